@@ -21,6 +21,7 @@ help:
 	@echo "make recipes  build, test and verify all recipes on the real server; gigabytes of packages"
 	@echo "make mutants  put small faults into the code and show which of them no test notices; two hours"
 	@echo "make golden  write the golden outputs of tests/golden anew; git shows what differs"
+	@echo "make house  print what the code weighs: lines, rooms, imports, options"
 	@echo "make dist   build the sdist and the wheels into dist/"
 	@echo "make clean  remove what the others have made here"
 
@@ -73,6 +74,11 @@ prepared-%: .venv/for-test
 
 compiled-%: .venv/for-test
 	$(BIN)/python -m tests.compiled $*
+
+# What the house weighs, by the measures of docs/explanation/architecture.md.
+.PHONY: house
+house: .venv/for-test
+	$(BIN)/python ci/house.py
 
 .PHONY: mutants
 mutants: .venv/for-test

@@ -34,13 +34,7 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def copy_recipe(name: str, destination: Path) -> None:
-    """Copy a recipe to a folder that does not exist or is empty.
-
-    Raises:
-        UsageError: kind ``unknown-recipe``.
-        InputError: kind ``not-empty``: the destination is a file, or a folder with content.
-        OSError: the destination cannot be written.
-    """
+    """Copy a recipe to a folder that does not exist or is empty."""
     if name not in recipe_names():
         raise UsageError(f"unknown recipe {name!r}", kind="unknown-recipe", hint=f"known: {', '.join(recipe_names())}")
     destination = destination.absolute()

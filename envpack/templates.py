@@ -29,17 +29,8 @@ def templates() -> tuple[Example, ...]:
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
     """Write a model, and the models that it sends requests to, into a repository.
 
-    Args:
-        template: name of the template.
-        folder: of the model; it does not exist. Its name is the model's, and the folder above it the repository.
-
     Returns:
         The folders of the models, first that of the model itself.
-
-    Raises:
-        UsageError: kind ``unknown-template``.
-        InputError: one of the folders exists (``not-empty``), or the name is no Python name (``bad-model-name``).
-        OSError: the repository cannot be written.
     """
     if template not in template_names():
         known = ", ".join(template_names())

@@ -34,7 +34,6 @@ class Finding:
             ``"secret"``: a file for passwords; ``"unproven"``: nothing to compare with, an error only with ``strict``.
         path: path of the file, ``""`` for the environment as a whole.
         reason: one sentence without a full stop.
-
     """
 
     kind: str
@@ -57,7 +56,6 @@ class Inspection:
         verified: number of files that match the inventory.
         findings: the first `MOST_FINDINGS` differences.
         count: number of all differences, by kind.
-
     """
 
     path: Path
@@ -100,7 +98,6 @@ class Comparison:
         result: the findings so far.
         actual: files, links and empty folders, by path.
         descriptions: the content of manifest and inventory, by file name.
-
     """
 
     def __init__(self, path: Path) -> None:

@@ -29,10 +29,6 @@ def locked_destination(destination: Path) -> Iterator[None]:
     """Lock ``destination`` (a file or folder) against other writers, and create its parent.
 
     The lock file is in the cache, so that a model repository never contains one.
-
-    Raises:
-        StorageError: the disk is full, or the folder cannot be written to.
-
     """
     from filelock import FileLock
 
@@ -72,24 +68,8 @@ def place_folder(
     A folder that already holds this environment stays, unless one of its files was changed, or ``link_mode`` excludes
     how it was placed. The files are read-only.
 
-    Args:
-        environment: the environment to place.
-        destination: the folder to create or replace.
-        selection: which files to place; by default all but those that no model needs at run time.
-        served_as: path of ``destination`` on the server, if it differs; it replaces the prefix placeholder in files.
-        link_mode: how files of the store are placed: ``"clone"``, ``"hardlink"`` or ``"copy"``; ``"auto"`` is the first
-            of these that the file system supports.
-        progress: receives the name of a changed file.
-
     Returns:
         Whether anything was written; ``False`` if ``destination`` already holds this environment.
-
-    Raises:
-        UsageError: kind ``bad-pattern`` or ``path-too-long``.
-        EnvironmentBuildError: kind ``environment-broken``: the environment was removed from the store.
-        StorageError: the disk is full, the folder cannot be written to, or the file system does not support the link
-            mode (``link-mode-unsupported``); ``destination`` is as before.
-
     """
     selection = selection or Selection()
     final_prefix = (served_as or str(destination.absolute())) if environment.placeholders else ""

@@ -26,7 +26,6 @@ class Format:
         size: bytes to ship; an estimate for archives that do not exist.
         unpacked: bytes that a server needs in ``/tmp`` for it.
         unpack_seconds: how much longer the first load takes than with a folder; an estimate.
-
     """
 
     form: str
@@ -44,7 +43,6 @@ class PackageSize:
         version: version of the package.
         size: bytes of its files that are placed.
         left_out: bytes of its files that are excluded.
-
     """
 
     name: str
@@ -54,12 +52,7 @@ class PackageSize:
 
 
 def format_costs(metadata: PlacedMetadata) -> tuple[Format, ...]:
-    """Bytes and seconds that each format of a placed environment costs.
-
-    Args:
-        metadata: the result of `read_metadata`.
-
-    """
+    """Bytes and seconds that each format of a placed environment costs."""
     unpacked = metadata.get("unpacked", {"files": 0, "size": 0})
     files, size = int(unpacked.get("files", 0)), int(unpacked.get("size", 0))
     archive = int(metadata.get("size", 0)) if "form" in metadata else 0
@@ -78,13 +71,7 @@ def format_costs(metadata: PlacedMetadata) -> tuple[Format, ...]:
 
 
 def package_sizes(environment: Environment, metadata: PlacedMetadata) -> tuple[PackageSize, ...]:
-    """The bytes of each package of a placed environment, the largest first.
-
-    Args:
-        environment: the environment in the store.
-        metadata: the result of `read_metadata` for the placed one.
-
-    """
+    """The bytes of each package of a placed environment, the largest first."""
     placed = {package["name"]: int(package["size"]) for package in metadata.get("packages", ())}
     sizes = (
         PackageSize(

@@ -29,14 +29,6 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
     """Compare a folder or an archive with its own inventory, and with what servers accept. Nothing in it is run.
 
     An archive is read once, as a stream. Nothing is unpacked.
-
-    Args:
-        path: folder or archive.
-        limit: maximum size of an archive's content, in bytes.
-
-    Raises:
-        InputError: kind ``environment-unreadable`` or ``archive-bomb``.
-
     """
     try:
         return _of_folder(path) if path.is_dir() else _Archive(path).inspection(limit)
@@ -50,16 +42,7 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
 
 
 def refused_members(path: Path, *, strict: bool) -> tuple[Finding, ...]:
-    """What a server would reject in an archive, or unpack outside of its folder. The archive is read to its end.
-
-    Args:
-        path: the archive.
-        strict: whether the server rejects members below a link, as from 26.06 on; see `Release.strict_archives`.
-
-    Raises:
-        InputError: it cannot be read (kind ``environment-unreadable``), or would fill a disk (``archive-bomb``).
-
-    """
+    """What a server would reject in an archive, or unpack outside of its folder. The archive is read to its end."""
     return tuple(finding for finding in _Archive(path).refused() if is_rejected(finding, strict=strict))
 
 

@@ -58,17 +58,7 @@ class PackedLayer:
 
 
 def pack_layer(members: Sequence[LayerMember], file: Path, report: Callable[[int], None]) -> PackedLayer:
-    """Write a layer. Files belong to root, and have one time stamp.
-
-    Args:
-        members: what is in it, folders before their content.
-        file: the file to write.
-        report: is called with the number of bytes that were packed since the last call.
-
-    Raises:
-        StorageError: kind ``file-unusable``: a file changed while it was packed.
-        OSError: a file cannot be read, or the disk is full.
-    """
+    """Write a layer. Files belong to root, and have one time stamp."""
     whole, packed, size = hashlib.sha256(), hashlib.sha256(), 0
     with file.open("wb") as out:
         for portion in _portions(_blocks(members)):
@@ -130,16 +120,8 @@ class LayerUnpacker:
     def unpack(self, layer: Path, limit: int) -> int:
         """Unpack a layer.
 
-        Args:
-            layer: the file; nothing in it is trusted.
-            limit: maximum size of its files, in bytes.
-
         Returns:
             The size of its files.
-
-        Raises:
-            InputError: it is no such layer (``environment-unreadable``), or looks like a bomb (``archive-bomb``).
-            OSError: the disk is full.
         """
         written = 0
         with opened_archive(layer, limit) as reader:

@@ -10,12 +10,8 @@ _MOST_STEPS = 40  # links that Linux follows in one path, the first one included
 def escaping_links(links: Mapping[str, str]) -> Iterator[str]:
     """The links that lead out of an environment, some of them by way of others.
 
-    Args:
-        links: target of each link, by its path relative to the environment's root.
-
     Yields:
         Paths of links, in the order of ``links``.
-
     """
     return (path for path, target in links.items() if _escapes(path, target, links))
 

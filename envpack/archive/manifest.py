@@ -58,7 +58,6 @@ class SelectionKey(TypedDict):
         of: SHA-256 of the inventory of the whole environment.
         exclude: the user's patterns.
         include: the user's patterns.
-
     """
 
     final_prefix: str
@@ -85,7 +84,6 @@ class PlacedMetadata(EnvironmentManifest, total=False):
         packer: ``"envpack"`` or ``"conda-pack"``.
         sha256: SHA-256 of the archive.
         mtime_ns: time stamp of the archive in nanoseconds.
-
     """
 
     unpacked: FileCount
@@ -107,7 +105,6 @@ class SelectedFiles:
         manifest: the parsed manifest.
         folder: where the store keeps manifest and inventory.
         final_prefix: the folder that replaces the prefix placeholder, ``""`` if it is not known.
-
     """
 
     entries: tuple[Entry, ...]
@@ -152,11 +149,7 @@ def is_made_by_envpack(path: Path) -> bool:
 
 
 def is_recorded_archive(path: Path) -> bool:
-    """Whether the metadata beside an archive describes this file; it is read only if its time stamp differs.
-
-    Raises:
-        OSError: the archive does not exist or cannot be read.
-    """
+    """Whether the metadata beside an archive describes this file; it is read only if its time stamp differs."""
     metadata, status = read_metadata(path), path.stat(follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode) or metadata.get("size") != status.st_size:
         return False
@@ -197,17 +190,8 @@ def sha256_of(file: Path) -> str:
 def record_in_metadata(path: Path, key: str, value: str) -> bool:
     """Add a key to the metadata of a placed folder or archive. The store and the packed files do not change.
 
-    Args:
-        path: the folder or archive; without metadata nothing is recorded.
-        key: a key that the store's manifest does not use.
-        value: ``""`` removes the key.
-
     Returns:
         Whether the metadata changed.
-
-    Raises:
-        OSError: it cannot be written.
-
     """
     metadata = read_metadata(path)
     if not metadata or metadata.get(key, "") == value:
@@ -227,16 +211,6 @@ def selected_files(environment: Environment, selection: Selection, final_prefix:
     """Select the files of an environment in the store, and write metadata for exactly those.
 
     The result is cached; it stays in the cache during the block.
-
-    Args:
-        environment: an environment of the store.
-        selection: which of its files.
-        final_prefix: the folder of the environment on the server; ``""`` if it is not known.
-
-    Raises:
-        UsageError: kind ``bad-pattern``.
-        EnvironmentBuildError: a server would reject one of the names, or the store is damaged.
-
     """
     key_parts = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
     digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]

@@ -18,10 +18,6 @@ def suspect_files(folder: Path, key: str) -> tuple[Entry, ...]:
     """The files of a placed folder whose size or time stamp is not that of their original in the store; none is read.
 
     Without the original, for example on another machine, the size decides.
-
-    Args:
-        folder: an environment that `envpack.archive.place_folder` placed.
-        key: its key in the store.
     """
     try:
         entries = read_inventory(folder)

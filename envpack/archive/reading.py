@@ -41,7 +41,6 @@ class Member:
         kind: ``"file"``, ``"program"``, ``"link"``, ``"folder"``, ``"hard link"``, or ``"special"`` for all others.
         size: bytes of content.
         target: target of a link, as written in the archive.
-
     """
 
     name: str
@@ -102,12 +101,7 @@ class ArchiveReader:
             self._stream.expect_end()
 
     def content(self) -> Iterator[bytes]:
-        """The content of the current member, in pieces of up to 1 MiB.
-
-        Raises:
-            InputError: kind ``environment-unreadable`` or ``archive-bomb``.
-
-        """
+        """The content of the current member, in pieces of up to 1 MiB."""
         if self._archive is None or self._current is None:
             return
         with _reading(self._source):
@@ -116,27 +110,13 @@ class ArchiveReader:
                 yield piece
 
     def text(self, most: int) -> bytes:
-        """The whole content of the current member; empty if it is larger than ``most`` bytes.
-
-        Raises:
-            InputError: kind ``environment-unreadable`` or ``archive-bomb``.
-
-        """
+        """The whole content of the current member; empty if it is larger than ``most`` bytes."""
         return b"" if self._current is None or self._current.size > most else b"".join(self.content())
 
 
 @contextmanager
 def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveReader]:
-    """Open an archive for reading.
-
-    Args:
-        path: the archive.
-        limit: maximum size of its content, in bytes.
-
-    Raises:
-        InputError: kind ``environment-unreadable`` or ``archive-bomb``, here or during the iteration.
-
-    """
+    """Open an archive for reading."""
     with _reading(path), opened(path) as file:
         raw = _Raw(file)
         if file.read(2) == _GZIP:

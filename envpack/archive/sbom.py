@@ -15,15 +15,7 @@ _TYPES = {"pip": "pypi", "conda": "conda"}
 
 
 def bill_of_materials(packages: Sequence[Package], *, name: str, version: str, python: str = "") -> str:
-    """A CycloneDX 1.6 document as JSON text; the same packages produce the same text.
-
-    Args:
-        packages: the components.
-        name: name of the environment.
-        version: version of the environment, for example the digest of its content.
-        python: its Python version, ``""`` if unknown.
-
-    """
+    """A CycloneDX 1.6 document as JSON text; the same packages produce the same text."""
     import envpack
 
     root = {"type": "application", "bom-ref": "environment", "name": name, "version": version}

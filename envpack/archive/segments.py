@@ -36,7 +36,6 @@ class _Index(TypedDict):
         schema: version of this schema.
         archive: size of the archive in bytes, and its time stamp in nanoseconds.
         segments: start, size in bytes and CRC-32 of each segment, by the digest of its content.
-
     """
 
     schema: int
@@ -56,7 +55,6 @@ class Segment:
         start: offset of its first byte.
         size: bytes.
         checksum: CRC-32 of these bytes.
-
     """
 
     start: int
@@ -81,10 +79,6 @@ def write_index(archive: Path, segments: dict[str, Segment]) -> None:
     """Write the index of a finished archive.
 
     It is not flushed to the disk: an index that a power failure damages is ignored.
-
-    Raises:
-        OSError: it cannot be written.
-
     """
     positions = {name: [segment.start, segment.size, segment.checksum] for name, segment in segments.items()}
     index: _Index = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": positions}
@@ -107,12 +101,7 @@ def find_segments(store: Path, names: Collection[str]) -> dict[str, StoredSegmen
 
 
 def copy_segment(found: StoredSegment, write: Callable[[memoryview], object]) -> int:
-    """Pass the bytes of a segment to ``write``; returns its checksum.
-
-    Raises:
-        DamagedSegmentError: the segment differs from its index; the index is removed.
-
-    """
+    """Pass the bytes of a segment to ``write``; returns its checksum."""
     from isal import isal_zlib
 
     buffer = memoryview(bytearray(_BUFFER))
@@ -200,21 +189,8 @@ def write_segments(
 ) -> dict[str, Segment]:
     """Write the segments of an environment's packages, in order: copied from archives in the store, or compressed now.
 
-    Args:
-        prefix: root of the environment.
-        entries: the files to pack.
-        out: the archive.
-        store: folder with archives; segments are verified while they are copied from there.
-        threads: number of threads that compress; 0 for one per core.
-
     Returns:
         The position of each segment in the archive, by the digest of its content.
-
-    Raises:
-        DamagedSegmentError: a segment in the store is damaged; its index is removed, and ``out`` is unusable.
-        EnvironmentBuildError: kind ``store-damaged``: a file changed since the environment was built.
-        OSError: the disk is full, or the folder cannot be written to.
-
     """
     groups = {_digest(group): group for _, group in by_package(entries)}
     found = find_segments(store, groups)

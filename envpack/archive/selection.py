@@ -43,7 +43,6 @@ class Selection:
     Attributes:
         exclude: patterns of the user, in addition to `DEFAULT_EXCLUDE`.
         include: patterns of files to keep although an exclude pattern matches.
-
     """
 
     exclude: tuple[str, ...] = ()
@@ -59,10 +58,6 @@ class Selection:
         """The entries that leave the store, in the same order.
 
         Links to excluded files are excluded too. The files that every environment needs always stay.
-
-        Raises:
-            UsageError: kind ``bad-pattern``: a pattern is invalid.
-
         """
         useless, useful = _matcher("", DEFAULT_EXCLUDE), _matcher("", DEFAULT_INCLUDE)
         excluded = _matcher("--exclude", self.exclude) if self.exclude else None

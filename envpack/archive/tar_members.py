@@ -82,10 +82,6 @@ def check_entries(entries: Sequence[Entry]) -> None:
 
     Servers from 26.06 reject an archive with a member below a link, an absolute name or one with ``..``; older ones
     write such a member outside of the environment.
-
-    Raises:
-        EnvironmentBuildError: kind ``link-leaves-environment`` or ``bad-archive``.
-
     """
     links = {entry.path: entry.target for entry in entries if entry.kind == "link"}
     escaping = set(escaping_links(links))
@@ -146,7 +142,6 @@ class _Packed:
         result: its bytes; valid until the buffer is used again.
         buffer: the memory it was read into, if it is still in use.
         content: the slice of the buffer with a part of a large file.
-
     """
 
     result: Bytes
@@ -162,7 +157,6 @@ class Portion:
         entries: in order.
         start: offset of the part in the file of the only entry.
         stop: end of the part; 0 for whole entries.
-
     """
 
     entries: tuple[Entry, ...]
@@ -192,14 +186,7 @@ class Packer:
     """Turns portions into compressed bytes, in order, with several threads. Use it in a ``with`` block."""
 
     def __init__(self, prefix: Path, compress: Compress | None, threads: int = 0) -> None:
-        """Start the threads.
-
-        Args:
-            prefix: root of the environment.
-            compress: compresses a portion; ``None`` leaves the bytes as they are.
-            threads: number of threads; 0 for one per core of this process.
-
-        """
+        """Start the threads."""
         self._prefix = str(prefix)
         self._compress = compress
         self._threads = min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS)
@@ -218,11 +205,6 @@ class Packer:
         """The compressed bytes of each group of portions, in order.
 
         Buffers are reused: use each piece before you request the next, and exhaust a group before the next one.
-
-        Raises:
-            EnvironmentBuildError: kind ``store-damaged``: a file differs from its entry.
-            OSError: a file cannot be read.
-
         """
         waiting: deque[Future[_Packed]] = deque()
         coming = iter([portion for group in divided for portion in group])

@@ -103,24 +103,8 @@ def pack_archive(
     The same environment produces the same bytes, for any number of threads and whether or not its packages were packed
     before. The archive is read-only. A file beside it (`archive_metadata_file`) describes it.
 
-    Args:
-        environment: the environment to pack.
-        destination: the archive to create or replace.
-        form: ``"tar"`` is larger, and faster to load.
-        selection: which files; by default all but those that no model needs at run time.
-        packer: ``"conda-pack"`` packs with conda-pack's library, which ignores the selection and packs all files.
-        link_mode: how a new archive gets from the store to ``destination``, as in `envpack.archive.place_folder`.
-        threads: number of threads that compress; 0 for one per core.
-        progress: receives one step if the archive has to be packed, none if the store has it.
-
     Returns:
         Whether anything was written; ``False`` if ``destination`` already is this archive.
-
-    Raises:
-        UsageError: kind ``bad-pattern``.
-        EnvironmentBuildError: a file cannot be packed; an existing archive stays as it was.
-        StorageError: the disk is full, or the folder cannot be written to; so does it then.
-
     """
     everything = Selection(include=("**",))
     request = _ArchiveRequest(
@@ -163,14 +147,7 @@ def stored_archive(
     selection: Selection | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Path]:
-    """The archive of an environment in the store; it is packed first if it is not there, and stays during the block.
-
-    Raises:
-        UsageError: kind ``bad-pattern``.
-        EnvironmentBuildError: a file cannot be packed.
-        StorageError: the disk is full, or the cache cannot be written to.
-
-    """
+    """The archive of an environment in the store; it is packed first if it is not there, and stays during the block."""
     request = _ArchiveRequest(environment, form, selection or Selection(), "envpack")
     stored = request.path()
 
@@ -330,13 +307,7 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
-    """Write an archive of a conda prefix with conda-pack.
-
-    Raises:
-        EnvironmentBuildError: kind ``conda-pack-failed``: conda-pack rejects the prefix.
-        OSError: reading or writing failed.
-
-    """
+    """Write an archive of a conda prefix with conda-pack."""
     from conda_pack.core import CondaEnv, CondaPackException
 
     try:

@@ -27,17 +27,8 @@ def pack_whole(environment: Environment, file: Path, progress: Progress) -> tupl
     Packages that an archive in the cache contains are copied from there. The same package gives the same bytes in the
     archive of any environment.
 
-    Args:
-        environment: an environment of the store.
-        file: the archive to write.
-        progress: receives the bytes.
-
     Returns:
         The size of each piece of the archive, in order: what describes the environment, each package, and the end.
-
-    Raises:
-        EnvironmentBuildError: a link leaves the environment, or a file was changed since it was built.
-        OSError: the disk is full.
     """
     with environment_in_use(environment):
         inventory = read_bytes(environment.prefix / INVENTORY, most=_MOST_HEAD)
@@ -60,19 +51,7 @@ def pack_whole(environment: Environment, file: Path, progress: Progress) -> tupl
 
 
 def unpack_whole(archive: Path, folder: Path, content: str, limit: int) -> None:
-    """Unpack what `pack_whole` wrote. Every file is compared with its SHA-256.
-
-    Args:
-        archive: the archive; nothing in it is trusted.
-        folder: an empty folder.
-        content: SHA-256 of the inventory that the archive must have.
-        limit: maximum size of all its files, in bytes.
-
-    Raises:
-        InputError: it is not such an archive (``environment-unreadable``), or looks like a bomb (``archive-bomb``).
-        EnvironmentBuildError: a name in it leads out of the folder.
-        OSError: the disk is full.
-    """
+    """Unpack what `pack_whole` wrote. Every file is compared with its SHA-256."""
     try:
         _unpack_all(archive, folder, content, limit)
     except _WriteError as error:  # which `opened_archive` would take for an error of the archive

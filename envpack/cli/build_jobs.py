@@ -49,11 +49,7 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_job_options(settings: dict[str, Any], *, emit: str | None, on: str, dry_run: bool) -> dict[str, Any]:
-    """Remove the options of Jobs from those of a command; returns the fields of `BuildJobOptions` that were given.
-
-    Raises:
-        UsageError: they are given without ``--emit``, or it with what it does not go with.
-    """
+    """Remove the options of Jobs from those of a command; returns the fields of `BuildJobOptions` that were given."""
     given = {name: value for name in _FOR_JOBS if (value := settings.pop(name))}
     if given and not emit:
         raise click.UsageError(f"--{next(iter(given))} is for the Jobs of --emit kubernetes.")
@@ -70,11 +66,7 @@ def emit_build_jobs(
     job: dict[str, Any],
     console: Console,
 ) -> None:
-    """Print the Jobs.
-
-    Raises:
-        EnvpackError: as `envpack.fleet.build_jobs`.
-    """
+    """Print the Jobs."""
     from envpack.fleet import BuildJobOptions, build_jobs, jobs_yaml
 
     documents = build_jobs(project, names, build_options, store, BuildJobOptions(**job))

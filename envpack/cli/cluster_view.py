@@ -56,11 +56,7 @@ class ClusterWork:
 
 
 def on_cluster(address: str, plan: Callable[[], Sequence[Task]], console: Console) -> ClusterWork:
-    """Carry out tasks on a cluster, none without an address; a wrong one is an error before they are planned.
-
-    Raises:
-        EnvpackError: as `envpack.fleet.carry_out_all` and ``plan``.
-    """
+    """Carry out tasks on a cluster, none without an address; a wrong one is an error before they are planned."""
     if not address:
         return ClusterWork("", ())
     from envpack.fleet import carry_out_all, parse_address

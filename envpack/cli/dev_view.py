@@ -59,13 +59,7 @@ class View(Protocol):
 
 @contextlib.contextmanager
 def view(console: Console, debugger: str = "") -> Iterator[View]:
-    """The view that fits where the output goes.
-
-    Args:
-        console: the command's output.
-        debugger: where a debugger is awaited, ``""`` if none is.
-
-    """
+    """The view that fits where the output goes."""
     if not console.terminal.is_terminal or console.as_json or console.quiet:
         yield _Lines(console, debugger)
         return

@@ -14,12 +14,7 @@ Result = TypeVar("Result")
 
 
 class EachModel:
-    """Does one thing after another for models, and leaves out those for which one has failed.
-
-    Args:
-        names: folder names of all models of the command.
-        console: gets a line for each that fails.
-    """
+    """Does one thing after another for models, and leaves out those for which one has failed."""
 
     def __init__(self, names: Sequence[str], console: Console) -> None:
         self._names = tuple(names)
@@ -36,11 +31,7 @@ class EachModel:
         self._errors |= errors
 
     def do(self, work: Callable[[str], Result]) -> list[Result]:
-        """The results of work for each model that is left, without those for which it fails.
-
-        Raises:
-            EnvpackError: it failed for the only model of the command.
-        """
+        """The results of work for each model that is left, without those for which it fails."""
         results = []
         for name in self.left:
             try:
@@ -54,15 +45,7 @@ class EachModel:
         return results
 
     def finish(self, document: Mapping[str, Any], verb: str) -> int:
-        """Print every error, how many models were done, and the JSON document; returns the exit status.
-
-        Args:
-            document: the result for the models that were done.
-            verb: what was done to them, for example ``"built"``.
-
-        Raises:
-            EnvpackError: the same one for all models.
-        """
+        """Print every error, how many models were done, and the JSON document; returns the exit status."""
         if not self._errors:
             self._console.result(dict(document))
             return 0
@@ -73,14 +56,7 @@ class EachModel:
 
 
 def show_errors(errors: Mapping[str, EnvpackError], count: str, console: Console, document: Mapping[str, Any]) -> int:
-    """Print the errors of models, how many models were done, and the JSON document; returns the exit status.
-
-    Args:
-        errors: at least one, by the names of the models.
-        count: how many models were done, in words.
-        console: takes them.
-        document: the result for the models that were done.
-    """
+    """Print the errors of models, how many models were done, and the JSON document; returns the exit status."""
     failed = []
     for names in _alike(errors):
         failure = Failure.of(errors[names[0]], names[0])

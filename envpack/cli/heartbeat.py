@@ -14,12 +14,7 @@ class Heartbeat:
     """Calls a function, in a thread of its own, whenever nothing was written for a while, until it is stopped."""
 
     def __init__(self, write: Callable[[], None], *, first: bool) -> None:
-        """Start.
-
-        Args:
-            write: writes the line.
-            first: whether the command has written nothing yet.
-        """
+        """Start."""
         self._write = write
         self._stopped = threading.Event()
         self._due = time.monotonic() + (FIRST if first else SILENCE)

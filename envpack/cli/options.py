@@ -199,12 +199,7 @@ def models(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def model_names(project: Project, names: Sequence[str], *, every: bool) -> tuple[str, ...]:
-    """The folder names of the models on a command line; none stands for all.
-
-    Raises:
-        UsageError: models are named beside ``--all``.
-        InputError: a path leads to another folder than a model of the repository.
-    """
+    """The folder names of the models on a command line; none stands for all."""
     from envpack.repository import model_name
 
     if every and names:
@@ -213,12 +208,7 @@ def model_names(project: Project, names: Sequence[str], *, every: bool) -> tuple
 
 
 def chosen_models(project: Project, names: Sequence[str], *, every: bool) -> list[str]:
-    """The folder names of the models to work on; the content of their folders may be wrong.
-
-    Raises:
-        UsageError: as `model_names`.
-        InputError: as `model_names`; a named model does not exist or is of another backend, or there is none at all.
-    """
+    """The folder names of the models to work on; the content of their folders may be wrong."""
     from envpack.repository import chosen_folders
 
     return list(chosen_folders(project.repository, model_names(project, names, every=every)))

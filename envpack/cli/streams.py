@@ -68,20 +68,12 @@ class Results(_Stream):
     """Standard output, whose failure is an error for the user; of a closed pipe it is a BrokenPipeError."""
 
     def write(self, text: str) -> int:
-        """Write.
-
-        Raises:
-            StorageError: kind ``output-failed``.
-        """
+        """Write."""
         with self._failing():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        """Write what is kept.
-
-        Raises:
-            StorageError: kind ``output-failed``.
-        """
+        """Write what is kept."""
         with self._failing():
             self._stream.flush()
 
@@ -103,9 +95,6 @@ class Results(_Stream):
 
 def close_streams(code: int) -> int:
     """Write what the streams still keep; Python would show a traceback if it failed.
-
-    Args:
-        code: exit code so far.
 
     Returns:
         The exit code: that of a failed file if the command succeeded and its output could not be written.

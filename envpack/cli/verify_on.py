@@ -27,9 +27,6 @@ def verdict_of_cluster(
 
     Returns:
         The verdict on all, and what ``--json`` says of the cluster.
-
-    Raises:
-        EnvpackError: as `envpack.fleet.carry_out_all`; the first error of a worker, if one has no verdict.
     """
     from envpack.fleet import verify_tasks
     from envpack.verification import combine_verdicts

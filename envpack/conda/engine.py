@@ -47,17 +47,7 @@ class EngineError(Exception):
 def run_engine(
     request: Request, *, settings: CondaSettings | None = None, credentials: Credentials | None = None
 ) -> Result:
-    """Run one request in ``rattler_child.py``.
-
-    Args:
-        request: what to do.
-        settings: the user's conda settings, for proxies and certificates.
-        credentials: passwords and tokens by host, in addition to the user's own file (``RATTLER_AUTH_FILE``).
-
-    Raises:
-        EngineError: the engine rejected the request.
-        EnvironmentBuildError: kind ``engine-failed``: it ended without a result.
-    """
+    """Run one request in ``rattler_child.py``."""
     with temp_dir("engine") as folder:
         request_file, result_file = folder / "request.json", folder / "result.json"
         envelope: Envelope = {
@@ -84,12 +74,7 @@ def run_engine(
 
 
 def index_channel(folder: Path) -> None:
-    """Write the index (``repodata.json``) of each platform in a channel folder.
-
-    Raises:
-        EngineError: a package in the folder is damaged.
-        EnvironmentBuildError: kind ``engine-failed``.
-    """
+    """Write the index (``repodata.json``) of each platform in a channel folder."""
     run_engine({"operation": "index", "folder": str(folder)})
 
 

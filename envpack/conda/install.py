@@ -35,20 +35,7 @@ def install_conda(
     credentials: Credentials,
     cache: Path,
 ) -> None:
-    """Install exactly these conda packages; files that contain their prefix contain `PREFIX_PLACEHOLDER`.
-
-    Args:
-        packages: what to install.
-        prefix: new or empty folder.
-        target: only its platform is used.
-        settings: the user's conda settings, for proxies and certificates.
-        credentials: passwords and tokens, by host.
-        cache: folder for downloads; files of ``prefix`` become hard links if it is on the same file system.
-
-    Raises:
-        EnvironmentBuildError: ``hash-mismatch``, ``channel-unreachable``, ``channel-forbidden``, ``disk-full`` or
-            ``engine-failed``; names the package.
-    """
+    """Install exactly these conda packages; files that contain their prefix contain `PREFIX_PLACEHOLDER`."""
     try:
         run_engine(
             {

@@ -37,17 +37,6 @@ def resolve_with_program(
     The program gets the target's virtual packages in place of this machine's, and an empty package cache, because it
     reports hashes only for packages that it would download. Passwords and tokens of channels are not passed to it: a
     command line is visible to every user of the machine.
-
-    Args:
-        engine: ``"conda"``, ``"mamba"`` or ``"micromamba"``.
-        specs: match specs, python first.
-        channels: in order of preference.
-        target: what the packages are for.
-        settings: the user's conda settings, for proxies and certificates.
-
-    Raises:
-        EnvironmentBuildError: ``engine-missing``, ``unresolvable``, ``channel-unreachable``, ``channel-forbidden``,
-            ``disk-full`` or ``engine-failed``.
     """
     program = _program(engine)
     with temp_dir(engine) as folder:
@@ -112,13 +101,6 @@ def packages_of(report: Mapping[str, Any], engine: str) -> tuple[CondaPackage, .
 
     conda describes packages that it would download (``FETCH``) and only names those that it would install (``LINK``);
     mamba and micromamba describe both.
-
-    Args:
-        report: what the program printed with ``--json``.
-        engine: name of the program, for errors.
-
-    Raises:
-        EnvironmentBuildError: kind ``engine-failed``: a package has no address or no hash.
     """
     plans = report["actions"] if isinstance(report["actions"], list) else [report["actions"]]
     records = {_identity(record): record for plan in plans for record in _full_records(plan)}

@@ -38,22 +38,8 @@ def resolve_conda(
 ) -> tuple[CondaPackage, ...]:
     """Resolve match specs.
 
-    Args:
-        specs: match specs, python first.
-        channels: in order of preference; a package is taken only from the first channel that has its name.
-        target: what the packages are for; this machine does not matter.
-        settings: the user's conda settings, for proxies and certificates.
-        cache: folder for the channels' indexes.
-        prefer: packages to keep where they still fit.
-        places: file and line of match specs, for errors.
-
     Returns:
         The packages, sorted by name.
-
-    Raises:
-        UsageError: kind ``bad-channel``: a match spec names something that cannot be a channel.
-        EnvironmentBuildError: ``unresolvable``, ``glibc-too-old``, ``channel-unreachable``, ``channel-forbidden``,
-            ``channel-untrusted``, ``disk-full`` or ``engine-failed``.
     """
     try:
         result = run_engine(

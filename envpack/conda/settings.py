@@ -62,11 +62,7 @@ class CondaSettings:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self, names: Iterable[str]) -> Channels:
-        """Turn channel names, addresses and paths into addresses and separate their credentials.
-
-        Raises:
-            UsageError: kind ``bad-channel``: an address is malformed, or no engine supports its scheme.
-        """
+        """Turn channel names, addresses and paths into addresses and separate their credentials."""
         credentials: Credentials = {}
         addresses = (self._address(part) for name in names for part in self.multiple.get(name, (name,)))
         urls = [_without_credentials(address, credentials) for address in addresses]
@@ -84,14 +80,7 @@ class CondaSettings:
 
 
 def read_conda_settings(host: Mapping[str, str] | None = None) -> CondaSettings:
-    """Read ``.condarc`` files, the most specific last, then the variables, which override them.
-
-    Args:
-        host: environment variables, by default those of this process.
-
-    Raises:
-        InputError: kind ``bad-condarc``: a file is not a YAML table.
-    """
+    """Read ``.condarc`` files, the most specific last, then the variables, which override them."""
     host = os.environ if host is None else host
     settings: dict[str, Any] = {}
     for file in _files(host):

@@ -19,11 +19,7 @@ def spec_channels(specs: Sequence[str]) -> tuple[str, ...]:
 
 
 def specs_with_addresses(specs: Sequence[str], settings: CondaSettings) -> list[list[str]]:
-    """Each match spec with the address of its channel; several if the channel is a name for several, as ``defaults``.
-
-    Raises:
-        UsageError: kind ``bad-channel``: a channel cannot be one.
-    """
+    """Each match spec with the addresses of its channel; ``defaults`` is a name for several."""
     return [_with_addresses(spec, settings) for spec in specs]
 
 
@@ -38,12 +34,7 @@ def _with_addresses(spec: str, settings: CondaSettings) -> list[str]:
 
 
 def describe_specs(specs: Sequence[str], places: Mapping[str, str]) -> str:
-    """What an error calls requirements that cannot be met; all of them without a name if none is known to be at fault.
-
-    Args:
-        specs: those at fault.
-        places: file and line of each, as ``"FILE:LINE"``.
-    """
+    """Name the requirements that cannot be met, for an error."""
     if not specs:
         return "the conda requirements cannot be met together, and it is not known which of them"
     if len(specs) == 1:

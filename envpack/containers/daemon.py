@@ -26,7 +26,6 @@ class Daemon:
         client: the Docker SDK's client, connected to it.
         name: ``"docker"`` or ``"podman"``.
         address: its socket, in the form of ``DOCKER_HOST``.
-
     """
 
     client: docker.DockerClient
@@ -35,13 +34,7 @@ class Daemon:
 
 
 def find_daemon() -> Daemon:
-    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman.
-
-    Raises:
-        ServerError: no daemon accepts a connection (kind ``docker-missing``), or ``DOCKER_HOST`` names another machine
-            (``docker-remote``).
-
-    """
+    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman."""
     reasons = []
     for address in _addresses():
         if not address.startswith(("unix://", "npipe://")):

@@ -27,10 +27,6 @@ class ContainerShell:
     """A shell in a container, started by the first `run`, as the container's own user.
 
     Several threads can use it; it runs one script at a time.
-
-    Args:
-        container: a running container of the Docker SDK.
-
     """
 
     def __init__(self, container: Container) -> None:
@@ -43,11 +39,6 @@ class ContainerShell:
         """Run a script and return its standard output.
 
         The output is empty if the container has ended, or if it is above 64 MiB or not complete within 10 s.
-
-        Args:
-            script: bash code. It must not end the shell or read standard input.
-            argument: the value of ``$1``.
-
         """
         import docker
         import requests

@@ -32,16 +32,7 @@ class BaseImage:
 
 
 def read_base(registry: Registry, architecture: str) -> BaseImage:
-    """Read the image that a registry was connected for.
-
-    Args:
-        registry: the connected repository; its address has a digest.
-        architecture: processor that the image must be for, as OCI names it.
-
-    Raises:
-        InputError: kind ``bad-base-image``: there is no such image, it is for another processor, or no image of Linux.
-        StorageError: the registry cannot be used.
-    """
+    """Read the image that a registry was connected for."""
     address = registry.address
     manifest = _manifest(registry, address.reference, architecture)
     try:

@@ -43,14 +43,6 @@ def content_of(folder: Path, environment: Path | None) -> Iterator[ContentEntry]
 
     Links stay links if what they lead to is in the folder as well; others are followed. An environment is complete: its
     hidden files belong to packages, and its links stay.
-
-    Args:
-        folder: the folder of a model or a backend.
-        environment: the execution environment in it, if it has one.
-
-    Raises:
-        InputError: a link leads to a folder that contains it (``endless-link``), or there is something that is neither
-            file nor folder (``special-file``).
     """
     return _Walk(folder, environment).folder(folder, "", in_environment=False)
 

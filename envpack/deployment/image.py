@@ -174,12 +174,7 @@ def _build(daemon: Daemon, context: Iterator[bytes], tag: str, labels: dict[str,
 
 @contextlib.contextmanager
 def context_of(tree: Path, dockerfile: str) -> Iterator[Iterator[bytes]]:
-    """Stream the build context as a tar archive. Hard links stay links, so each file is sent once.
-
-    Args:
-        tree: folder with the files of the context.
-        dockerfile: text of the Dockerfile.
-    """
+    """Stream the build context as a tar archive. Hard links stay links, so each file is sent once."""
     source, sink = os.pipe()
     writer = _Writer(tree, dockerfile, sink)
     parts = writer.parts(source)

@@ -84,11 +84,7 @@ class LayerMemory:
         self._found[key] = [packed.sha256, packed.size, packed.content_sha256]
 
     def save(self) -> None:
-        """Keep what was found for the next time.
-
-        Raises:
-            StorageError: the disk is full.
-        """
+        """Keep what was found for the next time."""
         entries = {name: entry for name, entry in self._known.items() if name not in self._found} | self._found
         if entries == self._known:
             return
@@ -105,17 +101,7 @@ class LayerMemory:
 
 
 def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) -> tuple[ImageLayer, ...]:
-    """The layers of a deployment's image: environments, stubs, backends, models, and the manifest last.
-
-    Args:
-        deployment: what the image contains.
-        memory: remembers digests of files.
-        based: whether there is a base image, in which a server finds models and backends at its own paths.
-
-    Raises:
-        InputError: the only model contains something that cannot be deployed.
-        ModelsError: the errors of each of several models.
-    """
+    """The layers of a deployment's image: environments, stubs, backends, models, and the manifest last."""
     models = deployment.served_from.strip("/") if based else "models"
     backends = SERVER_BACKENDS.strip("/") if based else "backends"
     shared: dict[str, ImageLayer] = {}

@@ -42,19 +42,8 @@ def sign_image(
 ) -> int:
     """Attach a signed statement to an image; the digest of its manifest covers everything in it.
 
-    Args:
-        registry: the repository with the image.
-        image: its manifest.
-        parameters: what the user asked for.
-        dependencies: the packages in the environments.
-        key: signs the statement.
-        send: sends a small blob unless the registry has it.
-
     Returns:
         The bytes that were sent; 0 if the same statement was attached before.
-
-    Raises:
-        StorageError: the registry cannot be used.
     """
     subjects = {registry.address.name: image.digest.removeprefix("sha256:")}
     envelope = sign_statement(provenance(subjects, parameters, dependencies), key)
@@ -79,17 +68,7 @@ def sign_image(
 
 
 def check_image_signature(registry: Registry, digest: str, key: PublicKey) -> None:
-    """Check that a key has signed an image.
-
-    Args:
-        registry: the repository with the image.
-        digest: digest of its manifest.
-        key: who must have signed.
-
-    Raises:
-        InputError: kind ``signature-invalid``: there is no statement, or none that this key signed about this image.
-        StorageError: the registry cannot be used.
-    """
+    """Check that a key has signed an image."""
     where = f"{registry.address.name}@{digest}"
     failure = signature_invalid(where, "the image has none", key)
     artifacts = [found for found in registry.referrers(digest) if found.artifact_type in (IN_TOTO, "")]
@@ -105,12 +84,7 @@ def check_image_signature(registry: Registry, digest: str, key: PublicKey) -> No
 
 
 def _signed_by(registry: Registry, artifact: Descriptor, key: PublicKey, where: str) -> set[str]:
-    """The digests that a statement is about, if a key signed it.
-
-    Raises:
-        ValueError: it is no statement.
-        InputError: the key did not sign it.
-    """
+    """The digests that a statement is about, if a key signed it."""
     manifest = registry.manifest(artifact.digest)
     image = parse_image(manifest) if manifest is not None else None
     if image is None or len(image.layers) != 1 or image.layers[0].media_type != DSSE:

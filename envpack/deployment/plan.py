@@ -136,11 +136,7 @@ def _deployed(model: Model) -> DeployedModel:
 
 
 def _cautions(model: Model, repository: Path, served_from: str) -> list[str]:
-    """Possible problems of a model's execution environment on the server.
-
-    Raises:
-        InputError: the environment will not work on the server.
-    """
+    """Possible problems of a model's execution environment on the server."""
     environment = environment_of(model)
     if environment is None:
         return []
@@ -185,13 +181,7 @@ def server_arguments(deployment: Deployment) -> tuple[str, ...]:
 
 
 def docker_command(deployment: Deployment, tree: Path, image: str = "") -> tuple[str, ...]:
-    """A command that serves a deployment with Docker.
-
-    Args:
-        deployment: what was deployed.
-        tree: folder that contains it.
-        image: image that contains it; by default the tree is mounted into the release's own image.
-    """
+    """A command that serves a deployment with Docker."""
     start = ("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001")
     if image:
         return (*start, image)

@@ -22,17 +22,6 @@ def copy_publication(objects: Objects, folder: Path, progress: Progress, *, key:
 
     With a key, it is compared with signed statements instead, of which each model must have one. What is there without
     record, because another program put it there, is copied as it is, unless a key is given.
-
-    Args:
-        objects: the folder of the object store.
-        folder: an empty folder.
-        progress: receives the bytes.
-        key: who must have signed.
-
-    Raises:
-        InputError: kind ``published-changed``: an object is missing, is not what was published, or was not published;
-            kind ``signature-invalid``: a model is unsigned, or its statement was altered or signed by another key.
-        StorageError: the store cannot be used.
     """
     present = {info.path: info for info in objects.list() if info.path != RECORD}
     if key is not None:

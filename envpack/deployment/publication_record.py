@@ -41,11 +41,7 @@ class PublicationRecord:
 
     @classmethod
     def read(cls, objects: Objects) -> PublicationRecord:
-        """The record in the store, an empty one if there is none.
-
-        Raises:
-            StorageError: kind ``store-corrupt``: it is damaged, or of another version of envpack.
-        """
+        """The record in the store, an empty one if there is none."""
         found = objects.read(RECORD, _MOST_RECORD)
         if found is None:
             return cls(objects, {}, {}, None)

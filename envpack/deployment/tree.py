@@ -133,12 +133,7 @@ def _copy_content(folder: Path, environment: Path | None, target: Path, transfer
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a file with its attributes.
-
-    Raises:
-        StorageError: kind ``disk-full``: it does not fit.
-        OSError: it cannot be read, as some that the kernel makes up, or not be written.
-    """
+    """Copy a file with its attributes."""
     size = path.stat().st_size
     if size == 0:  # or a file of the kernel, which may wait for content
         target.write_bytes(read_bytes(path))

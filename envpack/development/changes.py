@@ -34,7 +34,6 @@ class Change:
     Attributes:
         model: its name.
         of_requirements: whether a file changed from which its environment is built.
-
     """
 
     model: str
@@ -49,7 +48,6 @@ class ModelFiles:
         sources: what a server loads: everything in its folder but what envpack places there.
         requirements: what its environment is built from.
         folders: where these are, for a watch.
-
     """
 
     sources: Files
@@ -72,7 +70,6 @@ class Snapshot:
     Attributes:
         models: by name.
         settings: stamp of ``envpack.toml``, None without one.
-
     """
 
     models: dict[str, ModelFiles] = field(default_factory=dict)
@@ -95,12 +92,7 @@ class Snapshot:
 
 
 class FileFinder:
-    """Finds the files of models.
-
-    Args:
-        project: the model repository and its settings.
-
-    """
+    """Finds the files of models."""
 
     def __init__(self, project: Project) -> None:
         from watchfiles import Change as Kind, DefaultFilter
@@ -152,13 +144,7 @@ class FileFinder:
         return files, projects
 
     def _below(self, top: Path, generated: tuple[str, ...] = ()) -> tuple[dict[Path, Stamp], set[Path]]:
-        """The files and folders of a tree that matter, also behind links to folders.
-
-        Args:
-            top: the tree.
-            generated: names of folders to leave out.
-
-        """
+        """The files and folders of a tree that matter, also behind links to folders."""
         files: dict[Path, Stamp] = {}
         folders = {top}
         seen = {os.path.realpath(top)}
@@ -182,14 +168,7 @@ class FileFinder:
 
 
 def wait_for_changes(folders: frozenset[Path], stop: threading.Event, pause: float) -> Iterator[None]:
-    """Yield whenever something in these folders may have changed, and after each pause; end when `stop` is set.
-
-    Args:
-        folders: without what is below them.
-        stop: ends the iteration.
-        pause: seconds.
-
-    """
+    """Yield whenever something in these folders may have changed, and after each pause; end when `stop` is set."""
     import watchfiles
 
     found = watchfiles.watch(

@@ -26,14 +26,7 @@ WAITING = "envpack: waiting for a debugger at "  # begins the line that the mode
 
 @dataclass(frozen=True)
 class Debugger:
-    """Debugs one model.
-
-    Args:
-        model: its name.
-        tools: where and with what to debug.
-        utilities: the ``triton_python_backend_utils.py`` of the server.
-
-    """
+    """Debugs one model."""
 
     model: str
     tools: Instruments
@@ -55,17 +48,7 @@ class Debugger:
         return {"ENVPACK_DEBUG": str(self._settings)}
 
     def prepare(self, model: Model, python: Callable[[], Python], progress: Progress) -> None:
-        """Let the model wait for a debugger when it is loaded.
-
-        Args:
-            model: the model.
-            python: finds what it runs on.
-            progress: receives the installation of debugpy, if its environment has none.
-
-        Raises:
-            EnvironmentBuildError: debugpy cannot be installed (``debugger-missing``).
-
-        """
+        """Let the model wait for a debugger when it is loaded."""
         found = python()
         (settings,) = self.tools.variables(found, progress).values()
         self._write(
@@ -79,12 +62,7 @@ class Debugger:
         )
 
     def release(self, client: Client, server: Server) -> None:
-        """Unload the model and wait until the next instance can listen at the port.
-
-        Raises:
-            ServerError: something else listens there (``port-taken``).
-
-        """
+        """Unload the model and wait until the next instance can listen at the port."""
         with contextlib.suppress(RequestError):  # it may not be loaded
             client.unload(self.model)
         until = time.monotonic() + _RELEASE_SECONDS

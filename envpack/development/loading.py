@@ -10,13 +10,7 @@ _END_SECONDS = 5.0
 
 
 class Loader:
-    """Loads models one after the other.
-
-    Args:
-        load: loads a model that changed at a time of the monotonic clock. What it raises ends the thread, and is
-            raised by `check`.
-
-    """
+    """Loads models one after the other."""
 
     def __init__(self, load: Callable[[str, float], None]) -> None:
         self._load = load

@@ -20,16 +20,7 @@ from envpack.support.errors import EnvpackError
 
 
 class ServedModels:
-    """Models of a repository and those that they need.
-
-    Args:
-        repository: folder that contains the model folders.
-        names: folder names; empty for all models of the repository, also for those that are added to it later.
-
-    Raises:
-        InputError: there is no such model, or none at all.
-
-    """
+    """Models of a repository and those that they need."""
 
     def __init__(self, repository: Path, names: Sequence[str]) -> None:
         self._repository = repository

@@ -40,19 +40,10 @@ class _Counts:
 class Served:
     """Models on a running server.
 
-    Args:
-        server: the server.
-        repository: folder that contains the model folders.
-        states: what is known of the models; shared with the session.
-        changed: called when that changes.
-        prepare: called before each load, in the same thread.
-        timeout: how long a load may take, in seconds.
-
     Attributes:
         lost: the model whose load never ends because its process has: servers up to Triton 24.10 wait for it for ever.
         has_died: whether the server has ended by itself.
         last_output: the end of its output then.
-
     """
 
     def __init__(
@@ -135,12 +126,7 @@ class Served:
         return self._server.log(max(0, self._server.log_size() - _LOG_BYTES))
 
     def end(self, *, now: bool) -> None:
-        """Stop the server.
-
-        Args:
-            now: without letting models finish.
-
-        """
+        """Stop the server."""
         self.has_died = self._server.ended()
         self.last_output = self.log()
         idle = self._loader.is_idle()

@@ -41,7 +41,6 @@ class ServerNeeds:
         port: on which it listens; None for the user's choice, or any.
         environment: variables.
         utilities: file in place of the backend's ``triton_python_backend_utils.py``, None for its own.
-
     """
 
     models: tuple[Model, ...]
@@ -52,22 +51,7 @@ class ServerNeeds:
 
 
 class Session:
-    """Models on a server, which are built and loaded again when they change.
-
-    Args:
-        project: the model repository and its settings.
-        names: of the models; those that they need are loaded as well. Empty for all, also for models that are added.
-        options: how to build.
-        runtime: chooses what runs the server.
-        show: called after each change of what is known, and once in a second; by one thread at a time.
-        progress: receives the steps of builds.
-        timeout: how long a load may take, in seconds.
-        debugger: debugs one of the models; None for none.
-
-    Raises:
-        InputError: there is no such model, or none at all.
-
-    """
+    """Models on a server, which are built and loaded again when they change."""
 
     def __init__(
         self,
@@ -97,12 +81,7 @@ class Session:
         self.url = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Build and load all models, then follow changes until `stop` is set or Ctrl-C is pressed.
-
-        Raises:
-            ServerError: the server cannot be started, or ends again and again.
-
-        """
+        """Build and load all models, then follow changes until `stop` is set or Ctrl-C is pressed."""
         self._seen = self._finder.snapshot(self.states)
         try:
             for name in self._models.order():
@@ -293,12 +272,7 @@ class Session:
         return frozenset(filter(Path.is_dir, found)) | {self._project.repository}
 
     def _count_death(self, how: str, output: str, seconds: float) -> None:
-        """Report the end of a server, which is then started again.
-
-        Raises:
-            ServerError: several servers have ended soon, and no file has changed since.
-
-        """
+        """Report the end of a server, which is then started again."""
         self._deaths = 1 if seconds > _LONG_LIFE else self._deaths + 1
         lines = "\n".join(last_lines(output))
         if self._deaths >= _MOST_DEATHS:

@@ -26,7 +26,6 @@ class ModelState:
         per_second: requests in a second, since the last look.
         latency: mean time of a request in seconds, since the last look; 0 without requests.
         memory: memory of each instance in bytes, with its share of what it shares with others (PSS).
-
     """
 
     name: str

@@ -29,17 +29,7 @@ _RECIPE = 1  # raised when the way of reading files changes
 
 
 def environment_needs(prefix: Path, entries: Iterable[Entry], cache: Path) -> AbiRequirements:
-    """The newest symbol versions that any file of an environment requires.
-
-    Args:
-        prefix: root of the environment.
-        entries: its files.
-        cache: folder that caches the result per package; a damaged entry is determined again.
-
-    Raises:
-        OSError: a file cannot be read, or the cache cannot be written.
-
-    """
+    """The newest symbol versions that any file of an environment requires."""
     glibc = glibcxx = RequiredVersion()
     for _, package in itertools.groupby(
         sorted(entries, key=lambda entry: entry.package), key=lambda entry: entry.package

@@ -63,7 +63,6 @@ class Assembly:
         strip: whether to remove debug information from libraries and programs.
         progress: receives each step.
         key: key of the environment in the store, if more than the lock decides its content.
-
     """
 
     lock: Lock
@@ -101,19 +100,7 @@ def finish(
     changed: Set[Path] = frozenset(),
     adopt: Callable[[Owners], Owners] = lambda owners: owners,
 ) -> None:
-    """Turn installed packages into an execution environment: relocate, compile, check and list them.
-
-    Args:
-        assembly: the lock and the settings.
-        prefix: the folder that packages were installed to.
-        prefix_paths: more folders that scripts may contain as the path of their environment.
-        changed: files that differ from their packages; their records are updated.
-        adopt: assigns an owner to files without installation record.
-
-    Raises:
-        EnvironmentBuildError: no server could use the environment.
-
-    """
+    """Turn installed packages into an execution environment: relocate, compile, check and list them."""
     minor = assembly.lock.target.python
     assembly.progress.begin("make the environment relocatable")
     relocate(
@@ -133,12 +120,7 @@ def finish(
 
 
 def install(assembly: Assembly, prefix: Path) -> None:
-    """Install the packages of a lock into an empty folder.
-
-    Raises:
-        EnvironmentBuildError: a package cannot be downloaded or installed.
-
-    """
+    """Install the packages of a lock into an empty folder."""
     lock, minor = assembly.lock, assembly.lock.target.python
     assembly.progress.begin(f"install {counted(len(lock.conda), 'conda package')}")
     conda = [_located(package, assembly) for package in lock.conda]

@@ -48,24 +48,6 @@ def build_environment(
     """Return the environment for requirements from the store; build it first if it is not there.
 
     The same requirements resolve to the same packages as before, as long as the cache has their lock.
-
-    Args:
-        requirements: the packages to install.
-        python: minor version, for example ``"3.10"``; ``""`` for the one in the requirements.
-        channels: conda channels in order of preference; ``"local"`` is this machine's own interpreters as packages,
-            anything else the name, URL or path of a channel.
-        cache: folder of the store, `envpack.support.cache_locations.cache_root` by default.
-        progress: receives each step; none for an environment that the store has.
-        glibc: version of the C library on the server.
-        cuda: version of CUDA on the server, ``""`` for none.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
-        sources: pip packages that may be built from source; ``":all:"`` for any.
-        python_preference: where interpreters come from, see `envpack.pythons.interpreter_for`.
-
-    Raises:
-        UsageError: ``python`` is not a supported version, or a channel's address is invalid.
-        EnvironmentBuildError: the environment cannot be resolved, installed or started; the store is unchanged.
-
     """
     minor = python or requirements.python
     check_minor(minor)
@@ -91,13 +73,7 @@ def build_environment(
 
 
 def remembered_lock(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
-    """The lock to which these requirements resolved first on this machine; resolve them if there is none.
-
-    Raises:
-        EnvironmentBuildError: the requirements cannot be resolved.
-        StorageError: the cache cannot be written to.
-
-    """
+    """The lock to which these requirements resolved first on this machine; resolve them if there is none."""
     remembered = find_remembered_lock(requirements, target, options)
     if remembered:
         return remembered
@@ -116,11 +92,7 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
 
 
 def find_remembered_lock(requirements: Requirements, target: Target, options: LockOptions) -> Lock | None:
-    """The lock to which these requirements resolved first on this machine; ``None`` if there is none.
-
-    Raises:
-        EnvironmentBuildError: this machine has no interpreter for it, and none may be fetched.
-    """
+    """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
     local = LOCAL_CHANNEL in options.channels
     if local and reason_to_fetch(target.python, options.python_preference, target.glibc):
         return None
@@ -169,23 +141,7 @@ def environment_of(
     fill: Callable[[Path], None] | None = None,
     python_preference: PythonPreference = "system",
 ) -> Environment:
-    """Return the environment of a lock from the store; build it first, from exactly those packages, if it is not there.
-
-    Args:
-        lock: the packages.
-        cache: folder of the store.
-        progress: receives each step.
-        settings: the user's settings for conda, read now by default.
-        credentials: passwords and tokens for conda channels, by host; those of the settings' channels by default.
-        indexes: index options of a requirements file; they may contain passwords.
-        strip: whether to remove debug information from libraries and programs.
-        fill: fills an empty folder with the finished environment instead of building it.
-        python_preference: where interpreters come from, see `envpack.pythons.interpreter_for`.
-
-    Raises:
-        EnvironmentBuildError: a package cannot be downloaded, has another hash, or the environment does not start.
-
-    """
+    """Return the environment of a lock from the store; build it there if it is missing."""
     root = (cache or cache_root()).absolute()
     folder = root / "environments" / lock.environment_key(strip=strip)
     found = find_intact(folder, root, progress or NoProgress())
@@ -236,17 +192,7 @@ def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | 
 
 
 def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
-    """Build an environment in the store; other processes that need it wait until it is complete.
-
-    Args:
-        folder: folder of the environment in the store.
-        fill: makes the environment in an empty folder; it writes the manifest last.
-
-    Raises:
-        EnvironmentBuildError: ``fill`` fails.
-        StorageError: the disk is full, or the store cannot be written to.
-
-    """
+    """Build an environment in the store; other processes that need it wait until it is complete."""
     from envpack.environment.integrity import write_index
 
     with storage_errors(folder.parent), being_made(folder):

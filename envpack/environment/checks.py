@@ -21,11 +21,7 @@ _STARTING = 120.0  # seconds that a Python may take to start and end
 
 @contextlib.contextmanager
 def ended_in_time() -> Iterator[None]:
-    """Turn the time limit of a program that starts the environment's Python into an error.
-
-    Raises:
-        EnvironmentBuildError: kind ``environment-broken``.
-    """
+    """Turn the time limit of a program that starts the environment's Python into an error."""
     try:
         yield
     except subprocess.TimeoutExpired as error:
@@ -37,23 +33,13 @@ def ended_in_time() -> Iterator[None]:
 
 
 def python_output(python: Path, program: str) -> CompletedProcess:
-    """Run a short program with the environment's Python, in isolation but with its packages, as a stub does.
-
-    Raises:
-        EnvironmentBuildError: kind ``environment-broken``: it does not end.
-    """
+    """Run a short program with the environment's Python, in isolation but with its packages, as a stub does."""
     with ended_in_time():
         return run([python, "-I", "-B", "-c", program], env=bare_environment(), timeout=_STARTING)
 
 
 def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None:
-    """Reject Python packages that are only a reference to another folder.
-
-    Raises:
-        EnvironmentBuildError: kind ``points-outside``: an editable install, or a ``.pth`` file with a path outside of
-            the environment; the message names the package.
-
-    """
+    """Reject Python packages that are only a reference to another folder."""
     site = prefix / "lib" / f"python{minor}" / "site-packages"
     for origin in sorted(site.glob("*.dist-info/direct_url.json")):
         with contextlib.suppress(ValueError, AttributeError):
@@ -69,12 +55,7 @@ def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None
 
 
 def require_library(prefix: Path, minor: str) -> None:
-    """Check that the Python of an environment can be embedded.
-
-    Raises:
-        EnvironmentBuildError: kind ``static-interpreter``.
-
-    """
+    """Check that the Python of an environment can be embedded."""
     library = prefix / "lib" / libpython_name(minor)
     if not library.is_file():
         raise EnvironmentBuildError(
@@ -85,12 +66,7 @@ def require_library(prefix: Path, minor: str) -> None:
 
 
 def check_consistency(prefix: Path, python: Path) -> None:
-    """Check that the dependencies of each installed Python package are installed, in versions that it accepts.
-
-    Raises:
-        EnvironmentBuildError: kind ``inconsistent``; the message lists the conflicts.
-
-    """
+    """Check that the dependencies of each installed Python package are installed, in versions that it accepts."""
     with ended_in_time():
         ended = run_uv(["pip", "check", "--python", python], timeout=_STARTING)
     wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]

@@ -40,11 +40,7 @@ _PACKAGES = re.compile(r"(^|/)(site|dist)-packages/")
 
 
 def holds_credentials(path: str) -> bool:
-    """Whether a file of an environment is one in which tools keep passwords and tokens.
-
-    Args:
-        path: relative to the environment, with ``/``. What packages install in their own folders is theirs.
-    """
+    """Whether a file of an environment is one in which tools keep passwords and tokens."""
     if _PACKAGES.search(path):
         return False
     return path.rpartition("/")[2] in _NAMES or _PLACES.search(path) is not None

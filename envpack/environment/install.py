@@ -17,19 +17,7 @@ _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache doe
 def install_pip(
     packages: Sequence[PipPackage], prefix: Path, target: Target, *, python: Path, indexes: Sequence[str] = ()
 ) -> None:
-    """Install exactly these wheels into a prefix that contains a Python.
-
-    Args:
-        packages: wheels, by URL and hash; source distributions are built. Empty means nothing to do.
-        prefix: root of the environment.
-        target: platform and Python that the wheels must fit.
-        python: an interpreter of the same minor version that this machine can run, if possible the prefix's own.
-        indexes: index options of a requirements file; they may contain passwords.
-
-    Raises:
-        EnvironmentBuildError: uv failed: ``hash-mismatch``, ``index-unreachable``, ``not-in-cache`` and others.
-
-    """
+    """Install exactly these wheels into a prefix that contains a Python."""
     if not packages:
         return
     into: list[str | Path] = ["--python", python]

@@ -56,7 +56,6 @@ class Entry(NamedTuple):
         target: target of a link, as written in the link.
         placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.PREFIX_PLACEHOLDER`, which is
             replaced by the folder of the environment once that is known; otherwise ``""``.
-
     """
 
     path: str
@@ -76,7 +75,6 @@ class ReplacedFile:
         path: as in `Entry`.
         before: source and name of the package that installed it, for example ``"conda numpy"``.
         after: source and name of the package that replaced it; ``""`` if the file was removed.
-
     """
 
     path: str
@@ -92,7 +90,6 @@ class Owners:
         of: package of each file.
         changed: files that belonged to another package before.
         placeholders: kind of the prefix placeholder, of files that contain one.
-
     """
 
     of: dict[str, str]
@@ -124,12 +121,7 @@ def _claim(last: dict[str, tuple[str, str]], changed: list[ReplacedFile], path: 
 
 
 def take_inventory(prefix: Path, owners: Owners, progress: Progress | None = None) -> tuple[Entry, ...]:
-    """List and hash every file of an environment with several threads; sorted by path.
-
-    Raises:
-        OSError: a file cannot be read.
-
-    """
+    """List and hash every file of an environment with several threads; sorted by path."""
     progress = progress or NoProgress()
     paths = sorted(_walk(str(prefix)))
     entries: list[Entry] = []
@@ -158,26 +150,12 @@ def inventory_text(entries: Sequence[Entry]) -> str:
 
 
 def read_inventory(prefix: Path) -> tuple[Entry, ...]:
-    """Read the inventory of an environment.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: the file is damaged, or was written by a newer envpack.
-
-    """
+    """Read the inventory of an environment."""
     return parse_inventory(read_bytes(prefix / INVENTORY, most=_LARGEST))
 
 
 def parse_inventory(content: bytes) -> tuple[Entry, ...]:
-    """The entries of an inventory.
-
-    Args:
-        content: content of an `INVENTORY` file.
-
-    Raises:
-        ValueError: it is damaged, or was written by a newer envpack.
-
-    """
+    """The entries of an inventory."""
     inventory = parse_json(content)
     if not isinstance(inventory, dict) or inventory.get("schema") != SCHEMA:
         raise ValueError("not an inventory of a known version")
@@ -270,15 +248,7 @@ def _is_from_pip(record: Path) -> bool:
 
 
 def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock: Lock) -> tuple[Package, ...]:
-    """The packages of an environment, conda packages first, then by name.
-
-    Args:
-        prefix: root of the environment.
-        minor: its Python minor version.
-        entries: its files, for the sizes of the packages.
-        lock: where its packages came from.
-
-    """
+    """The packages of an environment, conda packages first, then by name."""
     sizes: Counter[str] = Counter()
     for entry in entries:
         sizes[entry.package] += entry.size

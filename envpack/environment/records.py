@@ -50,11 +50,7 @@ def conda_record_files(prefix: Path) -> list[Path]:
 
 
 def read_conda_record(file: Path) -> CondaRecord:
-    """Conda's record of a package; what `CondaRecord` declares has the declared types.
-
-    Raises:
-        EnvironmentBuildError: kind ``record-damaged``.
-    """
+    """Conda's record of a package; what `CondaRecord` declares has the declared types."""
     try:
         record = read_json(file)
         fits = isinstance(record, dict) and isinstance(record["name"], str) and isinstance(record["version"], str)
@@ -94,11 +90,7 @@ def record_paths(record: CondaRecord) -> list[CondaPath]:
 
 
 def read_record_rows(file: Path) -> list[list[str]]:
-    """The rows of a wheel's ``RECORD``: path, digest and size of each file.
-
-    Raises:
-        EnvironmentBuildError: kind ``record-damaged``.
-    """
+    """The rows of a wheel's ``RECORD``: path, digest and size of each file."""
     try:
         return [row for row in csv.reader(io.StringIO(read_text(file), newline="")) if row]
     except (OSError, ValueError, csv.Error) as error:

@@ -64,12 +64,6 @@ def relocate(prefix: Path, built_at: Sequence[Path], *, minor: str) -> None:
 
     Scripts find their interpreter through ``PATH``, which starts with the environment's ``bin`` wherever it is used.
     The installation records of Python packages (``RECORD``) and of conda are updated.
-
-    Args:
-        prefix: root of the environment.
-        built_at: folders to remove from the scripts: where the environment was built, and where it is kept.
-        minor: Python minor version of the environment.
-
     """
     changed = _rewrite_scripts(prefix / "bin", built_at, minor)
     for site in sorted(prefix.glob("lib/python3.*/site-packages")):
@@ -178,14 +172,7 @@ def write_activation(prefix: Path) -> None:
 
 
 def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> bytes:
-    """Replace the prefix placeholder in the content of a file.
-
-    Args:
-        content: content in the store.
-        prefix: folder of the environment on the server.
-        kind: in ``"binary"`` files strings keep their length, padded with zeros.
-
-    """
+    """Replace the prefix placeholder in the content of a file."""
     old, new = PREFIX_PLACEHOLDER.encode(), os.fsencode(prefix)
     if kind != "binary":
         return content.replace(old, new)
@@ -193,12 +180,7 @@ def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> b
 
 
 def check_prefix(prefix: str) -> None:
-    """Reject a folder whose path is longer than the prefix placeholder.
-
-    Raises:
-        UsageError: kind ``path-too-long``.
-
-    """
+    """Reject a folder whose path is longer than the prefix placeholder."""
     if len(os.fsencode(prefix)) > len(PREFIX_PLACEHOLDER):
         raise UsageError(
             f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, too long for the files that must contain it",
@@ -209,10 +191,5 @@ def check_prefix(prefix: str) -> None:
 
 
 def rewrite(source: Path, target: Path, prefix: str, kind: PlaceholderKind) -> None:
-    """Copy a file of the store, with the prefix instead of the placeholder.
-
-    Raises:
-        OSError: a file cannot be read or written.
-
-    """
+    """Copy a file of the store, with the prefix instead of the placeholder."""
     target.write_bytes(replace_placeholder(source.read_bytes(), prefix, kind))

@@ -28,7 +28,6 @@ class Package:
         url: where it was downloaded from, without user name or password; ``""`` if unknown.
         sha256: of the downloaded file, ``""`` if unknown.
         size: bytes of its files in the environment.
-
     """
 
     name: str
@@ -79,7 +78,6 @@ class EnvironmentManifest(TypedDict, total=False):
         stand_ins: number of files that contain the prefix placeholder.
         packages: installed packages.
         changed_hands: files that one package installed and another replaced or removed.
-
     """
 
     schema: int
@@ -116,7 +114,6 @@ class Environment:
         content: SHA-256 of its inventory (`envpack.environment.inventory`); the same content has the same digest.
         placeholders: number of files that contain the prefix placeholder.
         fresh: whether this call built it.
-
     """
 
     key: str
@@ -153,11 +150,7 @@ def read_environment(folder: Path) -> Environment | None:
 
 @contextlib.contextmanager
 def environment_in_use(environment: Environment) -> Iterator[None]:
-    """Keep an environment in the store during the block.
-
-    Raises:
-        EnvironmentBuildError: kind ``environment-broken``: it is not in the store any more.
-    """
+    """Keep an environment in the store during the block."""
     with in_use(environment.prefix):
         if not (environment.prefix / MANIFEST).exists():
             raise disappeared(environment.prefix)

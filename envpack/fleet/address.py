@@ -30,9 +30,6 @@ class Address:
 def parse_address(text: str) -> Address:
     """Read the address of a cluster.
 
-    Raises:
-        UsageError: kind ``bad-cluster-address``.
-
     >>> parse_address("local:2")
     Address(workers=2, scheduler='')
     >>> str(parse_address("tls://scheduler:8786"))

@@ -23,19 +23,8 @@ _PATIENCE = 60.0  # seconds without a worker that can carry out a task
 def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -> tuple[Done, ...]:
     """Carry out tasks on a cluster.
 
-    Args:
-        address: of the cluster.
-        tasks: each with another key.
-        progress: receives what the workers do.
-
     Returns:
         How each task ended, in the same order. A task that fails does not keep the others from being carried out.
-
-    Raises:
-        UsageError: dask is not installed, or results cannot come back from there (``fleet-needs-store``).
-        ServerError: as `envpack.fleet.cluster.connected`; no worker can carry out a task (``no-worker-can``); the
-            scheduler was lost (``scheduler-lost``).
-        KeyboardInterrupt: what was running has been cancelled.
     """
     if address.scheduler and any(task.makes_files and not task.store for task in tasks):
         raise UsageError(

@@ -32,13 +32,7 @@ _FIRST_WORKER = 60  # seconds; a cluster may start its workers only now
 
 @contextlib.contextmanager
 def connected(address: Address) -> Iterator[Client]:
-    """Connect to a cluster whose workers all have this version of envpack, and have announced what they have.
-
-    Raises:
-        UsageError: dask is not installed (``dask-missing``).
-        ServerError: the scheduler does not answer (``scheduler-unreachable``), it has no workers (``no-workers``), a
-            worker has another version of envpack or none (``worker-version``).
-    """
+    """Connect to a cluster whose workers all have this version of envpack, and have announced what they have."""
     dask = _distributed(address)
     import dask as configuration
 

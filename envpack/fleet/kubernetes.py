@@ -48,20 +48,7 @@ class BuildJobOptions:
 def build_jobs(
     project: Project, names: Sequence[str], options: BuildOptions, store: SharedStore | None, jobs: BuildJobOptions
 ) -> tuple[dict[str, Any], ...]:
-    """A ConfigMap with the files of a model and a Job, for each different environment that these models need.
-
-    Args:
-        project: the model repository.
-        names: of the models.
-        options: how to build.
-        store: receives what the Jobs make.
-        jobs: options of the Jobs.
-
-    Raises:
-        UsageError: there is no store, or it is a folder of this machine (``fleet-needs-store``).
-        InputError: files of a model cannot travel: they are elsewhere, too large, or contain a password
-            (``not-portable``).
-    """
+    """A ConfigMap with the files of a model and a Job, for each different environment that these models need."""
     if store is None or store.location.folder:
         raise UsageError(
             "Jobs on other machines put what they make into a store, which cannot be a folder of this machine",

@@ -29,9 +29,6 @@ def build_tasks(
 
     Ensembles and environments that are taken over from a folder have none; with a store, nor have models that require
     files of this machine.
-
-    Raises:
-        EnvpackError: as `envpack.workflow.build_model`, before anything is made.
     """
     tasks = []
     for name in names:

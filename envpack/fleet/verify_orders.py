@@ -20,18 +20,7 @@ _CONFIG_BYTES = 16 << 20
 def verify_tasks(
     repository: Path | Location, names: Sequence[str], options: VerifyOptions, *, group: int = 1
 ) -> tuple[Task, ...]:
-    """The tasks that verify models of a repository.
-
-    Args:
-        repository: a folder that the workers have at the same path, or a published repository.
-        names: of the models; all by default.
-        options: how to verify.
-        group: how many models share a server. Models whose instances need a GPU share none with others.
-
-    Raises:
-        InputError: no model can be read, or there is none.
-        StorageError: the object store cannot be used.
-    """
+    """The tasks that verify models of a repository."""
     models, unreadable = _models(repository, names)
     for_gpu = {name for name in models if options.where.gpu or _needs_gpu(name, models.get, repository)}
     groups = [
@@ -69,11 +58,7 @@ def _groups(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def _models(repository: Path | Location, names: Sequence[str]) -> tuple[dict[str, Model], tuple[str, ...]]:
-    """The models to verify by the names of their folders, and the names of those that cannot be read.
-
-    Raises:
-        EnvpackError: no model can be read; see `ModelsError`.
-    """
+    """The models to verify by the names of their folders, and the names of those that cannot be read."""
     if isinstance(repository, Path):
         found, errors = open_models(repository, names)
     else:

@@ -21,16 +21,7 @@ from envpack.workflow import BuildRequest, ChosenPython, LockRequest, made_ingre
 
 
 def carry_out_order(task: Task, scratch: Path, progress: Progress) -> Product:
-    """Make what a task orders; it is in the cache of this machine and, if the task names one, in the store.
-
-    Args:
-        task: the task.
-        scratch: an empty folder.
-        progress: receives each step.
-
-    Raises:
-        EnvpackError: as the commands do.
-    """
+    """Make what a task orders; it is in the cache of this machine and, if the task names one, in the store."""
     store = open_store(task.store, push=True) if task.store else None
     order = task.order
     match order:

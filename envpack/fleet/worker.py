@@ -80,11 +80,7 @@ def schedule_waiting(dask_scheduler: Any) -> None:
 
 
 def carry_out(task: Task) -> Product:
-    """Carry out a task in a process, and report its steps to everyone who listens to `TOPIC`.
-
-    Raises:
-        RuntimeError: it was cancelled.
-    """
+    """Carry out a task in a process, and report its steps to everyone who listens to `TOPIC`."""
     worker = get_worker()
     host, lines = socket.gethostname(), list[str]()
     failed = Product(worker=str(worker.name), host=host)

@@ -58,12 +58,7 @@ def loading_findings(model: Model) -> Iterator[Finding]:
 
 
 def ensemble_findings(model: Model, models: Mapping[str, Model]) -> Iterator[Finding]:
-    """What every server refuses of an ensemble.
-
-    Args:
-        model: the ensemble.
-        models: all models of the repository that can be read, by name.
-    """
+    """What every server refuses of an ensemble."""
     where = model.folder / CONFIG_NAME
     for text in flow_faults(model.config):
         yield fault("ensemble-mismatch", where, text, "correct the steps and their maps")

@@ -41,29 +41,12 @@ class BuildState:
 
 
 def record_requirements(placed: Path, requirements: Requirements | None) -> None:
-    """Record the requirements that a placed environment was built from in its metadata.
-
-    Args:
-        placed: folder or archive in the model's folder.
-        requirements: the model's requirements; ``None`` for an environment built from an existing prefix.
-
-    Raises:
-        OSError: the metadata cannot be written.
-    """
+    """Record the requirements that a placed environment was built from in its metadata."""
     record_in_metadata(placed, _KEY, digest_requirements(requirements, ()) if requirements else "")
 
 
 def build_state(project: Project, model: Model, release: Release) -> BuildState:
-    """Compare a model's requirements with those that its execution environment was built from.
-
-    Args:
-        project: settings of the repository.
-        model: the model.
-        release: the release to build for; its glibc determines which wheels of a lock are compatible.
-
-    Raises:
-        InputError: the requirements cannot be read.
-    """
+    """Compare a model's requirements with those that its execution environment was built from."""
     settings = project.settings(model.folder.name)
     if model.is_ensemble or settings.from_prefix:
         return BuildState("unknown")

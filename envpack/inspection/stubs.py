@@ -114,14 +114,7 @@ def _numpy_of(environment: Path) -> int:
 
 
 def backend_findings(name: str, backends: Path, named_in: Path, release: Release) -> Iterator[Finding]:
-    """Problems of a backend that a model uses.
-
-    Args:
-        name: the backend.
-        backends: folder of the backend directories.
-        named_in: the config.pbtxt that contains the name.
-        release: the release to serve it.
-    """
+    """Problems of a backend that a model uses."""
     folder = backends / name
     if not folder.is_dir():
         yield fault(

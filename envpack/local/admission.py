@@ -32,16 +32,7 @@ def datatype_of(entry: Any) -> str:
 
 
 def admit(request: Request, config: Any) -> Request:
-    """A request as the model gets it: checked, with all outputs if it names none, and inputs in their model shape.
-
-    Args:
-        request: the client's.
-        config: the model's completed configuration.
-
-    Raises:
-        ModelFailed: a server rejects the request.
-
-    """
+    """A request as the model gets it: checked, with all outputs if it names none, and inputs in their model shape."""
     declared = {entry.name: entry for entry in config.input}
     outputs = {entry.name for entry in config.output}
     for tensor in request.inputs:

@@ -38,17 +38,7 @@ _KINDS = {"b": "BOOL", "u": "UINT", "i": "INT", "f": "FP"}
 
 
 def from_array(name: str, array: Any, datatype: str = "") -> RawTensor:
-    """A tensor from an array; arrays of strings, bytes and objects become BYTES.
-
-    Args:
-        name: of the input.
-        array: the array, or numbers and lists, which become one of the declared type.
-        datatype: the type that the model declares, ``""`` if that is unknown; decides between UINT16 and BF16.
-
-    Raises:
-        InputError: the model has no such type, lists do not fit it, or NumPy is missing (kind ``bad-input``).
-
-    """
+    """A tensor from an array; arrays of strings, bytes and objects become BYTES."""
     if not hasattr(array, "dtype"):
         array = _converted(name, array, datatype)
         if datatype == "BF16":
@@ -75,12 +65,7 @@ def _converted(name: str, values: Any, datatype: str) -> Any:
 
 
 def to_array(tensor: RawTensor) -> Any:
-    """A tensor as an array; BYTES as an array of bytes objects, BF16 as its bits.
-
-    Raises:
-        InputError: NumPy is missing (kind ``bad-input``).
-
-    """
+    """A tensor as an array; BYTES as an array of bytes objects, BF16 as its bits."""
     numpy = _numpy(tensor.name)
     if tensor.datatype == "BYTES":
         array = numpy.empty(tensor.size, dtype=object)
@@ -93,10 +78,6 @@ def read_arrays(file: Path) -> dict[str, Any]:
     """The arrays of an ``.npz`` file by name, or that of an ``.npy`` file under ``""``.
 
     Nothing in it is run, and no more than `MOST_BYTES` are read from an archive, after decompression.
-
-    Raises:
-        InputError: the file cannot be read, or NumPy is missing (kind ``bad-input``).
-
     """
     numpy = _numpy(str(file))
     hint = "it must be an array that numpy.save wrote"
@@ -118,12 +99,7 @@ def read_arrays(file: Path) -> dict[str, Any]:
 
 
 def check_can_save(file: Path) -> None:
-    """Refuse a file that `save_arrays` cannot write, before what is to be saved takes minutes to make.
-
-    Raises:
-        InputError: its folder does not exist or may not be written to, or NumPy is missing (kind ``bad-input``).
-
-    """
+    """Refuse a file that `save_arrays` cannot write, before what is to be saved takes minutes to make."""
     if importlib.util.find_spec("numpy") is None:
         raise _without_numpy(str(file))
     folder = file.absolute().parent
@@ -133,12 +109,7 @@ def check_can_save(file: Path) -> None:
 
 
 def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
-    """Write tensors as ``.npz``.
-
-    Raises:
-        InputError: the file cannot be written, or NumPy is missing (kind ``bad-input``).
-
-    """
+    """Write tensors as ``.npz``."""
     numpy = _numpy(str(file))
     arrays = {tensor.name: to_array(tensor) for tensor in tensors}
     # Strings as NumPy's own type, which can be read without pickle.

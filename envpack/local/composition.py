@@ -19,18 +19,7 @@ _What = Callable[[str], ModelSource | Model | None]
 
 
 def load_steps(config: Any, what: _What, load: Callable[[str], Runnable], *, has_server: bool) -> None:
-    """Load the models of an ensemble, and check that they fit.
-
-    Args:
-        config: of the ensemble.
-        what: what a name stands for.
-        load: loads a model by its name.
-        has_server: whether a server has the models that ``what`` does not know.
-
-    Raises:
-        ModelFailed: a server does not load the ensemble; the texts are those of a Triton 24.10 server.
-
-    """
+    """Load the models of an ensemble, and check that they fit."""
     for fault in flow_faults(config):
         raise ModelFailed(f"ensemble '{config.name}': {fault}")
     steps = config.ensemble_scheduling.step

@@ -61,7 +61,6 @@ class Message:
         kind: what it is.
         id: of a query, and of its answer.
         content: what it holds.
-
     """
 
     kind: Kind
@@ -77,12 +76,7 @@ class Connection:
         self._sending = threading.Lock()
 
     def send(self, kind: Kind, content: Writer | None = None, number: int = 0) -> None:
-        """Send a message; any thread.
-
-        Raises:
-            OSError: the other end is closed.
-
-        """
+        """Send a message; any thread."""
         content = content or Writer()
         parts: list[bytes | memoryview] = [_HEADER.pack(kind, number, content.size), *content.parts]
         with self._sending:
@@ -90,12 +84,7 @@ class Connection:
                 self._send_some(parts)
 
     def receive(self) -> Message | None:
-        """Wait for the next message; None if the other end is closed. One thread.
-
-        Raises:
-            ValueError: the message is no message of a stub.
-
-        """
+        """Wait for the next message; None if the other end is closed. One thread."""
         header = self._read(_HEADER.size)
         if header is None:
             return None

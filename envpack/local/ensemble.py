@@ -16,15 +16,7 @@ Stream = Iterator[tuple[Response, bool]]
 
 
 class LocalEnsemble:
-    """An ensemble.
-
-    Args:
-        config: the content of its config.pbtxt.
-        name: its name.
-        run: runs a request to a model; yields its responses, and whether each is the last one.
-        config_of: the configuration of a model that a step names; None for one that only a server has.
-
-    """
+    """An ensemble."""
 
     def __init__(
         self, config: ModelConfig, name: str, run: Callable[[Request], Stream], config_of: Callable[[str], Any]
@@ -35,12 +27,7 @@ class LocalEnsemble:
         self._config_of = config_of
 
     def stream(self, request: Request) -> Stream:
-        """Run a request; as `LocalModel.stream`.
-
-        Raises:
-            ModelFailed: a server rejects the request.
-
-        """
+        """Run a request; as `LocalModel.stream`."""
         admitted = admit(request, self.config)
         tensors = {tensor.name: tensor for tensor in admitted.inputs}
         steps = tuple(self.config.ensemble_scheduling.step)

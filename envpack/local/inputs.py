@@ -24,7 +24,6 @@ class Given:
     Attributes:
         requests: the requests.
         samples: the samples that they are, with expected answers and tolerances; None if they come from elsewhere.
-
     """
 
     requests: tuple[Request, ...]
@@ -32,20 +31,7 @@ class Given:
 
 
 def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> Given:
-    """Requests to a model.
-
-    Args:
-        sources: files, each with or without ``INPUT=`` before it: ``.json`` in perf_analyzer's format, ``.npy`` and
-            ``.npz``, and any other file as the content of an input of strings. None of them: the model's own samples,
-            or else requests made up from the configuration.
-        config: the model's configuration.
-        model: its name.
-        folder: its folder.
-
-    Raises:
-        InputError: a file cannot be read or does not fit the model (kinds ``bad-samples`` and ``bad-input``).
-
-    """
+    """Requests to a model."""
     if not sources:
         own = folder / SAMPLES_FILE
         return _from_samples(own, config, model) if own.is_file() else Given(tuple(_made_up(config, model)))
@@ -65,15 +51,7 @@ def read_requests(sources: Sequence[str], config: ServedConfig, model: str, fold
 
 
 def check_sources(sources: Sequence[str]) -> None:
-    """Refuse files that cannot be read, before a model is loaded, which can take minutes.
-
-    Args:
-        sources: as for `read_requests`, which knows whether they fit the model.
-
-    Raises:
-        InputError: one does not exist, is not a regular file, or may not be read (kind ``bad-input``).
-
-    """
+    """Refuse files that cannot be read, before a model is loaded, which can take minutes."""
     for source in sources:
         _, _, named = source.partition("=")
         file = Path(named) if named and not Path(source).exists() else Path(source)

@@ -14,13 +14,7 @@ _SLICE = 1.0  # seconds after which a wait looks again whether the clock has sto
 
 
 class Limit:
-    """A limit for each wait for a model, by a clock that stands still while an environment or a stub is made.
-
-    Args:
-        seconds: how long a model may take to complete its configuration, to initialize, and to answer a request;
-            infinity for any time.
-
-    """
+    """A limit for each wait for a model, by a clock that stands still while an environment or a stub is made."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -59,13 +53,8 @@ class Limit:
     def wait(self, until: float, attempt: Callable[[float], _Found]) -> _Found:
         """Wait until a time, by several attempts.
 
-        Args:
-            until: by this clock.
-            attempt: waits for so many seconds; its result is true if what it waits for has come.
-
         Returns:
             The first true result of an attempt; the last one, which is false, if the time is over.
-
         """
         while True:
             left = until - self.now()

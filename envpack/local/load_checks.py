@@ -12,27 +12,13 @@ _INVALID = "Invalid argument"
 
 
 def check_config(config: Any) -> None:
-    """Check a completed configuration.
-
-    Raises:
-        ModelFailed: a server does not load a model with it.
-
-    """
+    """Check a completed configuration."""
     for text in config_faults(config):
         raise ModelFailed(f"{text} for {config.name}", status=_INVALID)
 
 
 def check_circles(name: str, steps_of: Callable[[str], Sequence[str]]) -> None:
-    """Check that no ensemble runs itself.
-
-    Args:
-        name: of the ensemble.
-        steps_of: names of the models that an ensemble runs; empty for other models.
-
-    Raises:
-        ModelFailed: one does.
-
-    """
+    """Check that no ensemble runs itself."""
 
     def follow(path: tuple[str, ...]) -> None:
         for step in steps_of(path[-1]):
@@ -45,15 +31,6 @@ def check_circles(name: str, steps_of: Callable[[str], Sequence[str]]) -> None:
 
 
 def check_ensemble(config: Any, models: Mapping[str, Any]) -> None:
-    """Check that the steps of an ensemble fit the models that they name.
-
-    Args:
-        config: of the ensemble.
-        models: the configurations of these models; without those that only a server has.
-
-    Raises:
-        ModelFailed: they do not.
-
-    """
+    """Check that the steps of an ensemble fit the models that they name."""
     for text in fit_faults(config, models):
         raise ModelFailed(text)

@@ -43,7 +43,6 @@ class _Open:
         has_final: whether the final one is among them.
         responses: those that nothing has taken yet, and whether each is the final one.
         is_cancelled: whether the model sees it as cancelled.
-
     """
 
     number: int
@@ -83,12 +82,7 @@ class Responses(Iterator[tuple[Response, bool]]):
         self._open.is_cancelled = True
 
     def close(self) -> None:
-        """Cancel the request, and wait for the model.
-
-        Raises:
-            ValueError: another thread waits for a response.
-
-        """
+        """Cancel the request, and wait for the model."""
         self._responses.close()
 
 
@@ -111,7 +105,6 @@ class ModelSource:
         config: the content of its config.pbtxt.
         python: what it runs on.
         variables: variables that it gets beside those of all models.
-
     """
 
     name: str
@@ -128,20 +121,7 @@ class ModelSource:
 
 
 class LocalModel:
-    """A model that answers requests, without a server. Its process starts at once; `load` makes it ready.
-
-    Args:
-        source: what to load.
-        host: answers its queries, beside those about its own requests.
-        release: number of the Triton release whose features it sees, for example 2410.
-        limit: how long it may take.
-        variables: variables that it gets beside those of this process.
-        output: where its standard output and error go; None for those of this process.
-
-    Raises:
-        ServerError: the stub cannot be started (kind ``stub-failed``).
-
-    """
+    """A model that answers requests, without a server. Its process starts at once; `load` makes it ready."""
 
     # Complete once the model is loaded.
     config: Any
@@ -191,12 +171,7 @@ class LocalModel:
         return version in (-1, int(self.version))
 
     def load(self) -> None:
-        """Import and initialize the model.
-
-        Raises:
-            ModelFailed: the model cannot be loaded.
-
-        """
+        """Import and initialize the model."""
         source = self._source
         completed = complete_config(source.config, source.name)
         self.config, text = merge_completion(completed, self.process.complete(config_json(completed)))
@@ -218,21 +193,12 @@ class LocalModel:
 
         The last one can be `NOTHING`. Closing the iterator before it cancels the request. If the model takes too long,
         its process is ended, and the last response is an error that names what is missing.
-
-        Raises:
-            ModelFailed: a server rejects the request.
-
         """
         open_ = self._opened(self._admitted(request))
         return Responses(open_, self._responses(open_))
 
     def infer_batch(self, requests: list[Request]) -> list[list[Response]]:
-        """Run requests in one call of ``execute()``; returns the responses to each, without `NOTHING`.
-
-        Raises:
-            ModelFailed: a server rejects one of the requests.
-
-        """
+        """Run requests in one call of ``execute()``; returns the responses to each, without `NOTHING`."""
         admitted = [self._admitted(request) for request in requests]
         opened = [self._opened(request) for request in admitted]
         try:

@@ -44,7 +44,6 @@ class _Loaded:
         folder: its folder in the repository; None if its files are elsewhere.
         stamp: what the files there were when it was loaded.
         given: the files that it was given instead.
-
     """
 
     model: Runnable
@@ -63,19 +62,7 @@ class _Loaded:
 
 
 class LocalServer:
-    """The models of one run. Each is started when it is first used, in a process of its own.
-
-    Args:
-        find: what a name stands for: a model, an ensemble, or None. The second argument is what a model gives in
-            place of what the repository has, if it does.
-        release: number of the Triton release whose features models see, for example 2410.
-        log: takes lines of the models' logs; any thread.
-        variables: variables that models get beside those of this process.
-        output: where standard output and error of models go; None for those of this process.
-        remote: a server that has models which ``find`` does not know.
-        timeout: how long each model may take to initialize, and to answer a request, in seconds.
-
-    """
+    """The models of one run. Each is started when it is first used, in a process of its own."""
 
     def __init__(
         self,
@@ -140,26 +127,14 @@ class LocalServer:
             end.cancel()
 
     def prepare(self, name: str) -> None:
-        """Find out what a model runs on, make that if need be, and start its process, without waiting for it.
-
-        Raises:
-            EnvpackError: what ``find`` raises.
-            ServerError: the stub cannot be started (kind ``stub-failed``).
-
-        """
+        """Find out what a model runs on, make that if need be, and start its process, without waiting for it."""
         with self._lock(name):
             found = self._what(name)
             if isinstance(found, ModelSource) and name not in self._models and name not in self._prepared:
                 self._prepared[name] = self._begun(found)
 
     def model(self, name: str) -> Runnable:
-        """A model, started if it does not run.
-
-        Raises:
-            ModelFailed: there is none of this name, or it cannot be loaded.
-            ServerError: the stub cannot be started (kind ``stub-failed``).
-
-        """
+        """A model, started if it does not run."""
         with self._lock(name):
             if name not in self._models:
                 self.prepare(name)
@@ -167,12 +142,7 @@ class LocalServer:
             return self._models[name].model
 
     def own_model(self, name: str) -> LocalModel | LocalEnsemble:
-        """A model of this run, not of a server; started if it does not run.
-
-        Raises:
-            ModelFailed: as `model`, or only a server has it.
-
-        """
+        """A model of this run, not of a server; started if it does not run."""
         model = self.model(name)
         if not isinstance(model, LocalModel | LocalEnsemble):
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
@@ -183,12 +153,7 @@ class LocalServer:
         return self.model(request.model).stream(request)
 
     def infer(self, request: Request) -> Response:
-        """Run a request that has one response; an error is in the response.
-
-        Raises:
-            ModelFailed: a server rejects the request, or the model did not send one response.
-
-        """
+        """Run a request that has one response; an error is in the response."""
         responses = [response for response, _ in self.stream(request) if response is not NOTHING]
         if len(responses) != 1:
             raise ModelFailed(f"expected a single response, got {len(responses)}")

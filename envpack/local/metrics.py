@@ -41,12 +41,7 @@ class Metrics:
         self._last = 0
 
     def create_family(self, name: str, description: str, kind: int) -> int:
-        """Create a family; returns its number. One that exists already gets another number.
-
-        Raises:
-            ModelFailed: a family of this name has another kind.
-
-        """
+        """Create a family; returns its number. One that exists already gets another number."""
         with self._lock:
             family = next((known for known in self._families.values() if known.name == name), None)
             if family is not None and family.kind != _KINDS[kind]:
@@ -54,14 +49,7 @@ class Metrics:
             return self._add(self._families, family or _Family(name, description, _KINDS[kind]))
 
     def create_metric(self, family: int, labels: str, bounds: tuple[float, ...] | None) -> int:
-        """Create a metric of a family; returns its number. Metrics with equal labels share their value.
-
-        Args:
-            family: number of the family.
-            labels: a JSON object, or ``null``.
-            bounds: upper bounds of a histogram's buckets.
-
-        """
+        """Create a metric of a family; returns its number. Metrics with equal labels share their value."""
         with self._lock:
             owner = self._families[family]
             text = _labels(labels)
@@ -80,12 +68,7 @@ class Metrics:
             self._metrics.pop(number, None)
 
     def change(self, number: int, change: int, value: float) -> None:
-        """Increment, set or observe.
-
-        Raises:
-            ModelFailed: this kind of metric does not allow that.
-
-        """
+        """Increment, set or observe."""
         with self._lock:
             metric = self._metrics[number]
             kind = metric.family.kind
@@ -106,12 +89,7 @@ class Metrics:
                 raise ModelFailed(f"TRITONSERVER_METRIC_KIND_{kind.upper()} does not support {_VERBS[change]}")
 
     def value(self, number: int) -> float:
-        """Value of a counter or gauge.
-
-        Raises:
-            ModelFailed: it is a histogram.
-
-        """
+        """Value of a counter or gauge."""
         with self._lock:
             metric = self._metrics[number]
             if metric.family.kind == "histogram":

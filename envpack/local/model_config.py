@@ -21,13 +21,7 @@ _SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 
 
 def complete_config(config: ModelConfig, name: str) -> Any:
-    """A configuration with the server's defaults; the argument is not changed.
-
-    Args:
-        config: the content of config.pbtxt.
-        name: name of the model.
-
-    """
+    """A configuration with the server's defaults; the argument is not changed."""
     completed: Any = copy.deepcopy(config)
     completed.name = name
     if not completed.HasField("version_policy"):
@@ -68,14 +62,9 @@ def _complete_groups(config: Any, name: str) -> None:
 def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
     """What becomes of a configuration when the model has completed it.
 
-    Args:
-        config: with the server's defaults.
-        answer: the model's completion, as JSON.
-
     Returns:
         The configuration, and the JSON that the model is initialized with. A server does not take over a completion
         that does not fit its schema, but hands it to the model all the same.
-
     """
     from google.protobuf import json_format
 
@@ -137,15 +126,7 @@ def _value(field: Any, value: Any) -> Any:
 
 
 def instance_arguments(config: Any, model_config: str, folder: str, version: str) -> dict[str, str]:
-    """What ``initialize()`` of the first instance is given.
-
-    Args:
-        config: the completed configuration.
-        model_config: its JSON, or what `merge_completion` returns in its place.
-        folder: of the model.
-        version: its version.
-
-    """
+    """What ``initialize()`` of the first instance is given."""
     group = config.instance_group[0]
     kind = type(group).Kind.Name(group.kind).removeprefix("KIND_")
     return {

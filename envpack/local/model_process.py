@@ -30,13 +30,7 @@ _THREADS = 32  # queries that a model can have open at the same time
 
 
 class ModelFailed(Exception):  # noqa: N818 - not a fault of envpack
-    """The model failed, or its process ended.
-
-    Args:
-        text: as a server reports it.
-        status: what the server calls this kind of error, which it puts before the text if the model cannot be loaded.
-
-    """
+    """The model failed, or its process ended."""
 
     def __init__(self, text: str, *, status: str = "Internal") -> None:
         super().__init__(text)
@@ -52,7 +46,6 @@ class Python:
         stub: our stub for this Python.
         prefix: folder of the Python, with ``bin`` and ``lib``.
         is_environment: whether that is an execution environment, not the machine's Python.
-
     """
 
     stub: Path
@@ -76,7 +69,6 @@ class LogLine:
         text: the message.
         place: file and line.
         model: name of the model.
-
     """
 
     level: str
@@ -102,10 +94,6 @@ class Host(Protocol):
 
         Returns:
             What to do when the answer has been sent.
-
-        Raises:
-            ModelFailed: the error that the model gets.
-
         """
 
 
@@ -113,33 +101,14 @@ class Owner(Host, Protocol):
     """What has a process."""
 
     def ended(self, text: str) -> None:
-        """The process has ended. Called in the thread that receives messages.
-
-        Args:
-            text: how it ended.
-
-        """
+        """The process has ended. Called in the thread that receives messages."""
 
 
 class ModelProcess:
     """A running model.
 
-    Args:
-        python: what it runs on.
-        model_file: its ``model.py``.
-        name: name of the instance.
-        release: number of the Triton release whose features it sees, for example 2410.
-        host: answers its queries.
-        limit: how long each command may take; that for requests is the caller's.
-        variables: variables that it gets beside those of this process.
-        output: where its standard output and error go; None for those of this process.
-
     Attributes:
         asked: the models that it has sent requests to which have no final response yet.
-
-    Raises:
-        ServerError: the stub cannot be started (kind ``stub-failed``).
-
     """
 
     def __init__(
@@ -209,23 +178,13 @@ class ModelProcess:
         return int(peak.split()[1]) * 1024 if peak else 0
 
     def complete(self, config: str) -> str:
-        """Let the model complete its configuration; both are JSON.
-
-        Raises:
-            ModelFailed: the model cannot be imported, or raises.
-
-        """
+        """Let the model complete its configuration; both are JSON."""
         content = Writer()
         content.text(config)
         return self._command(Kind.AUTO_COMPLETE, content, "the configuration was completed", _completed)
 
     def initialize(self, arguments: Mapping[str, str], *, decoupled: bool, instance: str) -> None:
-        """Import and initialize the model.
-
-        Raises:
-            ModelFailed: the model cannot be imported, or raises.
-
-        """
+        """Import and initialize the model."""
         content = Writer()
         content.number(decoupled)
         content.text(instance)
@@ -233,12 +192,7 @@ class ModelProcess:
         self._command(Kind.INITIALIZE, content, "initialize() was running", _check)
 
     def execute(self, requests: Sequence[tuple[int, Request]]) -> list[Answer]:
-        """Run a batch of numbered requests; returns what it says of each.
-
-        Raises:
-            ModelFailed: the batch failed, or the process ended.
-
-        """
+        """Run a batch of numbered requests; returns what it says of each."""
         content = Writer()
         content.number(len(requests))
         for number, request in requests:
@@ -267,12 +221,8 @@ class ModelProcess:
     def end(self, reason: str) -> str:
         """End the process, which writes its stack to its output before.
 
-        Args:
-            reason: stands in the errors of what it has not answered.
-
         Returns:
             Such an error.
-
         """
         self._ended_because = self._ended_because or reason
         self._child.send_signal(signal.SIGABRT)
@@ -301,12 +251,7 @@ class ModelProcess:
     def _command(
         self, kind: Kind, content: Writer, doing: str, read: Callable[[Reader], _Result], *, until: float | None = None
     ) -> _Result:
-        """Send a command and read its answer; ends the process if there is none until a time, by default the limit's.
-
-        Raises:
-            ModelFailed: the model failed, or its process ended.
-
-        """
+        """Send a command and read its answer; end the process if none comes until a time, by default the limit's."""
         self._doing = doing
         self._send(kind, content)
         answered = self._limit.wait(self._limit.end() if until is None else until, self._answer_within)

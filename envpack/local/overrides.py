@@ -24,7 +24,6 @@ class Override:
     Attributes:
         config: the configuration.
         folder: holds the given files, and nothing of the repository; None if there are none.
-
     """
 
     config: ModelConfig
@@ -33,17 +32,7 @@ class Override:
 
 @contextlib.contextmanager
 def opened_override(name: str, config: str, files: Mapping[str, bytes]) -> Iterator[Override]:
-    """What ``load_model()`` is given; the files exist during the block.
-
-    Args:
-        name: of the model.
-        config: JSON of its configuration.
-        files: contents by names such as ``"file:1/model.py"``.
-
-    Raises:
-        ModelFailed: the configuration is none of this model, or the name of a file is wrong.
-
-    """
+    """What ``load_model()`` is given; the files exist during the block."""
     parsed = _parsed(name, config)
     if not files:
         yield Override(parsed)

@@ -11,16 +11,7 @@ from envpack.server import Client, RequestError
 
 
 class RemoteModel:
-    """A model on a server, over HTTP.
-
-    Args:
-        client: reaches the server.
-        name: of the model.
-
-    Raises:
-        ModelFailed: the server does not have the model, or cannot be reached.
-
-    """
+    """A model on a server, over HTTP."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.name = name
@@ -36,12 +27,7 @@ class RemoteModel:
         return version != 0
 
     def stream(self, request: Request) -> Iterator[tuple[Response, bool]]:
-        """Run a request; its one response.
-
-        Raises:
-            ModelFailed: the model is decoupled, which HTTP does not allow.
-
-        """
+        """Run a request; its one response."""
         if self.decoupled:
             raise ModelFailed(f"'{self.name}' is decoupled, and HTTP cannot carry its responses; run it here as well")
         client = self._client if request.version < 0 else self._client.of_version(str(request.version))

@@ -15,12 +15,7 @@ _FALSE_TRUE = (("int32_false_true", "INT32"), ("fp32_false_true", "FP32"), ("boo
 
 
 class Sequences:
-    """The sequences of one model.
-
-    Args:
-        config: its completed configuration, which has ``sequence_batching``.
-
-    """
+    """The sequences of one model."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -28,12 +23,7 @@ class Sequences:
         self._begun: set[int | str] = set()
 
     def admit(self, request: Request) -> Request:
-        """A request with control inputs and state. The state is always the initial one: the backend keeps none.
-
-        Raises:
-            ModelFailed: it is in no sequence, or in one that has not begun.
-
-        """
+        """A request with control inputs and state. The state is always the initial one: the backend keeps none."""
         if self._batching.iterative_sequence:
             return request  # one request, which the model reschedules
         name, sequence = self._config.name, request.correlation_id

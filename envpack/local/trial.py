@@ -29,7 +29,6 @@ class Answer:
         seconds: how long each run of it took.
         fault: why `envpack verify` would refuse it, ``""`` if it would not.
         difference: how it differs from the expected answer, ``""`` if it does not.
-
     """
 
     request: Request
@@ -50,7 +49,6 @@ class Trial:
         answers: one for each request.
         samples: how many of them are those that the samples expect; None if nothing is expected.
         peak_memory: the most physical memory that its process has had, in bytes; 0 for an ensemble.
-
     """
 
     model: str
@@ -75,22 +73,7 @@ def try_model(
     repeat: int = 1,
     progress: Progress | None = None,
 ) -> Trial:
-    """Load a model, and send it requests.
-
-    Args:
-        server: runs it.
-        name: of the model.
-        folder: its folder, which may hold samples.
-        sources: what to send, see `read_requests`.
-        repeat: how often to send each request.
-        progress: receives each step.
-
-    Raises:
-        ModelFailed: the model cannot be loaded.
-        InputError: what is to be sent cannot be read or does not fit the model.
-        EnvpackError: its environment or stub cannot be made.
-
-    """
+    """Load a model, and send it requests."""
     progress = progress or NoProgress()
     server.prepare(name)
     progress.begin(f"{name}: load")

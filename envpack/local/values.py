@@ -52,7 +52,6 @@ class RawTensor:
         datatype: KServe's name of the type, for example ``"FP32"``.
         shape: dimensions.
         content: elements in row-major order, little endian; each string follows its 4-byte length.
-
     """
 
     name: str
@@ -90,7 +89,6 @@ class Request:
         parameters: a JSON object.
         model: name of the model.
         version: version of the model; -1 for the newest.
-
     """
 
     inputs: tuple[RawTensor, ...]
@@ -114,7 +112,6 @@ class Response:
         error: the text of an error, None without one.
         code: Triton's code of the error.
         parameters: a JSON object, or ``""``.
-
     """
 
     outputs: tuple[RawTensor, ...] = ()
@@ -203,11 +200,7 @@ class Writer:
 
 
 class Reader:
-    """Reads a row of values.
-
-    Raises:
-        One of `MALFORMED`: the bytes are no such row.
-    """
+    """Reads a row of values."""
 
     def __init__(self, content: bytes | bytearray) -> None:
         self._content = memoryview(content)

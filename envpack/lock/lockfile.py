@@ -73,9 +73,6 @@ def write_lock(lock: Lock, file: Path) -> bool:
 
     Returns:
         Whether the file was written.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
     """
     text = format_lock(lock)
     if file.is_file() and read_text(file, errors="replace") == text:
@@ -145,11 +142,7 @@ def _pip_entry(package: PipPackage) -> _PackageEntry:
 
 
 def read_lock(file: Path) -> Lock | None:
-    """Read a lockfile that `write_lock` wrote; ``None`` if there is none.
-
-    Raises:
-        InputError: kind ``bad-lock``: it is damaged, another tool's, or of another version of envpack.
-    """
+    """Read a lockfile that `write_lock` wrote; ``None`` if there is none."""
     try:
         text = read_text(file)
     except FileNotFoundError:
@@ -160,15 +153,7 @@ def read_lock(file: Path) -> Lock | None:
 
 
 def parse_lock(text: str, file: Path) -> Lock:
-    """The lock in the text of a lockfile.
-
-    Args:
-        text: content of the lockfile.
-        file: its path, for errors.
-
-    Raises:
-        InputError: as `read_lock`.
-    """
+    """The lock in the text of a lockfile."""
     from envpack.requirements import parse_yaml
 
     try:

@@ -63,9 +63,6 @@ def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> 
     """Digest of requirements and channels, in hexadecimal digits; a lock fits requirements with the same digest.
 
     Sources of local projects are part of it; the requirements files that were read, and passwords, are not.
-
-    Raises:
-        OSError: a file of a local project cannot be read.
     """
     key_parts = {
         "conda": sorted(set(requirements.conda)),

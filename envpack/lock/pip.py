@@ -35,19 +35,8 @@ def resolve_pip(
 ) -> tuple[PipPackage, ...]:
     """Resolve pip requirements.
 
-    Args:
-        requirements: only their ``pip``, ``constraints`` and ``pip_options`` are used.
-        target: what the wheels are for; this machine does not matter.
-        wheels: wheels of local projects, required in addition.
-        provided: names of packages that conda installs; they are not resolved again.
-        prefer: versions to keep where they still fit.
-        sources: packages that may be built from source; ``":all:"`` for any.
-
     Returns:
         Wheels, and source distributions of ``sources``, sorted by name.
-
-    Raises:
-        EnvironmentBuildError: ``unresolvable``, ``hash-mismatch``, ``index-unreachable`` and others, see `uv_error`.
     """
     pip_requirements = [*requirements.pip, *(_file_requirement(wheel) for wheel in wheels)]
     if not pip_requirements:
@@ -188,17 +177,7 @@ def _text(value: str) -> str:
 
 
 def build_wheels(projects: Sequence[Path], target: Target, python: Path, cache: Path) -> tuple[Path, ...]:
-    """Build a wheel of each local project, into the cache; the environment never links to the project's folder.
-
-    Args:
-        projects: their folders.
-        target: what the wheels must run on.
-        python: an interpreter of the target's minor version that runs here.
-        cache: folder that the wheels stay in.
-
-    Raises:
-        EnvironmentBuildError: ``build-failed``, or another kind of `uv_error` for the packages that building needs.
-    """
+    """Build a wheel of each local project, into the cache; the environment never links to the project's folder."""
     return tuple(_build_wheel(project, target, python, cache / "wheels") for project in projects)
 
 

@@ -52,20 +52,7 @@ class LockOptions:
 
 
 def lock_requirements(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
-    """Resolve requirements to every package that they need on the target.
-
-    Args:
-        requirements: what the environment must contain.
-        target: what the packages are for; this machine does not matter.
-        options: channels, caches and preferences.
-        progress: receives each step.
-
-    Raises:
-        InputError: the requirements are for another platform or Python.
-        UsageError: the address of a channel is wrong, or ``options.update`` names a package that is not locked.
-        EnvironmentBuildError: the requirements conflict, a channel or an index does not answer, or a lock has a package
-            that may not be built from source.
-    """
+    """Resolve requirements to every package that they need on the target."""
     _check_target(requirements, target)
     _check_hashes(requirements)
     _check_sources(requirements, target, options)
@@ -86,13 +73,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
 
 
 def resolve_channels(options: LockOptions, target: Target, progress: Progress) -> Channels:
-    """The channels of the options as addresses; the local channel is made first if it does not exist.
-
-    Raises:
-        UsageError: kind ``no-channel``: the local channel has no interpreter for the target's platform; or kind
-            ``bad-channel``.
-        EnvironmentBuildError: this machine has no interpreter of the target's version that can be packaged.
-    """
+    """The channels of the options as addresses; the local channel is made first if it does not exist."""
     from envpack.pythons import local_channel
 
     names = []

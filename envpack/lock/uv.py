@@ -36,15 +36,7 @@ def uv_error(
     places: Mapping[str, str] = NO_PLACES,
     sources: Sequence[str] = (),
 ) -> EnvironmentBuildError | StorageError:
-    """The error for a failed run of uv.
-
-    Args:
-        completed: the run, without secrets, as `run_uv` returns it.
-        requirements: as the user wrote them.
-        storage: a path on the disk that uv writes to, for a full disk.
-        places: file and line of requirements and of options that name indexes.
-        sources: packages that may be built from source.
-    """
+    """The error for a failed run of uv."""
     output = completed.stderr
     lines = "\n".join(line for line in completed.last_lines().splitlines() if not line.startswith("Using "))
     failing = failing_requirement(output, requirements)

@@ -43,13 +43,7 @@ def chain(message: str, root: str, leaf: str) -> list[str]:
 
 
 def wheel_hint(message: str, name: str, sources: Sequence[str] = ()) -> str:
-    """What to do about a package without a wheel for the target.
-
-    Args:
-        message: uv's.
-        name: of the package, normalised.
-        sources: packages that may be built from source already.
-    """
+    """What to do about a package without a wheel for the target."""
     proposed = package_of(name)
     if proposed != name:
         return f"the package is called {proposed}"
@@ -68,12 +62,7 @@ def wheel_hint(message: str, name: str, sources: Sequence[str] = ()) -> str:
 
 
 def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
-    """What to do about requirements that no set of packages meets.
-
-    Args:
-        message: uv's.
-        requirements: those that the message is about, as the user wrote them with their lines.
-    """
+    """What to do about requirements that no set of packages meets."""
     flat = _flat(message)
     if local := _UNKNOWN_VERSION.search(flat):
         name, version, label = local.groups()

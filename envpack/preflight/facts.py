@@ -53,11 +53,7 @@ class EnvironmentFacts:
 
 
 def read_environment_facts(path: Path) -> EnvironmentFacts:
-    """Read the facts of a folder or an archive. An archive is read only as far as necessary.
-
-    Raises:
-        InputError: the path does not exist, or is not an archive (``environment-unreadable``).
-    """
+    """Read the facts of a folder or an archive. An archive is read only as far as necessary."""
     try:
         libraries = _in_folder(path) if path.is_dir() else _in_archive(path)
     except OSError as error:
@@ -195,11 +191,7 @@ class StubRequirements:
 
 
 def read_stub_requirements(path: Path) -> StubRequirements:
-    """Read a stub and the release file beside it, without running the stub.
-
-    Raises:
-        StubError: the file is not a stub, or is damaged (``not-a-stub``).
-    """
+    """Read a stub and the release file beside it, without running the stub."""
     release_file = _first_line(path.with_name(RELEASE_FILE))
     try:
         stub = inspect_stub(path)

@@ -22,15 +22,7 @@ def preflight_model(
     host: Host | None = None,
     backends: Path | None = None,
 ) -> tuple[Mismatch, ...]:
-    """Find incompatibilities that prevent a server from serving the model; empty if none is known.
-
-    Args:
-        model: the model.
-        default_stub: the stub of the server's Python backend, for models without their own stub.
-        release: the server's release, None if unknown.
-        host: the system that the server runs in.
-        backends: folder of additional backend directories.
-    """
+    """Find incompatibilities that prevent a server from serving the model; empty if none is known."""
     if model.is_ensemble:
         return ()
     own = model.folder / STUB_NAME
@@ -51,10 +43,6 @@ def find_unsafe_archive(model: Model, release: Release | None) -> Mismatch | Non
     """Whether unpacking the model's archive would fill the server's disk, fail, or write outside of its folder.
 
     The archive is read to its end, and nothing is unpacked.
-
-    Args:
-        model: the model.
-        release: the server's release, None if unknown.
     """
     path = environment_of(model)
     if path is None or not is_archive(path):

@@ -30,15 +30,6 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
     The byte code does not depend on time stamps ("unchecked hash") and names its source relative to the environment.
     So it does not depend on the folder of the environment, nor on the other packages. Files that this version of
     Python cannot parse (test data, templates) get no byte code.
-
-    Args:
-        prefix: root of the environment.
-        packages: the sources of each package, relative to ``prefix``.
-        python: an interpreter of the environment's minor version that runs here.
-
-    Raises:
-        EnvironmentBuildError: ``bytecode-failed``, the interpreter cannot be started.
-        StorageError: the disk is full.
     """
     groups = list(_groups(packages))
     if not groups:
@@ -77,18 +68,7 @@ def bytecode_path(source: str, minor: str) -> str:
 def compile_packages(
     prefix: Path, packages: Mapping[str, Sequence[str]], *, minor: str, python: Path, cache: Path
 ) -> None:
-    """Write the byte code of packages: linked from the cache, or compiled and added to it.
-
-    Args:
-        prefix: root of the environment.
-        packages: the sources of each package, relative to ``prefix``, by a text that identifies its content.
-        minor: Python minor version.
-        python: an interpreter of that version that runs here.
-        cache: folder with the byte code of packages.
-
-    Raises:
-        EnvironmentBuildError: as `compile_files`.
-    """
+    """Write the byte code of packages: linked from the cache, or compiled and added to it."""
     entries = {content: cache / _key(content, minor, sources) for content, sources in packages.items()}
     files = {content: [bytecode_path(source, minor) for source in sources] for content, sources in packages.items()}
     missing = [content for content, entry in entries.items() if not _linked(entry, files[content], prefix)]

@@ -85,15 +85,6 @@ def local_channel(
     """The channel with ``interpreter`` in the cache; it is made first if it does not exist.
 
     If several processes call this at once, one makes the channel and the others wait.
-
-    Args:
-        interpreter: one of this machine.
-        cache: root of the cache, by default the user's.
-        progress: receives the step.
-
-    Raises:
-        EnvironmentBuildError: the interpreter cannot be made relocatable, or the channel cannot be indexed.
-        OSError: the disk is full.
     """
     progress = progress or NoProgress()
     root = (cache or cache_root()) / "channel"
@@ -166,19 +157,8 @@ def keep_package(
 ) -> Path:
     """Put a conda package of another machine's interpreter into the cache, unless it is there.
 
-    Args:
-        cache: root of the cache.
-        sha256: of the package.
-        file: platform and file name, for example ``"linux-64/python-3.8.18-local_0.conda"``.
-        version: Python version.
-        build: build string.
-        fill: writes the package to a file, or raises.
-
     Returns:
         The file in the cache.
-
-    Raises:
-        StorageError: the disk is full, or the cache cannot be written to.
     """
     folder = cache / "channel" / sha256[:16]
     with storage_errors(folder), being_made(folder):
@@ -206,18 +186,8 @@ def add_interpreter(
 
     Several processes can add to the same folder; each waits for the previous one.
 
-    Args:
-        interpreter: one of this machine.
-        folder: root of the channel, the folder that contains ``linux-64``.
-        progress: receives each step.
-
     Returns:
         The package, and whether the folder was changed: false if it had the package already.
-
-    Raises:
-        InputError: kind ``not-a-channel``: an index in the folder cannot be read.
-        EnvironmentBuildError: the interpreter cannot be made relocatable, a package in the folder is damaged, the
-            disk is full, or the folder is not writable.
     """
     from filelock import FileLock
 
@@ -248,11 +218,7 @@ def add_interpreter(
 
 
 def read_channel(folder: Path) -> tuple[ChannelPackage, ...]:
-    """The packages in the index of a channel folder, sorted by name and version.
-
-    Raises:
-        InputError: kind ``not-a-channel``: there is no index, or it cannot be read.
-    """
+    """The packages in the index of a channel folder, sorted by name and version."""
     indexes = sorted(folder.glob(f"*/{_INDEX}"))
     if not indexes:
         raise _not_a_channel("there is no channel in this folder", folder)

@@ -41,23 +41,6 @@ def interpreter_for(
 
     One fits if it has a shared library and runs with the target's C library. Of several, those that envpack has
     fetched come last, and the distribution's before them; of the others, the newest patch release is the best.
-
-    Args:
-        minor: for example ``"3.8"``.
-        search: ``bin`` folders to search instead of the usual ones; then none is fetched.
-        preference: as in uv. ``"system"``: fetch only if none fits; ``"managed"``: first those that uv installed, also
-            by fetching one; ``"only-system"``: none that uv installed; ``"only-managed"``: no others.
-        headers: whether a stub is compiled against it.
-        glibc: version of the C library where it will run, for example ``"2.35"``; ``""`` if any interpreter will do.
-        progress: receives the step.
-
-    Raises:
-        UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
-        EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``),
-            free-threaded ones (``free-threaded``) or ones for a newer C library (``glibc-too-old``), and none can be
-            fetched.
-        StubError: kind ``headers-missing``: there are only some without headers, and none can be fetched.
-        StorageError: the disk is full, or the cache cannot be written to.
     """
     candidates = _candidates(minor, search, preference, headers=headers, glibc=glibc)
     if not candidates.fitting and search is None and _may_fetch(preference, glibc):
@@ -86,11 +69,7 @@ def interpreter_here(
 
 
 def reason_to_fetch(minor: str, preference: PythonPreference, glibc: str) -> str:
-    """Why `interpreter_for` would fetch an interpreter, ``""`` if it would not.
-
-    Raises:
-        EnvironmentBuildError: there is none, and the settings forbid to fetch one.
-    """
+    """Why `interpreter_for` would fetch an interpreter, ``""`` if it would not."""
     candidates = _candidates(minor, None, preference, headers=False, glibc=glibc)
     if candidates.fitting:
         return ""

@@ -91,18 +91,7 @@ def fetching_forbidden() -> FetchError | None:
 
 
 def fetch_python(minor: str, why: str, progress: Progress) -> None:
-    """Let uv install an interpreter into the cache, unless it is there. One process does it, others wait for it.
-
-    Args:
-        minor: for example ``"3.10"``.
-        why: reason for it, for the progress.
-        progress: receives the step.
-
-    Raises:
-        FetchError: there is none for this machine, the network does not bring it, or its hash is wrong.
-        EnvironmentBuildError: ``uv-missing``.
-        StorageError: the disk is full, or the cache cannot be written to.
-    """
+    """Let uv install an interpreter into the cache, unless it is there. One process does it, others wait for it."""
     forbidden = fetching_forbidden()
     if forbidden:
         raise forbidden
@@ -121,15 +110,7 @@ def fetch_python(minor: str, why: str, progress: Progress) -> None:
 
 
 def fetchable(seconds: float | None = None) -> Mapping[str, str]:
-    """What uv's list offers for this machine: minor versions, each with the address of an archive. None is downloaded.
-
-    Args:
-        seconds: how long to wait for a list that is not uv's own.
-
-    Raises:
-        FetchError: the settings forbid to fetch any, or there is no list.
-        EnvironmentBuildError: ``uv-missing``.
-    """
+    """The minor versions of Python in uv's list for this machine, each with the address of its archive."""
     forbidden = fetching_forbidden()
     if forbidden:
         raise forbidden

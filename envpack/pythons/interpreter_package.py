@@ -65,12 +65,7 @@ def _build_of(interpreter: Interpreter) -> str:
 
 
 def make_package(interpreter: Interpreter, folder: Path) -> InterpreterPackage:
-    """Write the conda package of an interpreter into ``folder``.
-
-    Raises:
-        OSError: the disk is full, or files of the interpreter cannot be read.
-        EnvironmentBuildError: the files of the interpreter cannot be made relocatable.
-    """
+    """Write the conda package of an interpreter into ``folder``."""
     build = f"local_{fingerprint(interpreter)}"
     name = f"python-{interpreter.version}-{build}"
     with tempfile.TemporaryDirectory(prefix=".copy-", dir=folder) as temporary:

@@ -67,28 +67,12 @@ class Interpreter:
 
 
 def find_interpreters(minor: str, search: Sequence[Path] | None = None) -> tuple[Interpreter, ...]:
-    """Every CPython of a minor version on this machine, also those that no stub can embed; fetched ones come last.
-
-    Args:
-        minor: for example ``"3.8"``.
-        search: ``bin`` folders to search instead of the usual ones.
-    """
+    """Every CPython of a minor version on this machine, also those that no stub can embed; fetched ones come last."""
     return tuple(_find(_bin_folders(search), minor))
 
 
 def interpreter_at(path: Path, minor: str) -> Interpreter:
-    """The interpreter at a path that the user names.
-
-    Args:
-        path: a program or shim, or the folder that the interpreter was installed to; the folder of a virtual
-            environment stands for the interpreter that the environment was made with.
-        minor: for example ``"3.8"``.
-
-    Raises:
-        UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
-        EnvironmentBuildError: there is none of this version (``unknown-python``), it is static
-            (``static-interpreter``) or free-threaded (``free-threaded``), or it belongs to conda (``conda-python``).
-    """
+    """The interpreter at a path that the user names."""
     check_minor(minor)
     names = (f"python{minor}", "python3", "python")
     programs = [path / "bin" / name for name in names] if path.is_dir() else [path]

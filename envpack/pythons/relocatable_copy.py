@@ -42,11 +42,6 @@ def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
     Tests, installed packages, static libraries and the makefiles for extension modules are not copied. In binaries,
     the prefix that the interpreter was compiled for is changed, see `neutralise_prefix`; in text files that still
     contain it, `PLACEHOLDER` replaces it.
-
-    Raises:
-        OSError: a file cannot be read or written.
-        EnvironmentBuildError: patchelf is missing or fails.
-
     """
     _copy_programs(interpreter, target / "bin")
     _copy_libraries(interpreter, target / "lib")
@@ -141,9 +136,6 @@ def neutralise_prefix(file: Path, prefix: Path) -> bool:
 
     Returns:
         Whether the file was changed.
-
-    Raises:
-        OSError: the file cannot be read or written.
     """
     first = os.fsencode(prefix.parts[1])
     pattern = rb"(?<![\w./-])" + re.escape(os.fsencode(prefix)) + rb"(?=\x00|:|/lib(?:64)?(?:/python|\x00|:))"

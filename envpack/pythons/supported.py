@@ -62,15 +62,7 @@ def pybind11_for(minor: str) -> Pybind11:
 
 
 def check_minor(minor: str, *, where: str = "") -> None:
-    """Check that a text is a supported minor version.
-
-    Args:
-        minor: for example ``"3.8"``.
-        where: the file that names it, for the error.
-
-    Raises:
-        UsageError: kind ``bad-python-version``: it is not.
-    """
+    """Check that a text is a supported minor version."""
     if minor not in SUPPORTED:
         raise UsageError(
             f"Python version {minor!r} {_complaint(minor)}",

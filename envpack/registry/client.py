@@ -35,14 +35,7 @@ Report = Callable[[int], None]
 
 @contextlib.contextmanager
 def connected(address: ImageAddress, *, timeout: float = TIMEOUT) -> Iterator[Registry]:
-    """Connect to the repository of an image during the block.
-
-    Raises:
-        UsageError: kind ``registry-client-missing``: the extra is not installed.
-        InputError: kind ``bad-docker-config``.
-        StorageError: kinds ``registry-unreachable``, ``registry-forbidden`` and ``registry-corrupt``: it does not
-            answer, refuses, or answers wrongly. So do all methods.
-    """
+    """Connect to the repository of an image during the block."""
     require_library(address)
     account = account_at(address.registry)
 
@@ -80,11 +73,7 @@ class Registry:
         self._client = client
 
     def manifest(self, reference: str) -> bytes | None:
-        """A manifest or an index; None if there is none.
-
-        Args:
-            reference: its digest, which the content must have, or a tag.
-        """
+        """A manifest or an index; None if there is none."""
         with faults_of(self.address):
             answer = self._get(f"manifests/{reference}", {"Accept": _ACCEPT})
         if answer is None:
@@ -161,11 +150,7 @@ class Registry:
             raise registry_corrupt(self.address, f"the blob {blob.digest} ends {left} bytes too early")
 
     def read_blob(self, blob: Descriptor, most: int) -> bytes:
-        """The content of a small blob.
-
-        Raises:
-            StorageError: also kind ``registry-corrupt``: it is larger than ``most`` bytes.
-        """
+        """The content of a small blob."""
         if blob.size > most:
             raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {most} bytes")
         return b"".join(self.blob(blob))

@@ -27,11 +27,7 @@ class AnswerTooLongError(Exception):
 
 
 def require_library(address: ImageAddress) -> None:
-    """Check that the extra is installed.
-
-    Raises:
-        UsageError: kind ``registry-client-missing``.
-    """
+    """Check that the extra is installed."""
     try:
         import dxf  # noqa: F401
     except ImportError:

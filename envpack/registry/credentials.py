@@ -24,10 +24,6 @@ def account_at(registry: str) -> Account | None:
     """The account that `docker login` stored for a registry; None if there is none.
 
     The folder of config.json is ``DOCKER_CONFIG``, or ``~/.docker``.
-
-    Raises:
-        InputError: kind ``bad-docker-config``: the file is damaged, a credential helper fails, or what is stored is an
-            identity token.
     """
     import docker.auth
     import docker.credentials.errors

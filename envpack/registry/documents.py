@@ -91,11 +91,7 @@ def encoded(document: Mapping[str, Any]) -> bytes:
 
 
 def parse_image(content: bytes) -> Image:
-    """Read a manifest.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a manifest."""
     document = _document(content, MANIFEST)
     try:
         return Image(
@@ -110,11 +106,7 @@ def parse_image(content: bytes) -> Image:
 
 
 def parse_index(content: bytes) -> tuple[tuple[Descriptor, str], ...]:
-    """Read an index: the manifests in it, each with its platform, as ``"linux/amd64"``.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read an index: the manifests in it, each with its platform, as ``"linux/amd64"``."""
     document = _document(content, INDEX)
     try:
         return tuple((_descriptor(entry), _platform(entry.get("platform"))) for entry in document["manifests"])

@@ -44,11 +44,7 @@ def registry_corrupt(address: ImageAddress, reason: str) -> StorageError:
 
 @contextlib.contextmanager
 def faults_of(address: ImageAddress) -> Iterator[None]:
-    """Turn errors of the client's libraries into errors for users.
-
-    Raises:
-        StorageError: kinds ``registry-unreachable``, ``registry-forbidden`` and ``registry-corrupt``.
-    """
+    """Turn errors of the client's libraries into errors for users."""
     from dxf.exceptions import DXFAuthInsecureError, DXFError, DXFUnauthorizedError
     from requests.exceptions import HTTPError, JSONDecodeError, RequestException
 

@@ -47,10 +47,6 @@ def backend_of(config: ModelConfig, versions: list[Path]) -> str:
 
     The field backend decides, then platform, then default_model_filename, then the files of the first version.
 
-    Args:
-        config: its configuration.
-        versions: folders of its versions.
-
     Returns:
         ``"python"`` if nothing decides, and the platform itself if no server has such a platform.
     """
@@ -64,13 +60,7 @@ def backend_of(config: ModelConfig, versions: list[Path]) -> str:
 
 
 def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError | None:
-    """The error for the name of a backend that is almost the name of one that servers come with; None for others.
-
-    Args:
-        backend: the name.
-        config: file that names it.
-        backends: folder of backend directories; a name that is there is right.
-    """
+    """The error for the name of a backend that is almost the name of one that servers come with; None for others."""
     if backend in _NAMES or backend.startswith("python_") or (backends / backend).is_dir():
         return None
     alike = difflib.get_close_matches(backend, _NAMES, n=1, cutoff=_ALIKE)

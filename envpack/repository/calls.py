@@ -21,9 +21,6 @@ def called_models(folder: Path) -> tuple[str, ...]:
 
     A server loads no model because another one sends requests to it, and nothing declares these requests. A name that
     code puts together at run time is not found; a string that happens to be a model's name is.
-
-    Args:
-        folder: of the model, in its repository.
     """
     if not folder.is_dir():
         return ()

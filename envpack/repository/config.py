@@ -88,16 +88,7 @@ class ModelConfig(Protocol):
 
 
 def parse_config(text: str, where: str | Path) -> ModelConfig:
-    """Parse the text of a config.pbtxt.
-
-    Args:
-        text: content of the file.
-        where: file that the text is from, for the error message.
-
-    Raises:
-        InputError: the text is not a model configuration (kind ``bad-config``, with file and line).
-
-    """
+    """Parse the text of a config.pbtxt."""
     from google.protobuf import text_format
 
     message = message_class()()
@@ -143,12 +134,7 @@ def _template(blanks: dict[str, int], where: str | Path) -> InputError:
 
 
 def parse_json_config(text: str) -> ModelConfig:
-    """Parse the JSON of a configuration, as a server takes it from clients.
-
-    Raises:
-        ValueError: it is no configuration.
-
-    """
+    """Parse the JSON of a configuration, as a server takes it from clients."""
     from google.protobuf import json_format
 
     message = message_class()()

@@ -60,11 +60,7 @@ def _examined(file: Path) -> CustomConfig:
 
 
 def python_configs(folder: Path) -> dict[Path, CustomConfig]:
-    """The custom configurations with which the Python backend runs a model, by their files.
-
-    Raises:
-        InputError: one of the custom configurations is wrong.
-    """
+    """The custom configurations with which the Python backend runs a model, by their files."""
     found = tuple(custom_configs(folder))
     for fault in (fault for config in found for fault in config.faults):
         raise fault

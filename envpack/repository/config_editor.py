@@ -37,7 +37,6 @@ class Field:
         name: the field.
         value: the value.
         start: where the name begins, or the value if it is an element of a list.
-
     """
 
     name: str
@@ -60,17 +59,6 @@ def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> 
 
     Comments, order and white space stay. If the key exists, only its string literal is replaced; otherwise a block is
     added at the end. A second call changes nothing.
-
-    Args:
-        text: content of a config.pbtxt.
-        key: name of the parameter.
-        value: new value.
-        where: file that the text is from, for error messages.
-
-    Raises:
-        InputError: ``text`` is not a model configuration (``bad-config``), or cannot be edited safely
-            (``config-not-editable``).
-
     """
     config = parse_config(text, where)
     if key in config.parameters and config.parameters[key].string_value == value:
@@ -85,15 +73,6 @@ def remove_parameter(text: str, key: str, where: str | Path) -> str:
     """Return ``text`` without ``parameters[key]``, in the way of `set_string_parameter`.
 
     Comments inside the removed block go with it.
-
-    Args:
-        text: content of a config.pbtxt.
-        key: name of the parameter.
-        where: file that the text is from, for error messages.
-
-    Raises:
-        InputError: as `set_string_parameter`.
-
     """
     config = parse_config(text, where)
     if key not in config.parameters:
@@ -106,17 +85,7 @@ def remove_parameter(text: str, key: str, where: str | Path) -> str:
 
 
 def set_backend(text: str, name: str, where: str | Path) -> str:
-    """Return ``text`` with ``backend`` set to ``name``, in the way of `set_string_parameter`.
-
-    Args:
-        text: content of a config.pbtxt.
-        name: the backend, for example ``"python_3_8"``.
-        where: file that the text is from, for error messages.
-
-    Raises:
-        InputError: as `set_string_parameter`.
-
-    """
+    """Return ``text`` with ``backend`` set to ``name``, in the way of `set_string_parameter`."""
     config = parse_config(text, where)
     if config.backend == name:
         return text

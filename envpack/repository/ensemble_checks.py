@@ -10,11 +10,7 @@ from envpack.repository.config import ModelConfig
 
 
 def flow_faults(config: ModelConfig) -> Iterator[str]:
-    """What is wrong with the steps of an ensemble and the tensors between them, whatever the models are.
-
-    Args:
-        config: of the ensemble.
-    """
+    """What is wrong with the steps of an ensemble and the tensors between them, whatever the models are."""
     ensemble: Any = config
     if ensemble.platform != "ensemble" or ensemble.backend:
         yield 'an ensemble must have platform: "ensemble" and no backend'
@@ -66,12 +62,7 @@ def _circle_faults(inputs: set[str], steps: Sequence[Any]) -> Iterator[str]:
 
 
 def fit_faults(config: ModelConfig, models: Mapping[str, ModelConfig]) -> Iterator[str]:
-    """What keeps an ensemble from being loaded with the models that its steps name, in the words of the server.
-
-    Args:
-        config: of the ensemble.
-        models: the configurations of these models; without those that are not known.
-    """
+    """What keeps an ensemble from being loaded with the models that its steps name, in the words of the server."""
     ensemble: Any = config
     known = {entry.name: (entry, ensemble) for entry in (*ensemble.input, *ensemble.output)}
     for step in ensemble.ensemble_scheduling.step:

@@ -12,9 +12,6 @@ from envpack.support.errors import InputError
 def find_cycles(steps: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
     """Circles of ensembles that run each other; no model is in two of them.
 
-    Args:
-        steps: the models that each model runs, by name; names that are no key run nothing.
-
     Yields:
         A model, the one that it runs, and so on back to the first, which is the first of ``steps`` in the circle.
     """
@@ -52,16 +49,6 @@ def in_loading_order(
     """Models and those that they need, each after those that it needs.
 
     An ensemble needs the models that it runs, and code the models that it calls. Code may call in a circle.
-
-    Args:
-        wanted: the models.
-        model_named: finds a model that another needs; None if the repository does not have it.
-        called: names of the models that the code of a model calls.
-        may_call_any: whether code may call models whose names are not known; such a model, and what needs it, comes
-            after all others.
-
-    Raises:
-        InputError: ensembles run each other (``ensemble-cycle``), or what ``model_named`` raises.
     """
     known = {model.name: model for model in wanted}
     needs: dict[str, tuple[str, ...]] = {}
@@ -88,12 +75,7 @@ def in_loading_order(
 
 
 def needed_first(wanted: Sequence[str], needs: Callable[[str], Sequence[str]]) -> tuple[str, ...]:
-    """Names and those that they need, each after those that it needs, as far as these do not need it themselves.
-
-    Args:
-        wanted: names, in the order that holds where nothing is needed.
-        needs: what a name needs.
-    """
+    """Names and those that they need, each after those that it needs, as far as these do not need it themselves."""
     ordered: dict[str, None] = {}
     entered: set[str] = set()  # those that are not ordered yet are on the way from a wanted name to the current one
     stack = list(reversed(wanted))

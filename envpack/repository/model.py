@@ -43,7 +43,6 @@ class Model:
         is_ensemble: whether it only combines other models and has no code.
         backend: backend that runs it, for example ``"python"``; empty for an ensemble.
         is_foreign: whether that is another backend than Triton's Python backend.
-
     """
 
     name: str
@@ -70,18 +69,7 @@ class Model:
 
 
 def open_model(folder: Path, config: ModelConfig | None = None, *, foreign: bool = False) -> Model:
-    """Read the model in ``folder``, and check for errors that would fail on the server.
-
-    Args:
-        folder: of the model.
-        config: its configuration, in place of the one in the folder.
-        foreign: whether it may be a model of another backend.
-
-    Raises:
-        InputError: kinds ``model-missing``, ``bad-path``, ``bad-config``, ``model-name-mismatch``,
-            ``not-a-python-model`` and ``model-without-code``.
-
-    """
+    """Read the model in ``folder``, and check for errors that would fail on the server."""
     model, faults = examine_model(folder, config)
     for fault in faults:
         raise fault
@@ -106,13 +94,8 @@ def not_in_python(model: Model) -> InputError:
 def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Model | None, tuple[InputError, ...]]:
     """Read the model in ``folder`` as far as possible, and return all of its errors, not only the first.
 
-    Args:
-        folder: of the model.
-        config: its configuration, in place of the one in the folder.
-
     Returns:
         The model, None if its configuration cannot be read, and the errors that `open_model` would raise.
-
     """
     folder = folder.absolute()
     if is_too_long(folder.name) or not folder.is_dir():
@@ -142,10 +125,6 @@ def config_text(model: Model | Path) -> str:
 
     Without config.pbtxt the files of a model of another backend decide, and the text is empty. Line endings are
     unchanged.
-
-    Raises:
-        InputError: it is not a file, or not UTF-8 text (kind ``bad-config``).
-
     """
     folder = model.folder if isinstance(model, Model) else model
     file = folder / CONFIG_NAME
@@ -155,11 +134,7 @@ def config_text(model: Model | Path) -> str:
 
 
 def read_config(file: Path) -> str:
-    """The text of a configuration.
-
-    Raises:
-        InputError: as `config_text`.
-    """
+    """The text of a configuration."""
     if not file.is_file():
         what = "this is not a file" if file.exists() else "this link leads nowhere"
         raise InputError(what, kind="bad-config", where=str(file), hint="write the model's configuration there")

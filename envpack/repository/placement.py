@@ -58,19 +58,8 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
     The custom configurations that run the model with the Python backend are edited like config.pbtxt. Each file is
     replaced in one step, config.pbtxt last, and none of them if one cannot be edited.
 
-    Args:
-        model: the model.
-        path_value: an absolute path, or the result of `in_model_folder`.
-        backend: backend to set in the same step; ``""`` leaves it as it is.
-        start: how the model starts, to set in the same step, see `with_start`; ``""`` leaves it as it is.
-
     Returns:
         Whether a file changed.
-
-    Raises:
-        InputError: the server could not resolve the path (kind ``bad-environment-path``), or a custom configuration is
-            wrong.
-
     """
     after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
     if not after_keyword.startswith("/") or "$" in after_keyword or ".." in after_keyword.split("/"):
@@ -96,15 +85,8 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
 def place_stub(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
     """Copy a stub into a model's folder, under the name that the server looks for and with mode 0755.
 
-    Args:
-        binary: the stub.
-        model_folder: where to put it.
-        release: the release for the release file beside the stub; the stub rejects servers with another ABI epoch.
-            None leaves that file unchanged.
-
     Returns:
         Whether anything changed: False if the same stub exists with the right mode and release file.
-
     """
     if release is None or _names(model_folder, release):
         return _place_binary(binary, model_folder)
@@ -227,18 +209,8 @@ def find_backends(folder: Path) -> tuple[Backend, ...]:
 def place_backend(stub: Path, backend: Backend, release: Release | None = None, server: Path | None = None) -> bool:
     """Create or complete a backend directory; correct files stay unchanged.
 
-    Args:
-        stub: the stub executable.
-        backend: the backend; its folder and parents are created if they do not exist.
-        release: see `place_stub`.
-        server: directory of a server's own Python backend, to copy its library and utilities. None creates links to
-            ``../python``, where they are on the server.
-
     Returns:
         Whether anything changed.
-
-    Raises:
-        InputError: ``server`` does not contain a server's Python backend (kind ``no-python-backend``).
     """
     if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
         raise InputError(

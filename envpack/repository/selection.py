@@ -20,13 +20,7 @@ from envpack.support.storage_errors import storage_error
 
 
 def chosen_folders(repository: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of folders of Python models and ensembles whose content may be wrong: those given, or all.
-
-    Raises:
-        InputError: a named model does not exist (``model-missing``) or is of another backend (``not-a-python-model``);
-            the repository does not exist, or has none (``repository-missing``, ``repository-empty``).
-
-    """
+    """The names of folders of Python models and ensembles whose content may be wrong: those given, or all."""
     for name in names:
         model, faults = examine_model(repository / name)
         if model is not None and model.is_foreign:
@@ -51,13 +45,6 @@ def find_models(repository: Path) -> tuple[Model, ...]:
     """Every Python model and ensemble of a repository, sorted by name.
 
     Folders without a configuration and code, and folders whose name starts with a dot, are not models.
-
-    Args:
-        repository: folder that contains the model folders.
-
-    Raises:
-        InputError: the repository does not exist (kind ``repository-missing``), or see `open_model`.
-
     """
     return tuple(open_model(folder) for folder in model_folders(repository) if not _is_foreign(folder))
 
@@ -78,17 +65,8 @@ def model_folders(repository: Path) -> list[Path]:
 def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, Model], dict[str, EnvpackError]]:
     """Models of any backend, as far as they can be read: those that are named and the ones that they run, or all.
 
-    Args:
-        repository: folder that contains the model folders.
-        names: of folders; all by default.
-
     Returns:
         The models, and the errors of the others, each by the name of its folder; the named ones come first.
-
-    Raises:
-        InputError: the repository does not exist or has no model (``repository-missing``, ``repository-empty``), or a
-            named model does not exist (``model-missing``).
-
     """
     pending = list(names) or [folder.name for folder in model_folders(repository)]
     if not pending:
@@ -118,17 +96,7 @@ def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, 
 
 
 def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    """The models that a user names, or all models of the repository if there are no names.
-
-    Args:
-        repository: folder that contains the model folders.
-        names: see `model_name`.
-
-    Raises:
-        InputError: see `model_name`, `open_model` and `find_models`; or the repository has no model
-            (``repository-empty``).
-
-    """
+    """The models that a user names, or all models of the repository if there are no names."""
     if names:
         return tuple(open_model(repository / model_name(repository, name)) for name in dict.fromkeys(names))
     models = find_models(repository)
@@ -138,12 +106,7 @@ def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
 
 
 def model_name(repository: Path, text: str) -> str:
-    """The folder name of the model that a user names, by that name or by a path to its folder.
-
-    Raises:
-        InputError: the path is not a folder of this repository (kind ``other-repository``).
-
-    """
+    """The folder name of the model that a user names, by that name or by a path to its folder."""
     name = text.rstrip("/")
     if "/" not in name and name not in ("", ".", ".."):
         return name

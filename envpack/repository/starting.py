@@ -21,30 +21,14 @@ def configured_start(config: ModelConfig) -> str:
 
 
 def with_start(text: str, start: str, where: str | Path) -> str:
-    """The text of a configuration whose model starts warm or cold.
-
-    Args:
-        text: content of a config.pbtxt.
-        start: ``"warm"`` sets the parameter, ``"cold"`` removes it, and ``""`` leaves it unchanged.
-        where: file that the text is from, for error messages.
-
-    Raises:
-        InputError: as `set_string_parameter`.
-
-    """
+    """The text of a configuration whose model starts warm or cold."""
     if start == "warm":
         return set_string_parameter(text, START_PARAMETER, start, where)
     return remove_parameter(text, START_PARAMETER, where) if start else text
 
 
 def starting_faults(config: ModelConfig, file: Path) -> Iterator[InputError]:
-    """An error for each of the parameters that has a value which the stub rejects.
-
-    Args:
-        config: the configuration.
-        file: its config.pbtxt.
-
-    """
+    """An error for each of the parameters that has a value which the stub rejects."""
     for key, known in _VALUES.items():
         if key not in config.parameters:
             continue

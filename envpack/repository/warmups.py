@@ -24,12 +24,7 @@ _MOST_STRINGS = 1 << 20  # that are counted
 
 
 def warmup_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
-    """What is wrong with the warm-ups of a model with a complete configuration.
-
-    Args:
-        config: its configuration.
-        folder: of the model.
-    """
+    """What is wrong with the warm-ups of a model with a complete configuration."""
     model: Any = config
     declared = {entry.name: entry for entry in model.input}
     for warmup in model.model_warmup:
@@ -53,12 +48,7 @@ def warmup_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
 
 
 def warmup_data_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
-    """What is wrong with the data of warm-ups, whatever the inputs of the model are.
-
-    Args:
-        config: its configuration.
-        folder: of the model.
-    """
+    """What is wrong with the data of warm-ups, whatever the inputs of the model are."""
     model: Any = config
     for warmup in model.model_warmup:
         where = f"the warm-up {warmup.name!r}"

@@ -19,16 +19,7 @@ _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 
 
 def read_conda_environment(content: YamlTable, text: str, target: Target) -> Requirements:
-    """Read an environment file of conda.
-
-    Args:
-        content: the parsed file.
-        text: its text, for selectors in comments.
-        target: if the file has a list ``platforms``, this platform must be in it.
-
-    Raises:
-        InputError: the file has a dependency that envpack does not support.
-    """
+    """Read an environment file of conda."""
     return _Reader(content, text, target).requirements()
 
 
@@ -167,9 +158,6 @@ def read_python_env(content: YamlTable) -> Requirements:
 
     ``build_dependencies`` are checked but not installed: they are for building from source, and envpack installs
     wheels.
-
-    Raises:
-        InputError: the file has a key or a value that envpack does not support.
     """
     content.refuse_unknown(_PYTHON_ENV_KEYS)
     content.texts("build_dependencies")

@@ -25,11 +25,7 @@ def is_conda_lock(content: YamlTable) -> bool:
 
 
 def read_conda_lock(content: YamlTable, target: Target) -> Requirements:
-    """Read the packages of the category ``main`` for the target's platform.
-
-    Raises:
-        InputError: the lock is not for this platform, has packages to be built from source, or is malformed.
-    """
+    """Read the packages of the category ``main`` for the target's platform."""
     if content.text("version", "1") != "1":
         version = quote(content.text("version"))
         raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)
@@ -105,11 +101,7 @@ def is_explicit(text: str) -> bool:
 
 
 def read_explicit(text: str, path: Path, target: Target) -> Requirements:
-    """Read a list of URLs of conda packages, each followed by ``#md5``, ``#sha256:…`` or nothing.
-
-    Raises:
-        InputError: a line is not the URL of a conda package for this platform, or the list contains packages of pip.
-    """
+    """Read a list of URLs of conda packages, each followed by ``#md5``, ``#sha256:…`` or nothing."""
     found: list[CondaPackage] = []
     for number, line in enumerate(text.splitlines(), start=1):
         location, stripped = Location(path, number), line.strip()

@@ -79,9 +79,6 @@ def python_range(version: str) -> str:
 
     >>> python_range("=3.8"), python_range(">=3.6,<3.9|3.11.*")
     ('==3.8.*', '>=3.6,<3.9|==3.11.*')
-
-    Raises:
-        ValueError: it is not a range of versions.
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 

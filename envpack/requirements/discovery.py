@@ -53,9 +53,6 @@ def find_requirements(model_folder: Path) -> Path | None:
 
     Returns:
         The file; ``None`` if there is none.
-
-    Raises:
-        InputError: several files have similar names, and none of the usual ones.
     """
     candidates = (model_folder / name for name in FILE_NAMES)
     found = next((file for file in candidates if os.path.lexists(file) and _has_requirements(file)), None)

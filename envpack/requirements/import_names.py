@@ -54,12 +54,7 @@ def package_of(module: str) -> str:
 
 
 def is_provided(module: str, packages: Collection[str]) -> bool:
-    """Whether one of some packages may provide a module, judged by their names; yes in doubt.
-
-    Args:
-        module: the first part of a name in an import.
-        packages: names of packages.
-    """
+    """Whether one of some packages may provide a module, judged by their names; yes in doubt."""
     names = {normalise_name(package) for package in packages}
     if names.intersection(_PACKAGES.get(module, ())):
         return True

@@ -60,12 +60,7 @@ def is_http(text: str) -> bool:
 
 
 def local_path(text: str, folder: Path) -> Path | None:
-    """The absolute path of a local path or ``file:`` URL; ``None`` for other URLs and for impossible paths.
-
-    Args:
-        text: the path or URL.
-        folder: the folder that a relative path is resolved against.
-    """
+    """The absolute path of a local path or ``file:`` URL; ``None`` for other URLs and for impossible paths."""
     if is_url(text):
         try:
             parts = urlsplit(text)
@@ -88,15 +83,7 @@ def file_name(url: str) -> str:
 
 
 def package_url(text: str, location: Location) -> str:
-    """The URL of a package in a lock: an http(s) URL unchanged, a path as ``file:///…``.
-
-    Args:
-        text: the URL, or a path relative to the lock.
-        location: the line of the lock.
-
-    Raises:
-        InputError: the URL has another scheme, or contains a password or token.
-    """
+    """The URL of a package in a lock: an http(s) URL unchanged, a path as ``file:///…``."""
     if has_secret(text):
         raise location.error("the URL of a package contains a password or a token", hint=CREDENTIALS_HINT)
     if is_http(text):

@@ -39,19 +39,7 @@ def locked_conda(
     entry: YamlTable | None = None,
     depends: Iterable[str] | None = None,
 ) -> CondaPackage:
-    """A conda package of a lock.
-
-    Args:
-        url_or_path: its URL, or its path relative to the lock.
-        location: the line of the lock.
-        md5: from the lock, may be empty.
-        sha256: from the lock, may be empty.
-        entry: the lock's entry, for metadata that is not part of the file name.
-        depends: its dependencies, if the entry has no list ``depends``.
-
-    Raises:
-        InputError: it is not a conda package, a hash is malformed, or the URL contains a password.
-    """
+    """A conda package of a lock."""
     url = package_url(url_or_path, location)
     entry = entry or YamlTable(location)
     name, version, build = _parse_conda_name(file_name(url), location)
@@ -95,11 +83,7 @@ def _subdir(url: str) -> str:
 
 
 def check_platform(package: CondaPackage, target: Target, location: Location) -> None:
-    """Check that a conda package is for the target's platform.
-
-    Raises:
-        InputError: it is for another platform.
-    """
+    """Check that a conda package is for the target's platform."""
     if package.subdir not in (target.platform, "noarch"):
         raise location.error(
             f"{package.name} is for {quote(package.subdir)}, not for {target.platform}",
@@ -138,11 +122,7 @@ class WheelName:
 
 
 def parse_wheel_name(name: str, location: Location) -> WheelName:
-    """Split the file name of a wheel.
-
-    Raises:
-        InputError: it is not the file name of a wheel.
-    """
+    """Split the file name of a wheel."""
     try:
         package, version, _, tags = parse_wheel_filename(name)
     except InvalidWheelFilename as error:
@@ -154,18 +134,7 @@ def parse_wheel_name(name: str, location: Location) -> WheelName:
 
 
 def locked_wheel(url_or_path: str, sha256: str, location: Location, target: Target, *, size: int = 0) -> PipPackage:
-    """A wheel of a lock.
-
-    Args:
-        url_or_path: its URL, or its path relative to the lock.
-        sha256: from the lock; may be empty for a local file, which is hashed then.
-        location: the line of the lock.
-        target: what the wheel must fit.
-        size: bytes, from the lock, 0 if unknown.
-
-    Raises:
-        InputError: it is not a wheel, does not fit the target, has no hash, or is a missing local file.
-    """
+    """A wheel of a lock."""
     url = package_url(url_or_path, location)
     if not file_name(url).endswith(".whl"):
         raise location.error(
@@ -179,11 +148,7 @@ def locked_wheel(url_or_path: str, sha256: str, location: Location, target: Targ
 
 
 def locked_source(url_or_path: str, sha256: str, location: Location, *, size: int = 0) -> PipPackage:
-    """A source distribution of a lock, which is built if the user allows it; the arguments are those of `locked_wheel`.
-
-    Raises:
-        InputError: it is not a source distribution, has no hash, or is a missing local file.
-    """
+    """A source distribution of a lock, which is built if the user allows it. Arguments as of `locked_wheel`."""
     url = package_url(url_or_path, location)
     try:
         name, version = parse_sdist_filename(file_name(url))

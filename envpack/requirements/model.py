@@ -23,7 +23,6 @@ class CondaPackage:
         license: from the package's metadata, ``""`` if unknown.
         depends: match specs of its dependencies.
         constrains: match specs that apply only if the package they name is installed.
-
     """
 
     name: str
@@ -50,7 +49,6 @@ class PipPackage:
         url: of the wheel, ``https://…`` or ``file:///…``, without user name or password.
         sha256: in hexadecimal digits.
         size: bytes, 0 if unknown.
-
     """
 
     name: str
@@ -83,7 +81,6 @@ class Requirements:
         files: every file that was read, ``source`` first.
         places: for requirements, ``"python"`` among them, the file and line that they come from, as ``"FILE:LINE"``.
         warnings: what was left out or changed, each with its place, for the user.
-
     """
 
     conda: tuple[str, ...] = ()

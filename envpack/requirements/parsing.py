@@ -16,15 +16,7 @@ Value: TypeAlias = "str | YamlTable | YamlList | None"
 
 
 def read_text(path: Path, *, named_at: Location | None = None) -> str:
-    """Read a UTF-8 text file, with or without a byte order mark.
-
-    Args:
-        path: the file.
-        named_at: the line that names the file; the error for a missing file points there.
-
-    Raises:
-        InputError: the file is missing, not a regular file, larger than 32 MB, or not UTF-8.
-    """
+    """Read a UTF-8 text file, with or without a byte order mark."""
     location = Location(path)
     try:
         if not path.exists():
@@ -44,11 +36,7 @@ def read_text(path: Path, *, named_at: Location | None = None) -> str:
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """Parse TOML; only syntax errors have a line, see `line_of` for others.
-
-    Raises:
-        InputError: the text is not TOML.
-    """
+    """Parse TOML; only syntax errors have a line, see `line_of` for others."""
     try:
         return bounded_reading.parse_toml(text)
     except ValueError as error:  # TOMLDecodeError, and invalid dates and numbers

@@ -55,16 +55,7 @@ class PipReader:
         self._depth = self._count = 0
 
     def read_file(self, path: Path, *, constraint: bool = False, named_at: Location | None = None) -> None:
-        """Read a file; a file that was read before, also in a circle, is skipped.
-
-        Args:
-            path: the file.
-            constraint: whether its requirements are constraints.
-            named_at: the line that includes it.
-
-        Raises:
-            InputError: the file, or one that it includes, cannot be read or has a line that envpack does not support.
-        """
+        """Read a file; a file that was read before, also in a circle, is skipped."""
         if (path.resolve(), constraint) in self._read:
             return
         self._read.add((path.resolve(), constraint))
@@ -78,11 +69,7 @@ class PipReader:
         self._depth -= 1
 
     def read_lines(self, text: str, location: Location, *, constraint: bool = False) -> None:
-        """Read lines that begin at the given line of a file.
-
-        Raises:
-            InputError: as `read_file`.
-        """
+        """Read lines that begin at the given line of a file."""
         blanks = _MANY_BLANKS.search(text)
         if blanks:
             raise location.at(max(location.line, 1) + text.count("\n", 0, blanks.start())).error(
@@ -203,11 +190,7 @@ def extra_index_options(addresses: Iterable[str]) -> list[str]:
 
 
 def read_pip_file(path: Path) -> Requirements:
-    """Read a requirements file of pip and the files that it includes.
-
-    Raises:
-        InputError: one of them cannot be read or has a line that envpack does not support.
-    """
+    """Read a requirements file of pip and the files that it includes."""
     reader = PipReader()
     reader.read_file(path)
     return reader.requirements(source=path, files=tuple(reader.files))

@@ -65,11 +65,7 @@ class Project:
 
 
 def check_length(text: str, line: PipLine) -> None:
-    """Check that a requirement has a length that can be read in a short time.
-
-    Raises:
-        InputError: it is longer.
-    """
+    """Check that a requirement has a length that can be read in a short time."""
     if len(text) > _LONGEST:
         raise line.location.error(
             f"{line.quoted} has {len(text)} characters, more than {_LONGEST}", hint="no requirement is that long"
@@ -81,9 +77,6 @@ def read_requirement(text: str, line: PipLine) -> str | Project:
 
     Returns:
         The requirement as PEP 508 writes it, a local wheel as ``name @ file:///…``; or a project.
-
-    Raises:
-        InputError: it is not a requirement, or one that envpack does not install, such as a git repository.
     """
     check_length(text, line)
     body, marker = _split_marker(text)
@@ -170,11 +163,7 @@ def _wheel_url(url_or_path: str, path: Path | None, line: PipLine) -> str:
 
 
 def read_editable(text: str, line: PipLine) -> Project:
-    """Read the value of ``-e``: a folder, optionally with extras.
-
-    Raises:
-        InputError: it is not the folder of a project.
-    """
+    """Read the value of ``-e``: a folder, optionally with extras."""
     project = read_requirement(text if is_url(text) or "/" in text else f"./{text}", line)
     if not isinstance(project, Project):
         raise line.location.error(f"{line.quoted}: only a folder can be editable", hint="name it without -e")

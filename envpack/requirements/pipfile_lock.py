@@ -16,11 +16,7 @@ _HINT = "write it again: pipenv lock"
 
 
 def read_pipfile_lock(text: str, path: Path) -> Requirements:
-    """Read the packages of the section ``default``.
-
-    Raises:
-        InputError: it is malformed, or has a package that is not from an index or a wheel.
-    """
+    """Read the packages of the section ``default``."""
     location = Location(path)
     try:
         content = parse_json(text)

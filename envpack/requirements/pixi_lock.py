@@ -40,11 +40,7 @@ def is_pixi_lock(content: YamlTable) -> bool:
 
 
 def read_pixi_lock(content: YamlTable, target: Target) -> Requirements:
-    """Read the environment ``default`` for the target's platform.
-
-    Raises:
-        InputError: the lock has no such environment or platform, has packages to be built from source, or is malformed.
-    """
+    """Read the environment ``default`` for the target's platform."""
     if content.text("version") not in _VERSIONS:
         version = quote(content.text("version"))
         raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)
@@ -85,11 +81,7 @@ def _checked_project(entry: LockedEntry, folder: Path) -> Path:
 
 
 def default_environment(content: YamlTable) -> YamlTable:
-    """The environment ``default`` of a lock, the only one that envpack reads and writes.
-
-    Raises:
-        InputError: the lock has no such environment.
-    """
+    """The environment ``default`` of a lock, the only one that envpack reads and writes."""
     environments = content.table("environments")
     if _ENVIRONMENT not in environments:
         raise environments.location.error(
@@ -100,11 +92,7 @@ def default_environment(content: YamlTable) -> YamlTable:
 
 
 def locked_entries(content: YamlTable, platform: str) -> list[LockedEntry]:
-    """The packages of the environment ``default`` for a platform, in the order of the lock.
-
-    Raises:
-        InputError: the lock is malformed.
-    """
+    """The packages of the environment ``default`` for a platform, in the order of the lock."""
     tables = {_key(table): table for table in content.tables("packages")}
     found = []
     for reference in default_environment(content).table("packages").tables(platform):

@@ -28,9 +28,6 @@ def read_poetry_lock(content: Mapping[str, Any], text: str, path: Path) -> Requi
 
     Since version 2.1 the lock says which those are; before, they are found from the dependencies in the
     ``pyproject.toml`` beside it.
-
-    Raises:
-        InputError: the lock is malformed, of an unknown version, or has a package that is not from an index.
     """
     return _Reader(content, text, path).requirements()
 
@@ -194,9 +191,6 @@ def poetry_range(text: str) -> str:
 
     >>> poetry_range("^3.8"), poetry_range("~3.9 || >=3.11,<3.13"), poetry_range("3.10.*")
     ('>=3.8,<4', '>=3.9,<3.10|>=3.11,<3.13', '==3.10.*')
-
-    Raises:
-        ValueError: it is not a range.
     """
     found = []
     for alternative in re.split(r"\|\|?", text):

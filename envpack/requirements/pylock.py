@@ -35,19 +35,7 @@ _HINT = "write the lock again with the tool that wrote it"
 def read_pylock(
     content: Mapping[str, Any], text: str, path: Path, target: Target, choose: ChoosePython | None = None
 ) -> Requirements:
-    """Select the wheels of a lock that fit a target best.
-
-    Args:
-        content: the parsed lock.
-        text: its text, to find lines.
-        path: its file.
-        target: what the wheels must fit.
-        choose: returns the Python version if the target's is unknown; without it, ``requires-python`` must allow only
-            one minor version.
-
-    Raises:
-        InputError: the lock does not follow PEP 751, is not for this target, or has no wheel of a package for it.
-    """
+    """Select the wheels of a lock that fit a target best."""
     location = Location(path)
     python_range = _python_range(content, location)
     minor = single_minor(python_range) if python_range else ""

@@ -26,24 +26,12 @@ def read_pyproject(content: dict[str, Any], text: str, path: Path) -> Requiremen
     """Read ``[project]`` dependencies, and the extras and groups that ``[tool.envpack]`` names.
 
     The project itself is not a requirement: a model's code is in its own folder.
-
-    Args:
-        content: the parsed file.
-        text: its text, to find lines.
-        path: the file.
-
-    Raises:
-        InputError: a dependency is malformed, is dynamic, or has a source that only another tool reads.
     """
     return _Reader(content, text, Location(path)).requirements()
 
 
 def read_selection(content: dict[str, Any], text: str, path: Path) -> tuple[list[str], list[str]]:
-    """The extras and groups that ``[tool.envpack]`` selects.
-
-    Raises:
-        InputError: the table is malformed.
-    """
+    """The extras and groups that ``[tool.envpack]`` selects."""
     return _Reader(content, text, Location(path)).selection()
 
 
@@ -206,12 +194,7 @@ class _Reader:
 
 
 def _of_groups(table: dict[str, Any], names: list[str]) -> list[str]:
-    """The requirements of dependency groups, each group once: groups can include others in many ways.
-
-    Raises:
-        ValueError: a group includes itself.
-        ExceptionGroup: a group is missing or malformed.
-    """
+    """The requirements of dependency groups, each group once: groups can include others in many ways."""
     resolver = DependencyGroupResolver(table)
     found: list[str] = []
     done: set[str] = set()

@@ -36,11 +36,7 @@ class ToolTables:
         self._text, self._location = text, location
 
     def refuse_unread(self) -> None:
-        """Refuse settings that decide which packages are installed and that only their tool applies.
-
-        Raises:
-            InputError: there is one; the hint is the command that makes a lock.
-        """
+        """Refuse settings that decide which packages are installed and that only their tool applies."""
         for (tool, key), command in _LOCKED_BY:
             table = self._tools.get(tool)
             if isinstance(table, dict) and table.get(key):
@@ -49,11 +45,7 @@ class ToolTables:
             raise self._unread("[tool.poetry.dependencies]", "poetry lock", "[tool.poetry.dependencies")
 
     def options(self) -> list[str]:
-        """The indexes of uv and PDM as options of a requirements file, and uv's folders of wheels.
-
-        Raises:
-            InputError: a table is malformed, or decides more than the order of indexes.
-        """
+        """The indexes of uv and PDM as options of a requirements file, and uv's folders of wheels."""
         uv = self._named("uv")
         tables = [table for table in self._index_tables() if not table.get("explicit")]
         default = [str(table["url"]) for table in tables if table.get("default")]
@@ -78,9 +70,6 @@ class ToolTables:
 
         Returns:
             ``("index", URL)``, ``("place", path or URL)``, or ``("", "")`` if it names the package not.
-
-        Raises:
-            InputError: it is a source that only uv builds from.
         """
         sources = self._named("uv").get("sources", {})
         sources = sources if isinstance(sources, dict) else {}

@@ -33,19 +33,7 @@ def read_requirements(
     python: str | Callable[[Requirements], str] = "",
     glibc: str = "2.35",
 ) -> Requirements:
-    """Read a requirements file. Its name, and for YAML and lists its content, determines the format.
-
-    Args:
-        path: the file; ``None``, for a model without one, returns empty requirements.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``, selects packages of a lock for several platforms.
-        python: Python version, minor or full, selects wheels of a lock for several versions; ``""`` for the lock's own.
-            Or a function that returns it for the range and the place in requirements.
-        glibc: version of the target's C library, selects wheels of a lock.
-
-    Raises:
-        InputError: the file does not exist, or contains something that envpack does not support; names the line.
-        ValueError: platform, python or glibc is malformed.
-    """
+    """Read a requirements file. Its name, and for YAML and lists its content, determines the format."""
     from envpack.requirements.conda_lock import is_explicit, read_explicit
     from envpack.requirements.target import Target
 
@@ -69,11 +57,7 @@ def read_requirements(
 
 
 def _read_project(text: str, path: Path, target: Target, choose: ChoosePython | None) -> Requirements | None:
-    """The requirements of a file that tools for projects know by its name; ``None`` for all others.
-
-    Raises:
-        InputError: as `read_requirements`; or another tool must convert it first.
-    """
+    """The requirements of a file that tools for projects know by its name; ``None`` for all others."""
     if path.name in _CONVERSIONS:
         reason, command = _CONVERSIONS[path.name]
         raise Location(path).error(f"{path.name} is not read: {reason}", hint=f"run in its folder: {command}")

@@ -15,11 +15,7 @@ _SECTION = "options"
 
 
 def read_setup_cfg(text: str, path: Path) -> Requirements:
-    """Read the requirements in the section ``[options]``.
-
-    Raises:
-        InputError: the file or a requirement is malformed, or the requirements are in another file.
-    """
+    """Read the requirements in the section ``[options]``."""
     location, parser = Location(path), configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(text)

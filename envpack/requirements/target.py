@@ -35,9 +35,6 @@ class Target:
         python: Python version, minor (``"3.10"``) or full, or ``""`` if unknown.
         glibc: version of the C library, for example ``"2.35"``.
         cuda: version of CUDA in the image, ``""`` for none.
-
-    Raises:
-        ValueError: a value is malformed.
     """
 
     platform: str = "linux-64"
@@ -107,13 +104,7 @@ def marker_environment(target: Target) -> dict[str, str]:
 
 
 def allows_minor(python_range: str, minor: str) -> bool:
-    """Whether some patch of a Python minor version lies in a range.
-
-    Args:
-        python_range: version specifiers as in ``requires-python``; alternatives are separated by ``|``. Everything lies
-            in ``""``.
-        minor: for example ``"3.10"``.
-    """
+    """Whether some patch of a Python minor version lies in a range."""
     from packaging.specifiers import SpecifierSet
 
     alternatives = [SpecifierSet(alternative) for alternative in python_range.split("|")]
@@ -121,11 +112,7 @@ def allows_minor(python_range: str, minor: str) -> bool:
 
 
 def single_minor(python_range: str) -> str:
-    """The only Python 3 minor version that a range allows, ``""`` if it allows several or none.
-
-    Raises:
-        ValueError: it is not a range as in `allows_minor`.
-    """
+    """The only Python 3 minor version that a range allows, ``""`` if it allows several or none."""
     from packaging.specifiers import InvalidSpecifier
 
     try:

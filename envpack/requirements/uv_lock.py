@@ -22,14 +22,6 @@ def read_uv_lock(path: Path, target: Target, choose: ChoosePython | None = None)
     """Select the wheels of a ``uv.lock`` that fit a target best.
 
     The extras and groups are those that ``[tool.envpack]`` selects in the ``pyproject.toml`` beside it.
-
-    Args:
-        path: the lock.
-        target: what the wheels must fit.
-        choose: as for `read_pylock`.
-
-    Raises:
-        InputError: there is no project beside the lock, uv cannot read it, or as `read_pylock`.
     """
     location, project = Location(path), path.with_name(_PROJECT)
     if path.name != "uv.lock" or not project.is_file():

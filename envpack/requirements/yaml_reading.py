@@ -22,11 +22,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(text: str, path: Path) -> YamlTable:
-    """Parse YAML whose top level is a table.
-
-    Raises:
-        InputError: the text is not YAML, is not a table, or has tags or several documents.
-    """
+    """Parse YAML whose top level is a table."""
     location = Location(path)
     try:
         value = _build(yaml.parse(text, Loader=_LOADER), location)

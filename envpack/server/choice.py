@@ -50,7 +50,6 @@ class RuntimeOptions:
         memory_bytes: container only: memory limit in bytes, including ``/tmp``; None sets no limit.
         keep: leave the server running after verification.
         utilities: process only: file in place of the backend's ``triton_python_backend_utils.py``.
-
     """
 
     runtime: RuntimeName = "auto"
@@ -93,17 +92,7 @@ class RuntimeOptions:
 
 
 def choose_runtime(options: RuntimeOptions, repository: Path, models: tuple[Model, ...]) -> Runtime:
-    """Choose a runtime for models of a repository.
-
-    Args:
-        options: the user's options.
-        repository: absolute path of the model repository.
-        models: the models that will be loaded.
-
-    Raises:
-        ServerError: no daemon is running, the image is missing, or no server is installed on this machine.
-
-    """
+    """Choose a runtime for models of a repository."""
     if options.runtime == "process" or (options.runtime == "auto" and options.server is not None):
         return _process(options, models)
     if options.runtime == "docker":

@@ -26,7 +26,6 @@ class Mount:
     Attributes:
         source: path on this machine, symbolic links resolved.
         target: path in the container.
-
     """
 
     source: Path
@@ -66,7 +65,6 @@ class ContainerSettings:
         tmp_bytes: size in bytes of ``/tmp``, where the server unpacks environments.
         start_seconds: time limit in seconds for the server's first response.
         keep: the container may be left running; later runs do not remove it as stale.
-
     """
 
     daemon: Daemon

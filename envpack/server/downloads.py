@@ -17,11 +17,7 @@ class Downloads:
     """The folders of a server's downloads, by a copy of the repository."""
 
     def __init__(self, copy: Path) -> None:
-        """Start without any.
-
-        Args:
-            copy: a folder with what the object store contains.
-        """
+        """Start without any."""
         self._copy = Path(os.path.realpath(copy))
         self._models: dict[str, str] = {}
 

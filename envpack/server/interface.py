@@ -22,7 +22,6 @@ class Process:
         arguments: command line; empty for a zombie.
         status: wait status of a dead process; 0 also if unknown.
         parent: process id of its parent, 0 if unknown.
-
     """
 
     pid: int
@@ -42,7 +41,6 @@ class StopResult:
         forced: the server was killed, because it did not end in time or a load hung.
         leftovers: what the server left behind (shared memory, folders, processes); all of it has been removed.
         seconds: duration of the stop.
-
     """
 
     exit_code: int
@@ -57,7 +55,6 @@ class Server(Protocol):
     Attributes:
         poll_seconds: interval in seconds at which to read its processes.
         kept: whether the server continues to run after the block that started it.
-
     """
 
     poll_seconds: float
@@ -68,11 +65,7 @@ class Server(Protocol):
         """Address of the HTTP endpoint, without a trailing slash."""
 
     def log(self, since: int = 0) -> str:
-        """The output of the server and its stubs so far; beginning and end of it if it is longer than 4 MiB.
-
-        Args:
-            since: where to begin, a result of `log_size`.
-        """
+        """The output of the server and its stubs so far; beginning and end of it if it is longer than 4 MiB."""
 
     def log_size(self) -> int:
         """How much was output so far, in bytes."""
@@ -134,12 +127,8 @@ class Server(Protocol):
     def stop(self, *, force: bool = False) -> StopResult:
         """Stop the server, wait for its end, and remove what it left behind.
 
-        Args:
-            force: kill the server instead of requesting a stop.
-
         Returns:
             How it ended. Further calls return the first result.
-
         """
 
 
@@ -171,14 +160,4 @@ class Runtime(Protocol):
         """The system on which the server runs."""
 
     def start(self, repository: Path, extra_repository: Path | None = None) -> AbstractContextManager[Server]:
-        """Start a server with no model loaded; leaving the block stops it.
-
-        Args:
-            repository: the user's model repository.
-            extra_repository: an additional model repository.
-
-        Raises:
-            ServerError: kinds ``port-taken`` and ``server-failed``; in containers also ``image-missing``,
-                ``docker-failed`` and ``no-gpu``.
-
-        """
+        """Start a server with no model loaded; leaving the block stops it."""

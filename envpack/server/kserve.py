@@ -21,15 +21,7 @@ Event = dict[str, Any]
 
 
 class RequestError(Exception):
-    """The server rejected a request, or no response was received.
-
-    Args:
-        message: the server's error message.
-        status: HTTP status; 0 without a response.
-        timed_out: the response was not received in time.
-        streamed: number of responses of a stream that has no end; None without a stream.
-
-    """
+    """The server rejected a request, or no response was received."""
 
     def __init__(self, message: str, *, status: int = 0, timed_out: bool = False, streamed: int | None = None) -> None:
         super().__init__(message)
@@ -57,7 +49,6 @@ class IndexEntry:
         state: ``READY``, ``LOADING``, ``UNAVAILABLE``, …; empty for a model that was never loaded.
         reason: why the model is unavailable.
         version: version of the model; empty for a model that was never loaded.
-
     """
 
     name: str
@@ -71,12 +62,6 @@ class Client:
 
     Every connection is closed after use, because an open connection delays the server's stop by up to
     ``--exit-timeout-secs``. Proxies and other settings of the environment are ignored.
-
-    Args:
-        url: address of the server, without a trailing slash.
-        timeout: default time limit in seconds for a response of a model.
-        version: version of each model that requests go to; empty for the server's choice, the newest.
-
     """
 
     def __init__(self, url: str, *, timeout: float = 30.0, version: str = "") -> None:
@@ -154,21 +139,8 @@ class Client:
     ) -> tuple[Tensor, ...]:
         """Send an inference request.
 
-        Args:
-            model: name of the model.
-            inputs: input tensors.
-            binary: send and request tensors in binary form, or as JSON; None selects binary if a tensor is larger than
-                64 KiB or has a type that JSON cannot represent.
-            parameters: additional parameters of the request, for example ``sequence_id``.
-            request_id: id of the request; the server's errors name it.
-            outputs: names of the requested outputs; none for all.
-
         Returns:
             The output tensors.
-
-        Raises:
-            RequestError: the model failed, or the response is malformed.
-
         """
         message = self.infer_message(
             model, inputs, binary=binary, parameters=parameters, request_id=request_id, outputs=outputs
@@ -199,13 +171,7 @@ class Client:
         return InferMessage(f"{self._path(model)}/infer", headers, header + tail)
 
     def stream_message(self, model: str, inputs: Sequence[Tensor]) -> InferMessage:
-        """A request to a decoupled model, which can send any number of responses; see `stream_together`.
-
-        Args:
-            model: name of the model.
-            inputs: input tensors of types that JSON can represent.
-
-        """
+        """A request to a decoupled model, which can send any number of responses; see `stream_together`."""
         body: dict[str, object] = {}
         for tensor in inputs:
             values = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
@@ -257,11 +223,7 @@ class Client:
 
 
 def read_answer(status: int, content: bytes, headers: Mapping[str, str]) -> tuple[Tensor, ...]:
-    """The output tensors in the response to an inference request.
-
-    Raises:
-        RequestError: the model failed, or the response is malformed.
-    """
+    """The output tensors in the response to an inference request."""
     if status >= 400:
         raise RequestError(_error_text(content), status=status)
     try:
@@ -271,17 +233,7 @@ def read_answer(status: int, content: bytes, headers: Mapping[str, str]) -> tupl
 
 
 def read_events(status: int, lines: Iterable[bytes], timeout: float) -> list[Event]:
-    """The responses in a stream that `Client.stream_message` asks for, one dictionary of outputs for each.
-
-    Args:
-        status: HTTP status.
-        lines: those of the stream. They raise TimeoutError if the stream takes longer than ``timeout`` seconds.
-        timeout: for the text of the error.
-
-    Raises:
-        RequestError: the model failed, or the stream has no end within the limits.
-
-    """
+    """The responses in a stream that `Client.stream_message` asks for, one dictionary of outputs for each."""
     if status >= 400:
         raise RequestError(_error_text(b"".join(lines).removeprefix(b"data: ")), status=status)
     events: list[Event] = []
@@ -314,11 +266,7 @@ def _event(line: bytes, status: int) -> Event:
 
 
 def _parsed(content: bytes) -> Any:
-    """The value in a response of the server; bytes of a model that are no text are replaced.
-
-    Raises:
-        RequestError: it is not JSON.
-    """
+    """The value in a response of the server; bytes of a model that are no text are replaced."""
     try:
         return parse_json(content.decode("utf-8", "replace"))
     except ValueError as error:

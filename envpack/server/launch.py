@@ -25,16 +25,8 @@ def link_backends(
 ) -> tuple[str, ...]:
     """Create a private backend directory from links, so that nothing is written to the installation.
 
-    Args:
-        installation: the server. Its backends other than ``python`` are links.
-        destination: the folder to fill. ``python`` gets the installation's library, utilities and stub.
-        extra: folder with additional backend directories. One with a stub becomes a Python backend, with links to the
-            installation's library and utilities if it has none; one with a library of its own becomes a link.
-        utilities: the utilities, in place of the installation's.
-
     Returns:
         The names of the Python backends, ``python`` first.
-
     """
     source = installation.backends / "python"
     python = destination / "python"
@@ -124,12 +116,7 @@ def library_path(installation: ServerInstallation, home: Path) -> str:
 
 
 def refuse_unsafe_folder(home: Path) -> None:
-    """Refuse a folder for temporary files whose path the server's shell would not take as it is.
-
-    Raises:
-        ServerError: kind ``bad-path``.
-
-    """
+    """Refuse a folder for temporary files whose path the server's shell would not take as it is."""
     unsafe = SHELL_CHARACTER.search(str(home))
     if unsafe:
         raise ServerError(
@@ -171,15 +158,6 @@ def server_command(
 
     Model control is explicit, so that each model is loaded by its own request and has its own error message. The log
     is verbose, because only the verbose log names the stub of each model.
-
-    Args:
-        program: the ``tritonserver`` program.
-        repositories: model repositories, as paths on the server's file system.
-        backends: backend directory, as a path on the server's file system.
-        address: address to listen on.
-        port: HTTP port.
-        arguments: additional arguments. They come last, so they override the others.
-
     """
     return [
         program,

@@ -39,7 +39,6 @@ class ServerInstallation:
             in Triton's image, which contains the driver's libraries; otherwise ``""``.
         stubs: stubs of the installation, by Python minor version.
         release: name of the Triton release, ``""`` if it cannot be determined without starting the server.
-
     """
 
     executable: Path
@@ -50,16 +49,7 @@ class ServerInstallation:
 
 
 def find_server(explicit: Path | None = None, *, search_path: str | None = None) -> ServerInstallation:
-    """Find the server to verify with: on PATH, in /opt/tritonserver, or in the nvidia-pytriton wheel.
-
-    Args:
-        explicit: a ``tritonserver`` program or the folder of an installation; nothing else is searched then.
-        search_path: folders to search, separated by ``:``; the caller's ``PATH`` by default.
-
-    Raises:
-        ServerError: no server was found (kind ``server-missing``).
-
-    """
+    """Find the server to verify with: on PATH, in /opt/tritonserver, or in the nvidia-pytriton wheel."""
     if explicit is not None:
         return _at(explicit)
     on_path = shutil.which("tritonserver", path=search_path)
@@ -133,16 +123,7 @@ def _release_in_wheel(packages: Path) -> str:
 
 
 def find_preload(wanted: str) -> Path:
-    """Find a library for ``LD_PRELOAD``.
-
-    Args:
-        wanted: ``tcmalloc``, ``jemalloc``, the file name of a library in the linker's cache, or a path. A path is
-            returned unchanged, since it can exist in the container only.
-
-    Raises:
-        ServerError: this machine has no such library (kind ``preload-not-found``).
-
-    """
+    """Find a library for ``LD_PRELOAD``."""
     if "/" in wanted:
         return Path(wanted)
     here = _libraries_of_this_machine()

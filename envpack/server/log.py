@@ -43,7 +43,6 @@ class StubReport:
         import_seconds: duration of the model's import in seconds, None before it is done; that of the template after a
             warm start.
         initialize_seconds: duration of the model's initialization in seconds, None before it is done.
-
     """
 
     instance: str
@@ -64,7 +63,6 @@ class ModelError:
         reason: the exception in one line, for example ``"ValueError: boom"``.
         frames: ``file:line in function``, only files in the model's own folder, innermost last.
         text: the complete message.
-
     """
 
     reason: str
@@ -73,13 +71,7 @@ class ModelError:
 
 
 def read_model_error(text: str, model_folder: str) -> ModelError:
-    """Parse the error message of a failed load or inference request.
-
-    Args:
-        text: the ``error`` field of the server's response.
-        model_folder: absolute path of the model on the server; frames outside it are omitted.
-
-    """
+    """Parse the error message of a failed load or inference request."""
     body = _LOAD_PREFIX.sub("", clipped(text, _LONGEST_ERROR)).strip().rstrip(";").strip()
     head, _, trace = body.partition("\n\nAt:\n")
     frames = []
@@ -95,11 +87,6 @@ def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
     """The Python stack of an aborted stub: ``file:line in function``, innermost first.
 
     Only envpack's stub writes its stack when it receives SIGABRT.
-
-    Args:
-        log: the output since the abort.
-        model_folder: absolute path of the model on the server; frames outside it are omitted if there are any inside.
-
     """
     lines = log.partition(_STANDING)[2].splitlines()
     matches = [match for match in map(_STANDING_AT.match, lines) if match]

@@ -45,10 +45,6 @@ class MadeObjects:
     A name proves nothing, because a model can choose it. Shared memory belongs to the server if it appeared while the
     server ran and, when it was first seen, one of our processes had it open. An extracted environment belongs to the
     server if the server process itself, in which no code of a model runs, works in it.
-
-    Args:
-        prefix: prefix of the names of the server's own regions. It is unique, so these are not recorded.
-        record: file in which the objects are recorded, for the next run.
     """
 
     def __init__(self, prefix: str, record: str) -> None:
@@ -130,9 +126,6 @@ class MadeObjects:
 
     def remove(self, *, crashed: bool) -> list[str]:
         """Remove what was made; call it when no process of the server is left.
-
-        Args:
-            crashed: whether the server's exit status was not 0. A server that ends normally removes its own folder.
 
         Returns:
             One phrase for each object.

@@ -182,7 +182,6 @@ class ProcessRuntime:
         instead_of: see `envpack.server.interface.Runtime`.
         address: address of the repository that the server loads from, if the folder is only a copy of it.
         utilities: file in place of the backend's ``triton_python_backend_utils.py``; None for the installation's.
-
     """
 
     installation: ServerInstallation

@@ -175,13 +175,7 @@ def ended_with(fields: list[str]) -> int:
 
 
 class ContainerProcfs:
-    """Reads processes and files of a container with bash only: small Triton images have no ps and no Python.
-
-    Args:
-        run: runs a bash script with one argument in the container and returns its standard output, see
-            `ContainerShell`.
-
-    """
+    """Reads processes and files of a container with bash only: small Triton images have no ps and no Python."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -54,7 +54,6 @@ class TensorConfig:
         datatype: KServe's name of the type, for example ``"FP32"``.
         dims: dimensions in requests, including the batch dimension; -1 is any size.
         optional: whether a request can omit it.
-
     """
 
     name: str
@@ -80,7 +79,6 @@ class ServedConfig:
         kinds: kinds of the instances, ``"KIND_CPU"``, ``"KIND_GPU"``, …, without duplicates.
         merges: whether the server merges requests that wait into one batch (``dynamic_batching``).
         refuses: whether the server may refuse requests that wait: a policy limits their number or their time.
-
     """
 
     inputs: tuple[TensorConfig, ...]

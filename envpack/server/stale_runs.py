@@ -85,12 +85,8 @@ def shared_memory_named(prefix: str) -> tuple[str, ...]:
 def remove_leftovers(home: Path) -> tuple[str, ...]:
     """End and remove what a server left whose supervisor was killed.
 
-    Args:
-        home: the server's folder.
-
     Returns:
         One phrase for each leftover.
-
     """
     found: dict[int, str] = {}
     until = time.monotonic() + _KILL_SECONDS

@@ -32,11 +32,7 @@ _END_SECONDS = 30.0  # longer than the supervisor itself waits
 
 
 class _Reports:
-    """What a supervisor has reported. A thread reads it, so that any thread can ask and wait for it.
-
-    Args:
-        descriptor: where it arrives, a JSON object in each line; closed at its end.
-    """
+    """What a supervisor has reported. A thread reads it, so that any thread can ask and wait for it."""
 
     def __init__(self, descriptor: int) -> None:
         self._values: dict[str, object] = {}
@@ -79,10 +75,6 @@ class Supervisor:
     """A server that ends with this process, whatever ends this process.
 
     The server ends as well when this object is no longer used. Any thread can ask how the server ended.
-
-    Args:
-        home: the server's folder, which is also the working folder of both.
-        log: receives the server's output.
     """
 
     def __init__(self, home: Path, log: BinaryIO) -> None:
@@ -112,16 +104,7 @@ class Supervisor:
         return self._program.pid
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], prefix: str) -> int:
-        """Start the server; returns its process id.
-
-        Args:
-            command: program and arguments.
-            environment: all its environment variables.
-            prefix: prefix of the names of its shared-memory regions, unique to it.
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Start the server; returns its process id."""
         settings = {
             "command": list(command),
             "environment": dict(environment),

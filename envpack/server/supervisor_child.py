@@ -35,15 +35,7 @@ _MOST = 50  # phrases of a report
 
 
 class Supervisor:
-    """A server, and the loop that watches it.
-
-    Args:
-        orders: descriptor from which orders are read.
-        reports: descriptor to which reports are written.
-        home: the server's folder.
-        prefix: prefix of the names of the server's own regions.
-        parent: process id of envpack.
-    """
+    """A server, and the loop that watches it."""
 
     def __init__(self, orders: int, reports: int, home: str, prefix: str, parent: int) -> None:
         self._orders, self._reports = orders, reports
@@ -156,11 +148,7 @@ def _kill(pid: int) -> None:
 
 
 def _start(command: list[str], environment: dict[str, str]) -> int:
-    """Start the server in its own session; it never outlives this process.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """Start the server in its own session; it never outlives this process."""
     supervisor = os.getpid()
     failed, failure = os.pipe()
     pid = os.fork()

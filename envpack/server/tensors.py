@@ -40,7 +40,6 @@ class Tensor:
         datatype: KServe's name of the type, for example ``"FP32"`` or ``"BYTES"``.
         shape: dimensions.
         data: elements in row-major order; strings are ``bytes``.
-
     """
 
     name: str
@@ -74,12 +73,7 @@ def encode(datatype: str, data: Sequence[Value]) -> bytes:
 
 
 def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
-    """Decode KServe's binary form; the inverse of `encode`.
-
-    Raises:
-        ValueError: the bytes are not a whole number of elements.
-
-    """
+    """Decode KServe's binary form; the inverse of `encode`."""
     if datatype == "BYTES":
         return _decode_strings(raw)
     code = "H" if datatype == "BF16" else _CODES[datatype]

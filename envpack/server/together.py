@@ -24,11 +24,6 @@ def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout:
     Everything but the last byte of each is sent before; then the last bytes follow. Threads would take longer to send
     their requests than a small model needs to answer one.
 
-    Args:
-        client: a client of the server.
-        messages: the requests, see `Client.infer_message`.
-        timeout: for all answers together, in seconds.
-
     Returns:
         For each request the output tensors, or why there are none.
     """
@@ -53,11 +48,7 @@ def stream_together(client: Client, messages: Sequence[InferMessage], *, timeout
 
 
 def stream(client: Client, model: str, inputs: Sequence[Tensor]) -> list[Event]:
-    """Send a request to a decoupled model; returns its responses.
-
-    Raises:
-        RequestError: the model failed, or the stream has no end within the client's time limit.
-    """
+    """Send a request to a decoupled model; returns its responses."""
     (found,) = stream_together(client, [client.stream_message(model, inputs)], timeout=client.timeout)
     if isinstance(found, RequestError):
         raise found

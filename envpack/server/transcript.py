@@ -10,10 +10,6 @@ _HEAD, _TAIL = 1 << 20, 3 << 20  # bytes of an excerpt
 def excerpt(handle: int, since: int = 0) -> str:
     """The output from a position on: all of it, or its beginning and its end.
 
-    Args:
-        handle: a file with all output so far.
-        since: where to begin, in bytes.
-
     Returns:
         At most 4 MiB of text; a line says how much is left out between beginning and end.
     """

@@ -23,16 +23,7 @@ def sign_statement(statement: dict[str, Any], key: SigningKey) -> bytes:
 
 
 def verify_statement(content: bytes, key: PublicKey, where: str) -> dict[str, Any]:
-    """The statement in an envelope that a key has signed. Nothing of it is used before.
-
-    Args:
-        content: the envelope.
-        key: who must have signed it.
-        where: what it is about, for errors.
-
-    Raises:
-        InputError: kind ``signature-invalid``: it is damaged, was altered, or another key signed it.
-    """
+    """The statement in an envelope that a key has signed. Nothing of it is used before."""
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import VerificationError
 

@@ -32,11 +32,7 @@ class PublicKey:
 
 
 def require_library() -> None:
-    """Check that the extra is installed.
-
-    Raises:
-        UsageError: kind ``signing-missing``.
-    """
+    """Check that the extra is installed."""
     try:
         import cryptography
         import securesystemslib.dsse  # noqa: F401

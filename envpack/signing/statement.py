@@ -20,13 +20,7 @@ Subjects = Mapping[str, str]
 def provenance(
     subjects: Subjects, parameters: Mapping[str, Any], dependencies: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """A statement about files.
-
-    Args:
-        subjects: the files.
-        parameters: what the user asked for.
-        dependencies: packages that they were made from, each with ``name``, ``uri`` and ``sha256``.
-    """
+    """A statement about files."""
     return {
         "_type": _STATEMENT,
         "subject": [{"name": name, "digest": {"sha256": sha256}} for name, sha256 in sorted(subjects.items())],
@@ -43,11 +37,7 @@ def provenance(
 
 
 def parse_subjects(statement: Mapping[str, Any]) -> Subjects:
-    """The files of a statement.
-
-    Raises:
-        ValueError: it is no statement about files.
-    """
+    """The files of a statement."""
     try:
         if statement["_type"] != _STATEMENT or statement["predicateType"] != _PROVENANCE:
             raise ValueError("it is a statement of another kind")

@@ -28,12 +28,7 @@ _SPARE = 64 << 20  # bytes of the disk that a download leaves free
 
 
 def blobs_of(file: Path, sizes: Sequence[int]) -> tuple[Blob, ...]:
-    """The blobs that a file consists of.
-
-    Args:
-        file: the file.
-        sizes: bytes of each, in order; their sum is the size of the file.
-    """
+    """The blobs that a file consists of."""
     blobs = []
     with file.open("rb") as content:
         for size in sizes:
@@ -55,17 +50,8 @@ def blobs_in(content: bytes, sizes: Sequence[int]) -> tuple[Blob, ...]:
 def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress) -> int:
     """Put the blobs of a file into a store.
 
-    Args:
-        objects: the store.
-        file: their concatenation.
-        blobs: those of `blobs_of`.
-        progress: receives the bytes.
-
     Returns:
         How many bytes were sent; what the store has is not sent again.
-
-    Raises:
-        StorageError: the store cannot be used.
     """
     offsets: dict[Blob, int] = {}
     at = sent = 0
@@ -115,16 +101,6 @@ def download(objects: Objects, blobs: Sequence[Blob], file: Path, progress: Prog
     """Download blobs into a file, one after the other. Each byte is checked before this returns.
 
     A file that a killed process left is continued. It stays if the store fails, so that the next call continues it.
-
-    Args:
-        objects: the store.
-        blobs: what to download.
-        file: created, or continued; its folder must exist. The caller holds a lock for it.
-        progress: receives the bytes.
-
-    Raises:
-        StorageError: the store cannot be used; kind ``store-corrupt``: a blob is missing, or has another length or
-            digest than it must have; kind ``disk-full``.
     """
     with storage_errors(file):
         total = sum(blob.size for blob in blobs)

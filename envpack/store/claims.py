@@ -46,9 +46,6 @@ def probe(objects: Objects) -> tuple[bool, StoreClock]:
 
     Returns:
         Whether a second creation of the same object is refused, and the store's clock.
-
-    Raises:
-        StorageError: the store cannot be written to.
     """
     path = f"probes/{uuid.uuid4().hex}"
     objects.write(path, b"first")
@@ -106,15 +103,6 @@ def claimed(
     expiry: float = EXPIRY,
 ) -> Iterator[bool]:
     """Wait until this process may make the content of a key, or until another one has made it.
-
-    Args:
-        objects: the store.
-        kind: what the key is of.
-        key: the key.
-        clock: the store's clock.
-        is_made: whether there is a record for the key now.
-        waiting: called once if another process works on the key.
-        expiry: seconds after which a claim without sign of life does not count.
 
     Yields:
         Whether this process has to make it: false if there is a record now.

@@ -24,11 +24,7 @@ _AWS_VARIABLES = (
 
 
 def obstore_for(location: Location) -> Any:
-    """The module obstore.
-
-    Raises:
-        UsageError: kind ``obstore-missing``: the extra is not installed.
-    """
+    """The module obstore."""
     try:
         import obstore
         import obstore.exceptions
@@ -41,16 +37,7 @@ def obstore_for(location: Location) -> Any:
 
 
 def connect(location: Location, timeout: float) -> Any:
-    """The object store of a location. Nothing is sent yet.
-
-    Args:
-        location: where it is.
-        timeout: seconds that one request may take, with its answer.
-
-    Raises:
-        UsageError: as `obstore_for`; kind ``bad-store-address``: the cloud's settings in the environment are
-            incomplete.
-    """
+    """The object store of a location. Nothing is sent yet."""
     obstore = obstore_for(location)
     stores = obstore.store
     if location.scheme == "file":

@@ -32,18 +32,6 @@ def obtain_environment(
     """The environment of a key: from the cache, else from the store, else made now.
 
     With `SharedStore.push` the store has it afterwards. While this machine makes it, others wait for it.
-
-    Args:
-        store: the store.
-        key: `envpack.lock.Lock.environment_key`.
-        make: puts the environment into the cache, as `envpack.environment.environment_of` does: filled by the
-            argument, or if that is ``None`` built from packages.
-        cache: folder of the cache.
-        progress: receives each step.
-
-    Raises:
-        StorageError: the store cannot be used, or returns something else than was put there.
-        EnvironmentBuildError: ``make`` fails.
     """
     progress, root = progress or NoProgress(), (cache or cache_root()).absolute()
     what = f"environment {key[:8]}"

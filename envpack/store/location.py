@@ -82,12 +82,7 @@ def parse_location(url: str) -> Location:
 
 
 def server_address(location: Location, variables: Mapping[str, str] | None = None) -> str:
-    """The address of a location as Triton reads it.
-
-    Args:
-        location: a location.
-        variables: environment variables that name the service; this process's by default.
-    """
+    """The address of a location as Triton reads it."""
     names = os.environ if variables is None else variables
     path = "/".join(part for part in (location.bucket, location.prefix) if part)
     if location.scheme == "file":

@@ -38,11 +38,7 @@ def lock_key(requirements: Requirements, target: Target, options: LockOptions) -
 
 
 def find_lock(store: SharedStore, key: str) -> Lock | None:
-    """The lock that the store has for a key, ``None`` if it has none.
-
-    Raises:
-        StorageError: the store cannot be used, or the lock in it is damaged (``store-corrupt``).
-    """
+    """The lock that the store has for a key, ``None`` if it has none."""
     record = store.find("lock", key)
     if record is None:
         return None
@@ -53,11 +49,7 @@ def find_lock(store: SharedStore, key: str) -> Lock | None:
 
 
 def push_lock(store: SharedStore, key: str, lock: Lock) -> None:
-    """Put a lock into the store, with the packages that it names by a path of this machine.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
+    """Put a lock into the store, with the packages that it names by a path of this machine."""
     push_packages(store, lock)
     if store.find("lock", key) is None:
         facts = {"python": lock.target.python, "platform": lock.target.platform, "environment": lock.key}
@@ -65,11 +57,7 @@ def push_lock(store: SharedStore, key: str, lock: Lock) -> None:
 
 
 def push_packages(store: SharedStore, lock: Lock) -> None:
-    """Put the packages into the store that the lock names by a path of this machine: interpreters, local projects.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
+    """Put the packages into the store that the lock names by a path of this machine: interpreters, local projects."""
     packages: tuple[CondaPackage | PipPackage, ...] = (*lock.conda, *lock.pip)
     for package in packages:
         file = _local_file(package)
@@ -81,9 +69,6 @@ def locate_packages(store: SharedStore, lock: Lock, cache: Path, progress: Progr
     """The same lock, with packages of another machine's disk at the place to which they were downloaded.
 
     What the store does not have keeps its address.
-
-    Raises:
-        StorageError: the store cannot be used, or returns something else than was put there.
     """
     conda = tuple(_located_conda(store, package, cache, progress) for package in lock.conda)
     pip = tuple(_located_wheel(store, package, cache, progress) for package in lock.pip)

@@ -96,16 +96,7 @@ def blob_at(path: str) -> str:
 
 
 def parse_record(content: bytes, kind: RecordKind, key: str) -> Record:
-    """Read a record.
-
-    Args:
-        content: the object.
-        kind: what it must be.
-        key: the key that it must be for.
-
-    Raises:
-        ValueError: it is damaged, another one's, too large, or of another version of envpack; the message says which.
-    """
+    """Read a record."""
     document = parse_json(content)
     if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
         raise ValueError("it is no record of this version of envpack")

@@ -27,19 +27,6 @@ def obtain_stub(
     """The stub for a Python: from this machine, else from the store, else compiled now.
 
     With `SharedStore.push` the store has it afterwards. While this machine compiles it, others wait for it.
-
-    Args:
-        store: the store.
-        target: the Python to embed.
-        releases: the Triton releases to support, ``None`` for all.
-        make: compiles it with the same arguments, or takes it from the cache.
-        toolchain: which compiler.
-        glibc: the oldest glibc that it must run with.
-        progress: receives each step.
-
-    Raises:
-        StorageError: the store cannot be used, or returns something else than was put there.
-        StubError: it does not compile.
     """
     progress = progress or NoProgress()
     key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
@@ -89,11 +76,7 @@ def fetch_stub(
 
 
 def push_stub(store: SharedStore, stub: Stub, key: str) -> None:
-    """Put a stub into the store, unless its key has a record there.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
+    """Put a stub into the store, unless its key has a record there."""
     if store.find("stub", key) is None:
         facts = {
             "python": stub.facts.python,

@@ -47,12 +47,7 @@ class RequestThreads:
 
 
 def interruptible(request: Callable[[], _Result]) -> _Result:
-    """The result of a request, for which Ctrl-C, or the end of `RequestThreads`, need not wait.
-
-    Raises:
-        KeyboardInterrupt: the threads that this one belongs to are to end.
-        Exception: what the request raises.
-    """
+    """The result of a request, for which Ctrl-C, or the end of `RequestThreads`, need not wait."""
     answer: Future[_Result] = Future()
 
     def run() -> None:
@@ -80,18 +75,7 @@ def transfer_all(
     progress: Progress,
     done: Callable[[int, _Result], None],
 ) -> None:
-    """Run transfers in threads; the first failure cancels those that have not begun.
-
-    Args:
-        tasks: each transfers something and reports its bytes.
-        total: bytes of all.
-        threads: how many run at once.
-        progress: receives the bytes, in the caller's thread.
-        done: called in the caller's thread with the number and the result of each task that has ended.
-
-    Raises:
-        Exception: what a task raises.
-    """
+    """Run transfers in threads; the first failure cancels those that have not begun."""
     counter = _Counter()
     with RequestThreads(threads) as pool:
         waiting = {pool.submit(task, counter.add): number for number, task in enumerate(tasks)}

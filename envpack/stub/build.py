@@ -126,20 +126,7 @@ def keep_stub(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Stub:
-    """Put a stub that another machine compiled into the cache, unless it is there.
-
-    Args:
-        key: `envpack.stub.recipe.stub_key`.
-        target: the Python that it must embed.
-        fill: writes the stub to a file.
-        cache: folder of compiled stubs, by default the user's cache.
-        progress: receives a detail while this waits for another process.
-
-    Raises:
-        StubError: what ``fill`` wrote is not a stub of envpack (``not-a-stub``), or one for another Python
-            (``wrong-stub``).
-        StorageError: the cache cannot be written to, or the disk is full.
-    """
+    """Put a stub that another machine compiled into the cache, unless it is there."""
     started = time.monotonic()
     folder = (cache or stub_cache()) / f"shared-{key}"
 
@@ -164,12 +151,7 @@ def keep_stub(
 def build_from_recipe(
     recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None
 ) -> Stub:
-    """Compile a stub by its recipe, or use the one in the cache; ``progress`` receives details only.
-
-    Raises:
-        StubError: the stub does not compile, or does not meet its specification.
-        StorageError: the cache cannot be written to, or the disk is full.
-    """
+    """Compile a stub by its recipe, or use the one in the cache; ``progress`` receives details only."""
     started = time.monotonic()
     build = _StubBuild(recipe, cache or stub_cache(), jobs, progress or NoProgress())
     folder = build.cache / recipe.entry
@@ -179,12 +161,7 @@ def build_from_recipe(
 
 
 def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress) -> Path:
-    """Compile the parts of a stub that are the same for every Python, unless the cache has them; returns their folder.
-
-    Raises:
-        StubError: they do not compile.
-        StorageError: the cache cannot be written to, or the disk is full.
-    """
+    """The folder with the parts of a stub that are the same for every Python; compiles them if the cache lacks them."""
     return _StubBuild(recipe, cache or stub_cache(), jobs, progress).shared_parts()
 
 

@@ -29,16 +29,8 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
     If another process is making the same entry, this one waits. A killed process leaves no entry; its temporary files
     are removed when the entry is made. Reading an intact entry needs no write permission.
 
-    Args:
-        folder: the entry.
-        make: fills an empty folder.
-        progress: receives a detail while it waits.
-
     Returns:
         Whether this call made it.
-
-    Raises:
-        StorageError: the disk is full, or the cache cannot be written to.
     """
     if is_intact(folder):
         mark_used(folder)
@@ -68,12 +60,7 @@ def is_intact(folder: Path) -> bool:
 
 
 def changed_stub_files(folder: Path) -> tuple[str, ...]:
-    """The files of an entry that were changed, removed or added since it was made.
-
-    Raises:
-        OSError: the entry cannot be read.
-        ValueError: its list of digests is damaged.
-    """
+    """The files of an entry that were changed, removed or added since it was made."""
     expected, found = read_json(folder / _MANIFEST), _digests(folder)
     if not isinstance(expected, dict) or not expected:
         raise ValueError("a list without digests")

@@ -36,12 +36,7 @@ class BuildTree:
     jobs: int = 0
 
     def configure(self, definitions: dict[str, str]) -> None:
-        """Configure with ``-D`` options.
-
-        Raises:
-            StubError: CMake fails (``compile-failed``), cannot be started (``broken-install``), or is missing
-                (``extra-missing``).
-        """
+        """Configure with ``-D`` options."""
         own = {
             "CMAKE_MAKE_PROGRAM": str(find_tool("ninja")),
             "CMAKE_CXX_COMPILER": ";".join(self.tools.compiler),
@@ -53,19 +48,11 @@ class BuildTree:
         self._cmake("-S", self.sources, "-B", self.folder, "-GNinja", *options)
 
     def build(self) -> None:
-        """Compile everything.
-
-        Raises:
-            StubError: a source does not compile; the first error is in the message.
-        """
+        """Compile everything."""
         self._cmake("--build", self.folder, *(["--parallel", str(self.jobs)] if self.jobs else []))
 
     def install(self, prefix: Path) -> None:
-        """Install the results into a folder.
-
-        Raises:
-            StubError: CMake fails.
-        """
+        """Install the results into a folder."""
         self._cmake("--install", self.folder, "--prefix", prefix)
 
     def _cmake(self, *arguments: str | Path) -> None:

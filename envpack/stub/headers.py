@@ -14,20 +14,12 @@ BOOST_VERSION = "include/boost/version.hpp"
 
 
 def boost_folder() -> Path:
-    """The folder that contains ``include/boost``.
-
-    Raises:
-        StubError: it is not installed (``extra-missing``).
-    """
+    """The folder that contains ``include/boost``."""
     return required_package_folder("libboost_headers", "libboost-headers")
 
 
 def pybind11_folder(minor: str) -> Path:
-    """The folder that contains ``include/pybind11`` for the stub of a Python.
-
-    Raises:
-        StubError: that version is not installed (``extra-missing``).
-    """
+    """The folder that contains ``include/pybind11`` for the stub of a Python."""
     pybind11 = pybind11_for(minor)
     try:
         installed = importlib.metadata.distribution(pybind11.distribution)
@@ -44,9 +36,5 @@ def _needed(pybind11: Pybind11) -> str:
 
 
 def header_folders(minor: str) -> list[Path]:
-    """Both folders, for CMake.
-
-    Raises:
-        StubError: a package of envpack's own installation is missing (``extra-missing``).
-    """
+    """Both folders, for CMake."""
     return [boost_folder(), pybind11_folder(minor)]

@@ -105,11 +105,7 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
 
 
 def _checked(facts: Any) -> _EmbeddedFacts:
-    """The facts, all of the declared types.
-
-    Raises:
-        TypeError: they are not.
-    """
+    """The facts, all of the declared types."""
     texts = [*(facts[name] for name in ("libpython", "python", "version", "compiler")), *facts["epochs"]]
     if not all(isinstance(text, str) for text in texts) or not all(type(major) is int for major in facts["numpy"]):
         raise TypeError("a fact of another type")
@@ -123,11 +119,7 @@ def _not_a_stub(path: Path, why: str) -> StubError:
 
 
 def check_compiled_stub(made: Path, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain) -> None:
-    """Check the facts of a stub that was just compiled, and start it if it is for this machine.
-
-    Raises:
-        StubError: it does not match its target and releases, requires too much of a system, or does not start.
-    """
+    """Check the facts of a stub that was just compiled, and start it if it is for this machine."""
     wrong = [*_mismatches(inspect_stub(made), target, releases, tools), *_failures(made, target)]
     if wrong:
         raise StubError(

@@ -157,20 +157,7 @@ def compile_stubs(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> None:
-    """Compile stubs that the cache does not have; parts that several stubs share are compiled once, and first.
-
-    Args:
-        recipes: the stubs to compile.
-        ended: called with each stub as soon as it is compiled, or with its error, always in the caller's thread. An
-            error does not stop the others.
-        cache: folder of compiled stubs, by default the user's cache.
-        jobs: number of compilers that run at once; 0 for one per core.
-        progress: receives details, in the caller's thread.
-
-    Raises:
-        KeyboardInterrupt: from Ctrl-C or ``ended``, after all compilations have been stopped. The same holds for any
-            exception other than an `EnvpackError`.
-    """
+    """Compile stubs that the cache does not have; parts that several stubs share are compiled once, and first."""
     progress, jobs = progress or NoProgress(), jobs or usable_cores()
     failed: dict[str, EnvpackError] = {}
     uncached = [recipe for recipe in recipes if cached_stub(recipe, cache=cache) is None]

@@ -54,18 +54,8 @@ def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, pro
     The package is used only if the same version of envpack built it from the same sources, and if the stub has the
     checksum that the manifest lists.
 
-    Args:
-        target: the Python to embed.
-        glibc: the oldest glibc that the stub must run with; ``""`` accepts that of the package.
-        cache: folder of compiled stubs.
-        name: file name of the stub.
-        progress: receives the reason why an installed package is not used.
-
     Returns:
         The file in the cache; ``None`` if the package has no matching stub.
-
-    Raises:
-        StorageError: the cache cannot be written to, or the disk is full.
     """
     folder = package_folder(PACKAGE)
     if folder is None:

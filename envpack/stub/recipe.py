@@ -68,23 +68,12 @@ class Recipe:
 
     @property
     def header_folders(self) -> list[Path]:
-        """Folders that hold ``include/pybind11`` and ``include/boost``.
-
-        Raises:
-            StubError: a package of envpack's own installation is missing.
-        """
+        """Folders that hold ``include/pybind11`` and ``include/boost``."""
         return header_folders(self.target.minor)
 
 
 def stub_key(target: StubTarget, releases: Releases, *, toolchain: str, glibc: str) -> str:
-    """Name of a stub in a store that machines share: what decides its content, without the compiler of one machine.
-
-    Args:
-        target: the Python to embed.
-        releases: the Triton releases to support, ``None`` for all.
-        toolchain: the compiler that was asked for.
-        glibc: the oldest glibc that was asked for, ``""`` for none.
-    """
+    """Name of a stub in a store that machines share: what decides its content, without the compiler of one machine."""
     return entry_name(
         identifier(target, releases),
         [
@@ -118,11 +107,7 @@ def _release_names(releases: Releases) -> list[str]:
 
 
 def source_folder() -> Path:
-    """The folder with ``CMakeLists.txt`` and ``stub_src``: inside the installed package, or the checkout around it.
-
-    Raises:
-        StubError: this installation of envpack does not contain them.
-    """
+    """The folder with ``CMakeLists.txt`` and ``stub_src``: inside the installed package, or the checkout around it."""
     package = Path(__file__).parent.parent
     for folder in (package / "_source", package.parent):
         if (folder / "stub_src" / "main.cc").is_file() and (folder / "CMakeLists.txt").is_file():

@@ -38,11 +38,7 @@ def this_machine() -> str:
 
 
 def machine_of(library: Path) -> str:
-    """The machine that a libpython is for, such as ``"x86_64"``.
-
-    Raises:
-        StubError: no stub can be made for it (``libpython-unusable``): 32 bits, another machine, musl, or no ELF file.
-    """
+    """The machine that a libpython is for, such as ``"x86_64"``."""
     try:
         with opened(library) as file:
             elf = parse_elf(file)
@@ -103,19 +99,7 @@ class StubTarget:
 def target_from_interpreter(
     minor: str, *, preference: PythonPreference = "system", fetch: bool = True, progress: Progress | None = None
 ) -> StubTarget:
-    """The interpreter of a minor version, with headers; see `envpack.pythons.interpreter_for`.
-
-    Args:
-        minor: for example ``"3.8"``.
-        preference: where interpreters come from.
-        fetch: whether one is fetched if none of this machine fits.
-        progress: receives the step.
-
-    Raises:
-        UsageError: ``minor`` is not a supported version.
-        EnvironmentBuildError: no such interpreter has a shared library; the message lists those found.
-        StubError: its headers are missing, or no stub can be made for its library.
-    """
+    """The interpreter of a minor version, with headers; see `envpack.pythons.interpreter_for`."""
     if fetch:
         found = interpreter_for(minor, preference=preference, headers=True, progress=progress)
     else:
@@ -129,15 +113,6 @@ def target_from_prefix(prefix: Path, *, find_headers: Callable[[str], Path] | No
     """Find the Python of an execution environment, a conda prefix, or unpacked packages of a distribution.
 
     The Python may be for another machine.
-
-    Args:
-        prefix: its folder.
-        find_headers: called with the minor version if the prefix has no headers and is for this machine; returns the
-            folder of others. Those of all patch releases are the same to a stub.
-
-    Raises:
-        StubError: the prefix lacks Python, its headers or its shared library, or no stub can be made for it.
-        UsageError: its Python is not supported.
     """
     libraries = [found for folder in _LIBRARY_FOLDERS for found in sorted(prefix.glob(f"{folder}/libpython3.*.so.1.0"))]
     if not libraries:
@@ -153,11 +128,7 @@ def target_from_prefix(prefix: Path, *, find_headers: Callable[[str], Path] | No
 
 
 def check_platforms(targets: Sequence[StubTarget], platforms: Sequence[str]) -> None:
-    """Reject targets for other platforms than the given ones, and platforms without a target.
-
-    Raises:
-        UsageError: kind ``wrong-platform``.
-    """
+    """Reject targets for other platforms than the given ones, and platforms without a target."""
     platforms = [platform_name(platform) for platform in platforms]
     for target in targets:
         if target.platform not in platforms:

@@ -49,19 +49,7 @@ class Toolchain:
 
 
 def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: str = "") -> Toolchain:
-    """Find the compiler of this machine, or zig in its wheel; ``auto`` selects the first that supports the arguments.
-
-    Args:
-        name: which compiler.
-        machine: what to compile for, by default this machine; only zig compiles for another.
-        glibc: the oldest glibc that the stub must run with, which only zig can choose; ``""`` leaves it to the
-            compiler.
-
-    Raises:
-        UsageError: this machine's compiler was selected and does not support the arguments (``needs-zig``), or no stub
-            can run with that glibc (``bad-glibc``).
-        StubError: no compiler was found (``no-compiler``).
-    """
+    """Find the compiler of this machine, or zig in its wheel; ``auto`` selects the first that fits the arguments."""
     check_glibc(glibc)
     machine = machine or this_machine()
     beyond = _beyond_system(machine, glibc)
@@ -85,11 +73,7 @@ def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: st
 
 
 def check_glibc(glibc: str) -> None:
-    """Reject a text that is not a version of glibc, or a version that no stub can run with.
-
-    Raises:
-        UsageError: kind ``bad-glibc``.
-    """
+    """Reject a text that is not a version of glibc, or a version that no stub can run with."""
     if glibc and not re.fullmatch(r"2\.\d+", glibc):
         raise UsageError(f"glibc version {glibc!r} is not written like {DEFAULT_GLIBC}", kind="bad-glibc", hint=_GLIBCS)
     if glibc and version_key(glibc) < version_key(OLDEST_GLIBC):
@@ -136,11 +120,7 @@ def package_folder(name: str) -> Path | None:
 
 
 def required_package_folder(name: str, distribution: str) -> Path:
-    """Like `package_folder`, for packages that compiling needs.
-
-    Raises:
-        StubError: the package is not installed (``extra-missing``).
-    """
+    """Like `package_folder`, for packages that compiling needs."""
     folder = package_folder(name)
     if folder is None:
         raise extra_missing(f"the Python package {distribution}")
@@ -148,11 +128,7 @@ def required_package_folder(name: str, distribution: str) -> Path:
 
 
 def find_tool(name: str) -> Path:
-    """CMake or Ninja: from the wheel beside this interpreter, else from PATH.
-
-    Raises:
-        StubError: it is in neither place (``extra-missing``).
-    """
+    """CMake or Ninja: from the wheel beside this interpreter, else from PATH."""
     beside = Path(sysconfig.get_path("scripts")) / name
     if beside.is_file():
         return beside

@@ -16,20 +16,7 @@ GRPC_ARGUMENTS = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=
 
 
 def stream_by_grpc(port: int, request: Request, parameters: Mapping[str, object], timeout: float) -> Iterator[Outputs]:
-    """Send a request and yield the outputs of each response; closing the iterator cancels the request.
-
-    Args:
-        port: of the server's gRPC on this machine.
-        request: the request.
-        parameters: its parameters.
-        timeout: for all responses, in seconds.
-
-    Raises:
-        ModelError: the model failed, or rejects the request.
-        RequestError: the stream has no end in this time.
-        UsageError: the client is not installed (kind ``grpc-missing``).
-
-    """
+    """Send a request and yield the outputs of each response; closing the iterator cancels the request."""
     try:
         import grpc
         from tritonclient.grpc import service_pb2, service_pb2_grpc

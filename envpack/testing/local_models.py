@@ -19,11 +19,6 @@ class LocalModels:
     """Implements `envpack.testing.models.Models` by one process for each model.
 
     What models print goes to the output of this process, where pytest captures it.
-
-    Args:
-        project: the model repository and its settings.
-        timeout: how long a model may take to initialize, and to answer a request, in seconds.
-
     """
 
     def __init__(self, project: Project, timeout: float) -> None:

@@ -19,14 +19,7 @@ __tracebackhide__ = True  # pytest shows the line of the test instead
 
 
 class ModelUnderTest:
-    """A loaded model, as the fixture ``triton_model`` returns it.
-
-    Args:
-        name: of the model.
-        models: runs it.
-        since: where the log ended when the test began.
-
-    """
+    """A loaded model, as the fixture ``triton_model`` returns it."""
 
     def __init__(self, name: str, models: Models, since: int) -> None:
         self.name = name
@@ -56,23 +49,7 @@ class ModelUnderTest:
         sequence_end: bool = False,
         **arrays: Any,
     ) -> Request:
-        """A request to the model, for `infer_batch`.
-
-        Args:
-            inputs: inputs by name, for names that cannot be keyword arguments: arrays, numbers or lists. Numbers and
-                lists become arrays of the type that the model declares.
-            id: id of the request.
-            parameters: parameters of the request: booleans, numbers and strings.
-            outputs: names of the requested outputs; none for all.
-            sequence_id: the sequence that the request belongs to; 0 for none.
-            sequence_start: whether it is the first one of its sequence.
-            sequence_end: whether it is the last one of its sequence.
-            arrays: inputs by name.
-
-        Raises:
-            InputError: a value does not fit (kind ``bad-input``).
-
-        """
+        """A request to the model, for `infer_batch`."""
         declared = {entry.name: entry.datatype for entry in self._served().inputs}
         tensors = (
             from_array(name, value, declared.get(name, "")) for name, value in {**(inputs or {}), **arrays}.items()
@@ -88,13 +65,7 @@ class ModelUnderTest:
         )
 
     def infer(self, inputs: Mapping[str, Any] | None = None, /, **options: Any) -> Arrays:
-        """Send one request; returns the outputs by name. Takes what `request` takes.
-
-        Raises:
-            ModelError: the model failed, or rejects the request.
-            InputError: a value does not fit (kind ``bad-input``).
-
-        """
+        """Send one request; returns the outputs by name. Takes what `request` takes."""
         return _arrays(self._models.infer(self.request(inputs, **options)))
 
     @overload
@@ -113,15 +84,6 @@ class ModelUnderTest:
         """Send requests that the model gets in one call of ``execute()``; returns the outputs of each.
 
         On a real server the requests are sent at the same time, and the server decides which of them go together.
-
-        Args:
-            requests: inputs by name, or results of `request`.
-            return_errors: put the error of a request in the place of its outputs, instead of raising the first one.
-
-        Raises:
-            ModelError: the model failed, or rejects a request.
-            InputError: a value does not fit (kind ``bad-input``).
-
         """
         made = [request if isinstance(request, Request) else self.request(request) for request in requests]
         answers = self._models.infer_batch(made) if made else []
@@ -134,11 +96,6 @@ class ModelUnderTest:
         """Send one request; yields the outputs of each response as it comes. Takes what `request` takes.
 
         Closing the iterator cancels the request.
-
-        Raises:
-            ModelError: the model failed, or rejects the request.
-            InputError: a value does not fit (kind ``bad-input``).
-
         """
         for outputs in self._models.stream(self.request(inputs, **options)):
             yield _arrays(outputs)

@@ -14,12 +14,7 @@ DECOUPLED = "HTTP end point doesn't support models with decoupled transaction po
 
 
 class ModelError(Exception):
-    """A model failed, or rejects a request. The text is the server's, with the model's traceback.
-
-    Args:
-        text: as the server reports it.
-
-    """
+    """A model failed, or rejects a request. The text is the server's, with the model's traceback."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -30,13 +25,7 @@ class Models(Protocol):
     """Runs the models of one repository."""
 
     def load(self, model: str) -> None:
-        """Load a model, if it is not loaded.
-
-        Raises:
-            ModelError: it cannot be loaded.
-            EnvpackError: its environment, its stub or the server cannot be had.
-
-        """
+        """Load a model, if it is not loaded."""
 
     def forget(self, model: str) -> None:
         """Make the next `load` of a model load it anew."""
@@ -45,28 +34,13 @@ class Models(Protocol):
         """The completed configuration of a loaded model."""
 
     def infer(self, request: Request) -> Outputs:
-        """Run a request that has one response.
-
-        Raises:
-            ModelError: the model failed, or rejects the request.
-
-        """
+        """Run a request that has one response."""
 
     def infer_batch(self, requests: Sequence[Request]) -> list[Outputs | ModelError]:
-        """Run requests at the same time, all to one model.
-
-        Raises:
-            ModelError: one of the requests is rejected.
-
-        """
+        """Run requests at the same time, all to one model."""
 
     def stream(self, request: Request) -> Iterator[Outputs]:
-        """Run a request that has any number of responses.
-
-        Raises:
-            ModelError: the model failed, or rejects the request.
-
-        """
+        """Run a request that has any number of responses."""
 
     def position(self) -> int:
         """Where the log ends now."""

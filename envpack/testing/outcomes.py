@@ -12,12 +12,7 @@ from envpack.support.replacement import write_text
 
 
 class Outcomes:
-    """A plugin of pytest that writes what became of each test.
-
-    Args:
-        file: where to, as JSON.
-
-    """
+    """A plugin of pytest that writes what became of each test."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -27,7 +27,6 @@ class TestedModel:
     Attributes:
         name: of the model.
         paths: its folder ``tests`` and its files ``test_*.py``, those that exist.
-
     """
 
     name: str
@@ -41,7 +40,6 @@ class TestRun:
     Attributes:
         ok: whether none failed.
         tests: for each test its ``id``, ``outcome``, ``seconds`` and ``message``.
-
     """
 
     ok: bool
@@ -68,23 +66,7 @@ def run_tests(
     arguments: Sequence[str] = (),
     output: int | None = None,
 ) -> TestRun:
-    """Run the tests of models by the pytest of this Python.
-
-    Args:
-        repository: the folder of the models.
-        models: models and their tests.
-        on_server: whether to run the models on a real server.
-        server: that server; None searches for one.
-        timeout: how long a model may take to load, and to answer a request, in seconds.
-        arguments: further arguments for pytest.
-        output: descriptor for the output of pytest; None for standard output.
-
-    Raises:
-        UsageError: pytest is not installed (kind ``pytest-missing``), or rejects the arguments (kind ``pytest-usage``).
-        InputError: there are no tests (kind ``tests-missing``), or pytest did not come to an end (kind
-            ``pytest-failed``).
-
-    """
+    """Run the tests of models by the pytest of this Python."""
     if importlib.util.find_spec("pytest") is None:
         raise UsageError(
             "tests need pytest beside envpack",

@@ -35,14 +35,7 @@ _LINE = re.compile(r"^[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.
 
 
 class ServedModels:
-    """Implements `envpack.testing.models.Models` by a server, which is started when it is first used.
-
-    Args:
-        project: the model repository and its settings.
-        program: the server; None searches for one.
-        timeout: how long a model may take to load, and to answer a request, in seconds.
-
-    """
+    """Implements `envpack.testing.models.Models` by a server, which is started when it is first used."""
 
     def __init__(self, project: Project, program: Path | None, timeout: float) -> None:
         self._repository = project.repository

@@ -19,16 +19,7 @@ __tracebackhide__ = True  # pytest shows the line of the test instead
 
 
 class _Repository:
-    """The models of one repository. What failed is not tried again for each test.
-
-    Args:
-        project: the repository and its settings.
-        open_models: makes what runs its models.
-
-    Raises:
-        EnvpackError: its models cannot be run.
-
-    """
+    """The models of one repository. What failed is not tried again for each test."""
 
     def __init__(self, project: Project, open_models: Callable[[Project], Models]) -> None:
         self._folder = project.repository
@@ -37,13 +28,7 @@ class _Repository:
         self.models = open_models(project)
 
     def load(self, name: str) -> None:
-        """Load a model; anew if its sources changed.
-
-        Raises:
-            ModelError: it cannot be loaded.
-            EnvpackError: its environment or its stub cannot be had.
-
-        """
+        """Load a model; anew if its sources changed."""
         for changed in self._changes.since_last():
             self._failures.pop(changed, None)
             self.models.forget(changed)
@@ -61,14 +46,7 @@ class _Repository:
 
 
 class Session:
-    """The models of all repositories whose tests run.
-
-    Args:
-        on_server: whether they run on a real server.
-        server: the server to use; None searches for one.
-        timeout: how long a model may take to load, and to answer a request, in seconds.
-
-    """
+    """The models of all repositories whose tests run."""
 
     def __init__(self, *, on_server: bool, server: Path | None, timeout: float) -> None:
         self._timeout = timeout
@@ -77,13 +55,7 @@ class Session:
         self._repositories: dict[Path, _Repository | EnvpackError] = {}
 
     def models_for(self, repository: Path | None, test: Path) -> Callable[[str], ModelUnderTest]:
-        """What a test gets as ``triton_model``.
-
-        Args:
-            repository: the repository that the user names; None for the one that the test is in.
-            test: file of the test.
-
-        """
+        """What a test gets as ``triton_model``."""
         opened = self._opened(repository or repository_above(test))
         if isinstance(opened, EnvpackError):
             raise _failure(opened)

@@ -13,12 +13,7 @@ _State = frozenset[tuple[str, int, int]]
 
 
 class SourceChanges:
-    """The sources of all models of a repository.
-
-    Args:
-        repository: the folder of the models.
-
-    """
+    """The sources of all models of a repository."""
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository

@@ -32,13 +32,7 @@ TOGETHER = Tolerance(rtol=1e-2, atol=1e-4)
 
 
 def unsendable(config: ServedConfig, inputs: Sequence[Tensor] = ()) -> str:
-    """Why HTTP cannot carry a request to a decoupled model, or its responses; ``""`` if it can.
-
-    Args:
-        config: the model's configuration.
-        inputs: of the request.
-
-    """
+    """Why HTTP cannot carry a request to a decoupled model, or its responses; ``""`` if it can."""
     if not config.decoupled:
         return ""
     binary_only = sorted({entry.datatype for entry in (*config.inputs, *config.outputs)} & BINARY_ONLY)
@@ -61,12 +55,7 @@ def _is_text(item: Value) -> bool:
 def ask(
     client: Client, model: str, config: ServedConfig, inputs: Sequence[Tensor], parameters: Mapping[str, object]
 ) -> Responses:
-    """Send one request.
-
-    Raises:
-        RequestError: the model failed, or has not answered completely within the client's time limit.
-
-    """
+    """Send one request."""
     if config.decoupled:
         return _responses(stream(client, model, inputs), config)
     return (client.infer(model, inputs, binary=True, parameters=parameters),)
@@ -122,14 +111,7 @@ def _shape(dims: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def responses_difference(expected: Responses, found: Responses, tolerance: Callable[[str], Tolerance]) -> str:
-    """The first difference between two answers in one phrase, ``""`` if there is none.
-
-    Args:
-        expected: the outputs that are compared; further ones do not count.
-        found: the answer.
-        tolerance: that of an output.
-
-    """
+    """The first difference between two answers in one phrase, ``""`` if there is none."""
     if len(expected) != len(found):
         return f"{len(found)} response{'' if len(found) == 1 else 's'} instead of {len(expected)}"
     for number, (wanted, response) in enumerate(zip(expected, found, strict=True)):

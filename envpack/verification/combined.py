@@ -14,12 +14,6 @@ _WORST_FIRST = ("failed", "unchecked", "warning", "ok", "skipped")
 def combine_verdicts(parts: Sequence[Verdict], *, folder: Path | None, seconds: float) -> Verdict:
     """Combine the verdicts on parts of a repository.
 
-    Args:
-        parts: the verdicts, at least one. A model in several of them, which ensembles of several parts run, is listed
-            once: with its failure, if it has one.
-        folder: the repository, if it is a folder and was verified as a whole.
-        seconds: from the start of the first server to the end of the last one.
-
     Returns:
         A verdict that is positive if and only if all are. A check of servers has the worst of its results.
     """

@@ -24,7 +24,6 @@ class Fault:
         raised: matches an exception from its type on.
         reported: occurs in a message of the server or the stub that is not an exception of the model.
         printed: matches a line of output from its beginning.
-
     """
 
     kind: str
@@ -366,14 +365,7 @@ FAULTS = (
 
 
 def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> tuple[str, str]:
-    """Kind and fix for an error; ``default_kind`` and no fix if the catalogue does not know it.
-
-    Args:
-        message: a model's exception from its type on, with its frames if it has any; or a message of the server.
-        default_kind: kind of an unknown fault.
-        output: lines that the stub's process printed.
-
-    """
+    """Kind and fix for an error; ``default_kind`` and no fix if the catalogue does not know it."""
     message = clipped(message, _MOST)
     exception = _exception(message)
     for fault in FAULTS:
@@ -387,9 +379,6 @@ def may_be_refusal(message: str) -> bool:
     """Whether an error of a request can be due to what was sent, so that it says nothing about the model.
 
     It cannot if the catalogue knows the fault, or if the exception is of a kind that code raises whatever its input is.
-
-    Args:
-        message: as in `explain`.
     """
     if explain(message, "inference-failed")[0] != "inference-failed":
         return False

@@ -27,12 +27,7 @@ _QUANTISATION = _JPEG.index(b"\xff\xdb") + 5  # the factor of the mean brightnes
 
 
 def content(kind: Content, number: int) -> bytes:
-    """A small content of a kind, which differs from those of other numbers.
-
-    Args:
-        kind: what it is.
-        number: 0 or more; of the image, the sound or the text.
-    """
+    """A small content of a kind, which differs from those of other numbers."""
     return _MAKERS[kind](number)
 
 

@@ -28,7 +28,6 @@ class SmokeRequest:
         description: what is special about the request, as in "sent with every input".
         inputs: input tensors.
         parameters: parameters of the request.
-
     """
 
     description: str

@@ -77,14 +77,7 @@ def choose_probed_model(models: Sequence[Model]) -> Model | None:
 
 
 def write_probe(repository: Path, like: Model, environment: str) -> None:
-    """Write the probe's two models.
-
-    Args:
-        repository: an empty folder, which the server uses as an additional model repository.
-        like: the model whose stub and environment they use.
-        environment: that environment, as a path on the server's file system.
-
-    """
+    """Write the probe's two models."""
     for name, config in _CONFIGS.items():
         folder = repository / name
         (folder / "1").mkdir(parents=True)

@@ -78,7 +78,6 @@ class JudgeOptions:
         requests: maximum number of timed requests.
         preload: libraries in the server's ``LD_PRELOAD``.
         release: the server's release; None if unknown.
-
     """
 
     timeout: float
@@ -90,16 +89,8 @@ class JudgeOptions:
 class Judge:
     """Loads models, sends requests to them, and returns a verdict on each.
 
-    Args:
-        server: the running server.
-        client: a client of the server.
-        options: see `JudgeOptions`.
-        preflight: returns the incompatibilities of a model that are known without loading it.
-        build_state: compares a model's requirements with those that its environment was built from.
-
     Attributes:
         stuck: whether the server waits for a dead or blocked stub, so that it must be killed.
-
     """
 
     def __init__(
@@ -235,15 +226,7 @@ class Judge:
         return sorted(served, key=lambda version: int(version or 0), reverse=True)[1:]
 
     def _infer(self, model: Model, client: Client, of: str = "", chosen: Chosen | None = None) -> _InferenceResult:
-        """Check the responses of one version.
-
-        Args:
-            model: the model.
-            client: a client whose requests go to this version.
-            of: the version in words, if it is not the newest: its answers are not compared with those of the samples.
-            chosen: the requests that the newest version has answered.
-
-        """
+        """Check the responses of one version."""
         try:
             result = self._request(model, client, chosen)
         except (RequestError, InputError) as error:

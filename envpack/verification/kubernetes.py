@@ -38,7 +38,6 @@ class JobOptions:
             pip installed envpack; or
         envpack_wheel: the address of a wheel of envpack, or its path below ``served_from``; pip installs it when the
             Job starts, and finds triton-envpack-stubs beside it.
-
     """
 
     image: str

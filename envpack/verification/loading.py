@@ -40,7 +40,6 @@ class LoadResult:
         seconds: from the request to READY, or until the load was abandoned.
         failure: why the load failed, else None.
         stuck: the server still waits for the model, so a requested stop would hang.
-
     """
 
     seconds: float
@@ -68,10 +67,6 @@ class DeadStubTimer:
 
     Reaped stubs are forgotten: every stub that completed a configuration ends this way. A long gap between two updates
     counts only in part: if this process could not run, neither could the server.
-
-    Args:
-        now: current time in seconds, of a monotonic clock.
-
     """
 
     def __init__(self, now: float) -> None:
@@ -91,16 +86,7 @@ class DeadStubTimer:
 
 
 def load(server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]) -> LoadResult:
-    """Load a model and wait until it is ready, fails, or can never become ready.
-
-    Args:
-        server: the running server.
-        client: a client of the server.
-        model: the model to load.
-        timeout: time limit in seconds.
-        ignore_dead: process ids of stubs that died in earlier loads.
-
-    """
+    """Load a model and wait until it is ready, fails, or can never become ready."""
     started = time.monotonic()
     log_start = server.log_size()
     request = _Request(client, model.name, timeout + 5)

@@ -38,13 +38,8 @@ class _Event:
 def read_phases(log: str, of_load: str) -> tuple[Phase, ...]:
     """Read the phases of a model's load, of its first instance if it has several, from the server's log.
 
-    Args:
-        log: the output of the server. Phases start in seconds after its first line.
-        of_load: the output since the load began; no other model was loaded since.
-
     Returns:
         The phases, empty if the log does not contain them.
-
     """
     first = next(_events(log), None)
     events = tuple(_events(of_load))
@@ -108,7 +103,6 @@ def measure_environment(model: Model) -> EnvironmentSize | None:
     Returns:
         The size, or None for a model without an environment and for an archive without metadata beside it: unpacking
         the archive would take longer than the verification.
-
     """
     place = environment_of(model)
     if place is None:

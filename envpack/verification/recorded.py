@@ -22,18 +22,8 @@ _MOST_LISTED = 256  # elements; more are written in base64
 def add_samples(file: Path, config: ServedConfig, answered: Sequence[tuple[Sequence[Tensor], Responses]]) -> int:
     """Add samples to a file in perf_analyzer's format, which need not exist; one with the same inputs is replaced.
 
-    Args:
-        file: the model's samples.
-        config: configuration with which the model has answered.
-        answered: the inputs of each request, and the responses to it.
-
     Returns:
         The number of samples in the file.
-
-    Raises:
-        InputError: the file is invalid or cannot be written (kind ``bad-samples``), or a request or an answer is no
-            sample (``bad-input``).
-
     """
     if config.in_sequences:
         raise _unsavable(file, "the requests belong to sequences, which are not saved")

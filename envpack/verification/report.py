@@ -28,10 +28,6 @@ def write_report(verdict: Verdict, file: Path) -> None:
     """Write a verdict as HTML; a regular file is replaced atomically.
 
     Text from models, logs and environments is escaped.
-
-    Raises:
-        StorageError: the file cannot be written.
-
     """
     with storage_errors(file):
         write_output(file, render(verdict))
@@ -129,7 +125,6 @@ class Area:
         shade: index of the color, 0 for the largest package.
         label: name of the package, ``""`` if it does not fit.
         size: size of the package as text, ``""`` if it does not fit.
-
     """
 
     name: str

@@ -45,18 +45,7 @@ class Chosen:
 
 
 def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | Check:
-    """The user's samples, or generated requests that the model accepts; a check that says why there are none.
-
-    Args:
-        server: the running server.
-        client: a client of the server.
-        model: the loaded model.
-        config: its configuration.
-
-    Raises:
-        InputError: the samples are invalid (kind ``bad-samples``).
-        RequestError: the model's answer to a generated request is a fault of its own, whatever it was sent.
-    """
+    """The user's samples, or generated requests that the model accepts; a check that says why there are none."""
     file = model.folder / SAMPLES_FILE
     samples = read_samples(file, config) if os.path.lexists(file) else None
     inputs = [sample.inputs for sample in samples.samples] if samples else [()]

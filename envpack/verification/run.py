@@ -345,11 +345,7 @@ def _outcome(verdict: ModelVerdict) -> str:
 
 
 def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[tuple[Model, ...], dict[str, EnvpackError]]:
-    """The named models and those that they need, each after those that it needs; and the errors of unreadable ones.
-
-    Raises:
-        EnvpackError: no model can be read; see `ModelsError`.
-    """
+    """The named models and those that they need, each after those that it needs; and the errors of unreadable ones."""
     wanted, errors = open_models(repository, names)
     if not wanted:
         ModelsError.raise_any(errors, len(errors))

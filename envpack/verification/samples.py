@@ -34,7 +34,6 @@ class Sample:
         inputs: input tensors.
         expected: the outputs of each expected response, one unless the model is decoupled; None if none are given.
         parameters: parameters of the request, which place it in a sequence.
-
     """
 
     inputs: tuple[Tensor, ...]
@@ -42,13 +41,7 @@ class Sample:
     parameters: Mapping[str, object] = field(default_factory=dict)
 
     def difference(self, found: Responses, samples: Samples) -> str:
-        """The first difference of an answer to the expected one, ``""`` if there is none.
-
-        Args:
-            found: the answer.
-            samples: have the tolerances.
-
-        """
+        """The first difference of an answer to the expected one, ``""`` if there is none."""
         return "" if self.expected is None else responses_difference(self.expected, found, samples.tolerance)
 
 
@@ -61,7 +54,6 @@ class Samples:
         tolerances: by output; the entry ``""`` applies to all others.
         minimum_match: required share of matching samples, 0 to 1.
         noun: plural noun for the samples, for example ``"images"``.
-
     """
 
     samples: tuple[Sample, ...]
@@ -85,16 +77,7 @@ class Samples:
 
 
 def read_samples(file: Path, config: ServedConfig) -> Samples:
-    """Read a model's samples, in the format of perf_analyzer's ``--input-data``.
-
-    Args:
-        file: the JSON file.
-        config: configuration with which the server runs the model.
-
-    Raises:
-        InputError: the file is invalid or does not fit the model (kind ``bad-samples``).
-
-    """
+    """Read a model's samples, in the format of perf_analyzer's ``--input-data``."""
     try:
         content = read_json(file)
         return _read(content, config)

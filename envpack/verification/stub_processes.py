@@ -38,7 +38,6 @@ class Instance:
     Attributes:
         stub: the process that the server has started.
         worker: the process that runs the model; the same for another stub than envpack's, and while there is none.
-
     """
 
     stub: Process
@@ -141,13 +140,7 @@ def dead_stubs(server: Server) -> tuple[int, ...]:
 
 
 def describe_exit(server: Server, ignore: frozenset[int]) -> str:
-    """How the most recently dead stub ended, in words; ``""`` if unknown or if its exit status was 0.
-
-    Args:
-        server: the running server.
-        ignore: process ids of stubs that died earlier.
-
-    """
+    """How the most recently dead stub ended, in words; ``""`` if unknown or if its exit status was 0."""
     children = server.children()
     ended = [c.status for c in children if c.dead and c.status and c.name in _DYING_NAMES and c.pid not in ignore]
     return _in_words(ended[-1]) if ended else ""

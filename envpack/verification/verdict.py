@@ -23,7 +23,6 @@ class Check:
             verdict needs it, which is then no plain yes.
         evidence: what was observed, in one sentence.
         fix: how to fix it; empty if nothing is wrong.
-
     """
 
     id: str
@@ -81,7 +80,6 @@ class Failure:
         reason: one line; the model's own error message if it raised one.
         details: frames of the model's code, or the last lines of its process's output.
         fix: how to fix it; may be empty.
-
     """
 
     kind: str
@@ -127,7 +125,6 @@ class StubIdentity:
         numpy: version of the NumPy that it loaded, ``""`` if none or unknown.
         version: version of envpack's stub, ``""`` for another stub.
         start: how its first instance started: ``"warm"`` or ``"cold"``, ``""`` if unknown, as with another stub.
-
     """
 
     pid: int
@@ -147,7 +144,6 @@ class Latency:
         requests: number of timed requests, sent one after the other after the requests of other checks.
         p50: median in seconds.
         p95: 95th percentile in seconds.
-
     """
 
     requests: int
@@ -165,7 +161,6 @@ class Phase:
             ``"instance"`` for these three together if the stub does not report them separately.
         start: seconds since the start of the server.
         seconds: duration.
-
     """
 
     name: str
@@ -190,7 +185,6 @@ class EnvironmentSize:
         form: ``"folder"`` or ``"archive"``.
         bytes: unpacked size of all files.
         packages: sizes by package, largest first.
-
     """
 
     path: str
@@ -215,7 +209,6 @@ class ModelVerdict:
         phases: phases of the load, in order; empty if the log does not contain them.
         environment: size of the model's environment, None if unknown.
         log: last lines of the log since the load began.
-
     """
 
     name: str

@@ -148,11 +148,7 @@ def build(request: BuildRequest, progress: Progress, store: SharedStore | None =
 def made_ingredients(
     request: BuildRequest, progress: Progress, store: SharedStore | None = None
 ) -> Iterator[tuple[Environment, Path | None]]:
-    """What a build places: the environment and, if the model gets one, the stub; both stay in the cache in the block.
-
-    Raises:
-        EnvpackError: as `build_model`.
-    """
+    """The environment and, if the model gets one, the stub, which stay in the cache while the block runs."""
     with contextlib.ExitStack() as stack:
         if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
             refuse_foreign(foreign_paths(request, request.source.target.python), force=False)

@@ -59,7 +59,6 @@ class CacheEntry:
         label: what it is, as text.
         size: bytes on disk; files that several entries share count for the first.
         used: when it was made or last used, seconds since 1970.
-
     """
 
     kind: str

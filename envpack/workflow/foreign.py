@@ -17,16 +17,7 @@ _MOST_READ = 64 << 20  # bytes; a stub has 4 MB
 
 
 def refuse_foreign(paths: Iterable[Path], *, force: bool) -> None:
-    """Refuse to replace what envpack did not make.
-
-    Args:
-        paths: files and folders that `foreign_paths` named.
-        force: move them aside instead.
-
-    Raises:
-        InputError: kind ``not-ours``.
-        OSError: one of them cannot be renamed.
-    """
+    """Refuse to replace what envpack did not make."""
     for path in paths:
         if not force:
             raise InputError(
@@ -39,12 +30,7 @@ def refuse_foreign(paths: Iterable[Path], *, force: bool) -> None:
 
 
 def foreign_paths(request: BuildRequest, minor: str) -> Iterator[Path]:
-    """What a build would replace and envpack did not make.
-
-    Args:
-        request: the build.
-        minor: version of the Python that the model will have.
-    """
+    """What a build would replace and envpack did not make."""
     folder = request.model.folder / f"python{minor}"
     if request.archive_format == "dir":
         yield from _foreign(folder, is_ours=is_made_by_envpack(folder))
@@ -66,11 +52,7 @@ def foreign_stub(folder: Path) -> Iterator[Path]:
 
 
 def refuse_own_source(request: BuildRequest, minor: str) -> None:
-    """Refuse to take over an environment from the folder that the build replaces, or from inside of it.
-
-    Raises:
-        InputError: kind ``source-replaced``.
-    """
+    """Refuse to take over an environment from the folder that the build replaces, or from inside of it."""
     if not isinstance(request.source, PrefixRequest):
         return
     source, folder = request.source.prefix.resolve(), request.model.folder / f"python{minor}"

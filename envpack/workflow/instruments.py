@@ -20,12 +20,7 @@ _VARIABLE = "ENVPACK_RUN"
 
 
 def check_debug_port(port: int) -> None:
-    """Check that a debugger can listen at a port of 127.0.0.1.
-
-    Raises:
-        ServerError: the port is in use (``port-taken``).
-
-    """
+    """Check that a debugger can listen at a port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -48,7 +43,6 @@ class Instruments:
         profile: measure the time of each Python function.
         memory: record allocations with memray, if the environment has it.
         folder: for what is recorded.
-
     """
 
     folder: Path
@@ -67,13 +61,7 @@ class Instruments:
         return self.folder / "memray.bin"
 
     def variables(self, python: Python, progress: Progress) -> Mapping[str, str]:
-        """The variables of a model that runs on this Python.
-
-        Raises:
-            EnvironmentBuildError: debugpy is not in the environment, and cannot be installed (``debugger-missing``).
-            ServerError: the port of the debugger is in use (``port-taken``).
-
-        """
+        """The variables of a model that runs on this Python."""
         settings: dict[str, Any] = {}
         if self.debug_port:
             check_debug_port(self.debug_port)

@@ -116,15 +116,7 @@ def lock_model(
 def resolve_lock(
     request: LockRequest, before: Lock | None, update: tuple[str, ...], progress: Progress, store: SharedStore | None
 ) -> Lock:
-    """Resolve the packages of a model; see `lock_model`.
-
-    Args:
-        request: the model and what its lock depends on.
-        before: its lock, whose packages are kept where they fit.
-        update: packages that are resolved anew.
-        progress: receives each step.
-        store: a store that machines share.
-    """
+    """Resolve the packages of a model; see `lock_model`."""
     if request.python.note:
         progress.detail(request.python.note)
     fits = before is not None and before.target.python == request.target.python
@@ -143,19 +135,7 @@ def resolve_lock(
 def locked_environment(
     request: LockRequest, progress: Progress, *, strip: bool = False, store: SharedStore | None = None
 ) -> Environment:
-    """The environment of a model: of its lockfile if it has one, else of what its requirements resolve to.
-
-    Args:
-        request: the model and what its lock depends on.
-        progress: receives each step.
-        strip: whether to remove debug information from libraries and programs.
-        store: a store that machines share, which may have the environment.
-
-    Raises:
-        InputError: the lockfile is wrong, or was made for other requirements (kind ``stale-lock``).
-        EnvironmentBuildError: it cannot be resolved, installed or started.
-        StorageError: the store cannot be used.
-    """
+    """The environment of a model: of its lockfile if it has one, else of what its requirements resolve to."""
     if request.python.note:
         progress.detail(request.python.note)
     lock = read_lock(request.lock_file)
@@ -230,11 +210,7 @@ def _remembered_lock(request: LockRequest, progress: Progress, store: SharedStor
 
 
 def refuse_stale(lock: Lock, request: LockRequest) -> None:
-    """Refuse a lockfile that does not answer the request.
-
-    Raises:
-        InputError: kind ``stale-lock``, with what differs.
-    """
+    """Refuse a lockfile that does not answer the request."""
     wanted, has = request.target, lock.target
     reason = ""
     if lock.requirements_digest != digest_requirements(request.requirements, request.options.channels):

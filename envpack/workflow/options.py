@@ -99,10 +99,6 @@ class BuildOptions:
 
 
 def release_for(project: Project, options: ResolveOptions) -> Release:
-    """The release to build for: the first that the options and the project name, else the default.
-
-    Raises:
-        UsageError: there is no such release, or no such stub ABI.
-    """
+    """The release to build for: the first that the options and the project name, else the default."""
     where = "" if options.triton else str(project.file)
     return find_release(options.triton or project.triton or DEFAULT_RELEASE, abi=options.abi or None, where=where)

@@ -50,19 +50,7 @@ class PlacedModel:
 
 
 def place(request: BuildRequest, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
-    """Put an environment and a stub beside a model, and let its configuration name them.
-
-    Args:
-        request: the build.
-        environment: in the store.
-        binary: the stub; None leaves the model without one, or with the one that it has.
-        progress: receives details.
-
-    Raises:
-        OSError: a file or folder cannot be written.
-        InputError: the folder of a server's Python backend to copy from is wrong; envpack did not make what it would
-            replace (``not-ours``); the environment to take over is what it would replace (``source-replaced``).
-    """
+    """Put an environment and a stub beside a model, and let its configuration name them."""
     model = request.model
     refuse_own_source(request, environment.minor)
     refuse_foreign(foreign_paths(request, environment.minor), force=request.force)

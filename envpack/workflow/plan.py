@@ -71,12 +71,7 @@ class ModelPlan:
 
 
 def plan_model(project: Project, name: str, options: BuildOptions | None = None) -> ModelPlan:
-    """Compare what a build would make with what the model has.
-
-    Raises:
-        InputError: the model, its configuration, its requirements or its lockfile are wrong, as for a build.
-        UsageError: an unknown Python version or release, or options that do not go together.
-    """
+    """Compare what a build would make with what the model has."""
     model = open_model(project.repository / name)
     if model.is_ensemble:
         return ModelPlan(name=name)

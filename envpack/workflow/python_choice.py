@@ -48,12 +48,7 @@ class PythonChooser:
     here: Callable[[Requirements], set[str]]
 
     def choose(self, requirements: Requirements) -> ChosenPython:
-        """The Python for these requirements.
-
-        Raises:
-            InputError: kind ``other-python``: the user names one that the requirements exclude, or they exclude all.
-            UsageError: kind ``bad-python-version``: it is not supported.
-        """
+        """The Python for these requirements."""
         required = requirements.pythons
         name = requirements.source.name if requirements.source else ""
         for minor, source, where in self.said:

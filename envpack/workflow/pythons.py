@@ -19,12 +19,6 @@ def with_another_python(
 ) -> ResolveOptions | None:
     """The options with the Python of this machine that is nearest to the release's, for a build that has none.
 
-    Args:
-        source: what was to be built or resolved.
-        options: what decided it.
-        error: why that failed.
-        progress: receives the choice.
-
     Returns:
         None if the user or the model names a Python, if the failure has another cause, or if this machine has none.
     """

@@ -116,13 +116,7 @@ class BuildRequest:
 
 
 def build_request(project: Project, model: Model, options: BuildOptions) -> BuildRequest:
-    """Resolve options, project and model into one request. Nothing is written.
-
-    Raises:
-        InputError: the requirements or the lockfile are wrong, or the name of the backend is (``backend-missing``).
-        UsageError: an unknown Python or release, a release that does not take this form of environment, or options
-            that do not go together.
-    """
+    """Resolve options, project and model into one request. Nothing is written."""
     settings = project.settings(model.folder.name)
     if error := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends_folder(project, options.backends)):
         raise error
@@ -156,12 +150,7 @@ def build_request(project: Project, model: Model, options: BuildOptions) -> Buil
 
 
 def lock_request(project: Project, model: Model, options: ResolveOptions) -> LockRequest:
-    """Resolve what the lock of one model depends on. Nothing is resolved or written.
-
-    Raises:
-        InputError: the requirements or the lockfile are wrong.
-        UsageError: an unknown Python or release, or a wrong channel.
-    """
+    """Resolve what the lock of one model depends on. Nothing is resolved or written."""
     return _lock_request(project, model, options, release_for(project, options), placed_environment(model))
 
 

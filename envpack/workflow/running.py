@@ -45,23 +45,6 @@ def local_server(
 ) -> LocalServer:
     """The models of a repository, to run without a server. A model runs in the environment that it has, or else in one
     that is built for it in the cache; the repository is not changed.
-
-    Args:
-        project: the model repository and its settings.
-        options: what the caller says of environments.
-        log: takes lines of the models' logs; any thread.
-        progress: receives each step.
-        store: a store that machines share, as `project_store` opens it.
-        variables: variables that models get beside those of this process.
-        output: where standard output and error of models go; None for those of this process.
-        instruments: what to do to models, by name.
-        url: address of a server that answers for models of other backends and for those that the repository does not
-            have, ``""`` for none.
-        timeout: how long each model may take to initialize, and to answer a request, in seconds.
-
-    Raises:
-        UsageError: an unknown Python version or release.
-
     """
     options, shown = options or BuildOptions(), progress or NoProgress()
     release = release_for(project, options.resolve)
@@ -102,12 +85,7 @@ def local_server(
 def python_of(
     project: Project, model: Model, options: BuildOptions, progress: Progress, store: SharedStore | None = None
 ) -> Python:
-    """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be.
-
-    Raises:
-        EnvpackError: what `build_model` raises.
-
-    """
+    """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be."""
     placed = environment_of(model)
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
@@ -125,11 +103,7 @@ def python_of(
 
 
 def _refuse_foreign(model: Model) -> None:
-    """Refuse a model of another backend, and an ensemble of one, before an environment is built for another step.
-
-    Raises:
-        InputError: kind ``not-a-python-model``, or what `open_model` raises.
-    """
+    """Refuse a model of another backend, and an ensemble of one, before an environment is built for another step."""
     folders = (find_folder(model.folder.parent, step) for step in model.steps)
     for needed in (model, *(open_model(folder, foreign=True) for folder in folders if folder)):
         if needed.is_foreign:
@@ -159,14 +133,7 @@ def _served_version(model: Model) -> str:
 
 
 def _placed_stub(project: Project, model: Model, made: Path | None) -> Path | None:
-    """The stub that a server would take for a model, if it is of this version of envpack and can be run here.
-
-    Args:
-        project: the model repository and its settings.
-        model: the model.
-        made: an environment that was made for the model, which the stub must fit; None if it has its own.
-
-    """
+    """The stub that a server would take for a model, if it is of this version of envpack and can be run here."""
     for stub in (model.folder / STUB_NAME, backends_folder(project) / model.backend / STUB_NAME):
         if not os.access(stub, os.X_OK):
             continue

@@ -168,19 +168,7 @@ def plan_build(
     glibc: str = "",
     cache: Path | None = None,
 ) -> tuple[CellPlan, ...]:
-    """What would be compiled, and where it would be placed; nothing is compiled or placed.
-
-    Args:
-        cells: what would be compiled.
-        folders: where each would be placed.
-        toolchain: which compiler.
-        glibc: the oldest glibc that the stubs must run with.
-        cache: folder of compiled stubs, by default the user's cache.
-
-    Raises:
-        UsageError: the compiler does not support these options.
-        StubError: there is no compiler.
-    """
+    """What would be compiled, and where it would be placed; nothing is compiled or placed."""
     plans = []
     for cell, folder in zip(cells, folders, strict=True):
         stub = cached_stub(_recipe(cell, toolchain, glibc), cache=cache)
@@ -190,18 +178,7 @@ def plan_build(
 
 
 def place(cell: Cell, stub: Stub, folder: Path, *, force: bool = False) -> bool:
-    """Put a stub into a folder, with a release file if it is for one release; whether that changed anything.
-
-    Args:
-        cell: its Python and releases.
-        stub: compiled.
-        folder: where to put it.
-        force: rename a stub there that envpack did not compile, instead of refusing.
-
-    Raises:
-        InputError: envpack did not compile the stub that is there (``not-ours``).
-        StorageError: the folder cannot be written to, or the disk is full.
-    """
+    """Put a stub into a folder, with a release file if it is for one release; whether that changed anything."""
     with storage_errors(folder):
         refuse_foreign(foreign_stub(folder), force=force)
         return place_stub(stub.path, folder, cell.release)

@@ -18,13 +18,7 @@ def stub_for(
     progress: Progress,
     store: SharedStore | None = None,
 ) -> Stub:
-    """The stub for a Python, as `envpack.stub.build_stub` returns it; a store is looked into before it is compiled.
-
-    Raises:
-        UsageError: the compiler does not support the target or the glibc.
-        StubError: no compiler, or it fails.
-        StorageError: the store cannot be used, or the disk is full.
-    """
+    """The stub for a Python, as `envpack.stub.build_stub` returns it; a store is looked into before it is compiled."""
 
     def made() -> Stub:
         return build_stub(target, releases, toolchain=toolchain, glibc=glibc, jobs=jobs, progress=progress)

@@ -18,13 +18,7 @@ _COMMANDS = {
 
 
 def requirement_warnings(model: Model, requirements: Requirements, packages: Collection[str]) -> tuple[str, ...]:
-    """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them.
-
-    Args:
-        model: the model.
-        requirements: what was read.
-        packages: names of all packages that its environment gets.
-    """
+    """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them."""
     return (*requirements.warnings, *_above(model, requirements), *_imports(model, requirements, packages))
 
 

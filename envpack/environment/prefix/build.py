@@ -45,21 +45,6 @@ def environment_from_prefix(
 
     The original is only read, and may change afterwards. Files whose size and times did not change since the last call
     are not read again.
-
-    Args:
-        root: folder of a conda environment, or of a virtual environment of venv, virtualenv or uv.
-        python: required minor version, ``""`` for any.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
-        glibc: version of the C library on the server.
-        cache: folder of the store.
-        progress: receives each step.
-        strip: whether to remove debug information from libraries and programs.
-
-    Raises:
-        InputError: the folder is not an environment, cannot be used, or changed while it was read.
-        UsageError: its Python is too old or too new.
-        EnvironmentBuildError: it refers to files outside of it, its Python is missing, or the copy does not start.
-
     """
     progress = progress or NoProgress()
     prefix = detect_prefix(root)

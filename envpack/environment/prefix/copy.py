@@ -37,7 +37,6 @@ class CopyResult:
         placeholders: kind of the prefix placeholder, of files that contain one now.
         changed: absolute paths of files whose content differs from the original.
         left: binaries that still contain the old path, because it cannot be replaced.
-
     """
 
     placeholders: dict[str, PlaceholderKind]
@@ -54,21 +53,7 @@ def copy_files(
     *,
     progress: Progress | None = None,
 ) -> CopyResult:
-    """Copy files, with the prefix placeholder instead of the prefix paths that they contain.
-
-    Args:
-        source: root of the environment.
-        files: the files to copy.
-        target: folder; existing files are replaced, never written into, since they may be links to a cache.
-        prefix_paths: paths that files may contain as their prefix, the longest first.
-        declared: what the packages' records declare about files.
-        progress: receives the number of files and their bytes.
-
-    Raises:
-        InputError: kind ``prefix-unsupported``: a binary contains its prefix without room for a longer one.
-        OSError: a file cannot be read or written.
-
-    """
+    """Copy files, with the prefix placeholder instead of the prefix paths that they contain."""
     done = CopyResult({}, set(), ())
     left = []
     progress = progress or NoProgress()

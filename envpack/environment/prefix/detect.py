@@ -30,7 +30,6 @@ class Prefix:
         platform: for example ``"linux-64"``.
         home: folder of the interpreter that a virtual environment was created from; ``None`` for conda's.
         records: conda's records of the packages.
-
     """
 
     root: Path
@@ -43,15 +42,7 @@ class Prefix:
 
 
 def detect_prefix(root: Path) -> Prefix:
-    """Detect the kind of environment in a folder.
-
-    Raises:
-        InputError: it is not an environment (kind ``not-a-prefix``), or no server could use it: of another system
-            (``other-platform``), with another implementation of Python or with packages of the system
-            (``prefix-unsupported``).
-        UsageError: its Python is too old or too new.
-
-    """
+    """Detect the kind of environment in a folder."""
     root = root.absolute()
     if (root / "conda-meta").is_dir():
         found = _conda(root)

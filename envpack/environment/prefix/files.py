@@ -44,7 +44,6 @@ class PrefixFile:
         stamp: size in bytes, mtime and ctime in nanoseconds, inode; 0 for links.
         program: whether it is executable.
         target: target of a link; ``""`` for a file.
-
     """
 
     path: str
@@ -54,13 +53,7 @@ class PrefixFile:
 
 
 def list_files(prefix: Prefix) -> tuple[PrefixFile, ...]:
-    """List the files of an environment by path, without byte code, caches and files that depend on its folder.
-
-    Raises:
-        InputError: kind ``prefix-unsupported``: there is a special file, such as a socket.
-        OSError: a folder cannot be read.
-
-    """
+    """List the files of an environment by path, without byte code, caches and files that depend on its folder."""
     return tuple(sorted(_walk(prefix, ""), key=lambda file: file.path))
 
 
@@ -98,17 +91,7 @@ def _left_out(prefix: Prefix, path: str) -> bool:
 
 
 def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dict[str, str]:
-    """The SHA-256 of each file, by path; files that did not change since the last call are not read.
-
-    Args:
-        prefix: the environment.
-        files: the result of `list_files`.
-        memory: file that caches the digests.
-
-    Raises:
-        OSError: a file cannot be read.
-
-    """
+    """The SHA-256 of each file, by path; files that did not change since the last call are not read."""
     known = _remembered(memory)
     regular = [file for file in files if not file.target]
     unknown = [file for file in regular if known.get(file.path, ())[:-1] != file.stamp]

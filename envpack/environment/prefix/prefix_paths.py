@@ -43,15 +43,7 @@ def _script_paths(folder: Path) -> Iterator[str]:
 
 
 def insert_placeholder_in_text(content: bytes, prefix_paths: Sequence[Path], *, declared: bool) -> bytes:
-    """Replace prefix paths in a text by the placeholder.
-
-    Args:
-        content: the text.
-        prefix_paths: folders, the longest first.
-        declared: whether the package's record declares a placeholder; other texts change only where a whole path
-            matches, and the path is distinctive.
-
-    """
+    """Replace prefix paths in a text by the placeholder."""
     if declared:
         return _any(prefix_paths).sub(PREFIX_PLACEHOLDER.encode(), content)
     distinctive = [path for path in prefix_paths if is_distinctive(path)]
@@ -68,12 +60,6 @@ def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], r
 
     Installers replace a long placeholder by the prefix and pad the string with zeros. These zeros are the room
     for another prefix.
-
-    Args:
-        content: the binary.
-        prefix_paths: folders, the longest first.
-        room: length of the placeholder.
-
     """
     name, fits = _any(prefix_paths), True
 
@@ -119,7 +105,6 @@ class DeclaredFile:
         placeholder: placeholder for the prefix in the packed file; ``""`` if it has none.
         binary: whether the placeholder is in a binary file.
         hashes: SHA-256 of the file as packed and as installed.
-
     """
 
     package: str
@@ -150,15 +135,7 @@ def _declaration(path: CondaPath, package: str) -> DeclaredFile:
 def changed_files(
     prefix: Prefix, declared: Mapping[str, DeclaredFile], digests: Mapping[str, str], prefix_paths: Sequence[Path]
 ) -> tuple[ReplacedFile, ...]:
-    """Files that differ from conda's packages without a record of the change.
-
-    Args:
-        prefix: the environment.
-        declared: the result of `declared_files`.
-        digests: SHA-256 of the existing files, by path.
-        prefix_paths: paths that files may contain as their prefix.
-
-    """
+    """Files that differ from conda's packages without a record of the change."""
     found = []
     for path, declaration in declared.items():
         digest = digests.get(path)

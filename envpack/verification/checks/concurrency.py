@@ -55,18 +55,8 @@ def check_together(
 ) -> Check | None:
     """Send requests of many clients at once and compare each answer with the one that its request gets alone.
 
-    Args:
-        client: a client of the server.
-        model: name of the model.
-        config: its configuration.
-        samples: the user's samples, which are sent instead of generated requests.
-        filling: what generated requests hold.
-
     Returns:
         The check; None if no request can be made up.
-
-    Raises:
-        RequestError: the server ended, or a request gets no answer in time although it is the only one.
     """
     alone = _Alone(client, model, config)
     conversations = list(alone.ask(_requests(config, samples, filling)))

@@ -123,7 +123,6 @@ def check_samples(
 
     Returns:
         The check, and the number of matching samples, None if no sample has expected values.
-
     """
     right = 0
     wrong = []

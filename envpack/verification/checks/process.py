@@ -44,7 +44,6 @@ class StubState:
         mapped: mapped files, empty if they cannot be read.
         variables: environment variables at its start, empty if they cannot be read.
         root: unpacked folder of the model's environment on the server's file system; ``""`` without an environment.
-
     """
 
     process: Process
@@ -81,16 +80,7 @@ def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None
 
 
 def check_start(server: Server, model: Model, running: StubState, stub: StubIdentity, log: str) -> Check | None:
-    """Check that all instances started warm; None if that was not requested.
-
-    Args:
-        server: the running server.
-        model: the model.
-        running: the state of its first process, whose variables count if the configuration names no start.
-        stub: the identity of that process.
-        log: the log since the load began.
-
-    """
+    """Check that all instances started warm; None if that was not requested."""
     if (configured_start(model.config) or running.variables.get(START_PARAMETER)) != "warm":
         return None
     build = f"envpack build {model.folder.name} --start"
@@ -241,14 +231,7 @@ def _is_mapped(name: str, mapped: set[str]) -> bool:
 
 
 def check_stability(server: Server, model: Model, before: dict[int, int]) -> Check:
-    """Check that the model's processes are the same as before the requests, and report the change of their memory.
-
-    Args:
-        server: the running server.
-        model: the model.
-        before: bytes of memory by process id before the requests.
-
-    """
+    """Check that the model's processes are the same as before the requests, and report the change of their memory."""
     now = {process.pid: server.memory_bytes(process.pid) for process in stub_processes(server, model.name)}
     if set(now) != set(before):
         fix = "the model's process ended during a request; see its last lines of output"
