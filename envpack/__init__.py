@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         PublishedImage as PublishedImage,
         PulledImage as PulledImage,
         assemble as assemble,
-        build_image as build_image,
         check_signed as check_signed,
         plan_deployment as plan_deployment,
         publish as publish,

@@ -1,8 +1,7 @@
-"""`envpack layout`: models and backends as a deployable tree, or as a container image."""
+"""`envpack layout`: models and backends as a deployable tree, with a Dockerfile."""
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from envpack.support.transfer import LinkMode
 
 
-@click.command(short_help="Assemble models and backends into a tree or an image to deploy.")
+@click.command(short_help="Assemble models and backends into a tree to deploy.")
 @options.models
 @click.option(
     "--output",
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     metavar="DIRECTORY",
     help="Where to put the tree. One that envpack made is replaced.",
 )
-@click.option("--image", default="", metavar="TAG", help="Build a container image with it too.")
-@click.option("--from", "base", default="", metavar="IMAGE", help="Base image. Default: the release's official one.")
-@click.option("--pull", is_flag=True, help="Fetch that image if the daemon does not have it.")
 @click.option(
     "--served-from",
     default="",
@@ -45,9 +41,6 @@ def command(
     output: Path,
     *,
     every: bool,
-    image: str,
-    base: str,
-    pull: bool,
     served_from: str,
     link_mode: LinkMode | None,
     triton: str,
@@ -57,22 +50,13 @@ def command(
 ) -> None:
     """Assemble each MODEL, by default all, with the backends that they name into one tree.
 
-    Prints the command that serves it. An image always contains copies.
+    Prints the command that serves it. The Dockerfile in the tree makes an image that serves it.
     """
-    from envpack.deployment import (
-        ImageOptions,
-        assemble,
-        build_image,
-        docker_command,
-        plan_deployment,
-        server_arguments,
-    )
+    from envpack.deployment import assemble, docker_command, plan_deployment, server_arguments
     from envpack.project import open_project
     from envpack.releases import DEFAULT_RELEASE, find_release
     from envpack.repository import backends_folder
 
-    if not image and (base or pull):
-        raise click.UsageError("Give --image with --from and --pull.")
     project = open_project(repository)
     names = options.model_names(project, models, every=every)
     release = find_release(triton or project.triton or DEFAULT_RELEASE)
@@ -84,8 +68,7 @@ def command(
     mode = link_mode or cast("LinkMode", project.link_mode or "auto")
     description = assemble(plan, output, link_mode=mode)
     console.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
-    built = build_image(plan, output.absolute(), image, ImageOptions(base, pull), console) if image else None
-    start = docker_command(plan, output.absolute(), image)
+    start = docker_command(plan, output.absolute())
     console.show("serve it with:")
     console.show(plain(f"  {shlex.join(start)}"))
     console.result(
@@ -95,6 +78,5 @@ def command(
             "cautions": list(plan.cautions),
             "command": list(server_arguments(plan)),
             "docker": list(start),
-            "image": dataclasses.asdict(built) if built else None,
         }
     )

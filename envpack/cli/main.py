@@ -16,6 +16,7 @@ import envpack
 from envpack.cli import interrupts
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
+from envpack.cli.removed import removed_option
 from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.storage_errors import storage_error, system_limit
@@ -144,6 +145,8 @@ def _failure(error: BaseException) -> Failure:
         case EnvpackError():
             return Failure.of(error)
         case click.ClickException():
+            if (removed := removed_option(error)) is not None:
+                return removed
             command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "envpack"
             return Failure(
                 error.format_message().rstrip("."),

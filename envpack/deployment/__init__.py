@@ -1,4 +1,4 @@
-"""Deployments: a folder or a container image with the models and backend directories that a server needs."""
+"""Deployments: a folder, objects or an image in a registry with the models and backends that a server needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.deployment.image import (
-        BuiltImage as BuiltImage,
-        ImageOptions as ImageOptions,
-        build_image as build_image,
-    )
     from envpack.deployment.image_publication import PublishedImage as PublishedImage, publish_image as publish_image
     from envpack.deployment.plan import (
         DeployedModel as DeployedModel,

@@ -180,11 +180,9 @@ def server_arguments(deployment: Deployment) -> tuple[str, ...]:
     return ("tritonserver", f"--model-repository={deployment.served_from}", *one_at_a_time)
 
 
-def docker_command(deployment: Deployment, tree: Path, image: str = "") -> tuple[str, ...]:
-    """A command that serves a deployment with Docker."""
+def docker_command(deployment: Deployment, tree: Path) -> tuple[str, ...]:
+    """A command that serves the tree of a deployment with Docker, in the release's own image."""
     start = ("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001")
-    if image:
-        return (*start, image)
     mounts = [f"{tree}/models:{deployment.served_from}:ro"]
     mounts += [f"{tree}/backends/{backend.name}:{SERVER_BACKENDS}/{backend.name}:ro" for backend in deployment.backends]
     options = [word for mount in mounts for word in ("-v", mount)]

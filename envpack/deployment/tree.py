@@ -1,4 +1,4 @@
-"""Writes the tree of a deployment: models and backend directories in one folder, replaced in one step."""
+"""Writes the tree of a deployment: models, backend directories and a Dockerfile in one folder, replaced in one step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypedDict
 import envpack
 from envpack.archive import locked_destination
 from envpack.deployment.contents import content_of
-from envpack.deployment.plan import DeployedModel, Deployment, lacks_version, server_arguments
+from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, lacks_version, server_arguments
 from envpack.repository import STUB_NAME, Backend, python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError
@@ -55,7 +55,7 @@ class DeploymentManifest(TypedDict):
 
 
 def assemble(deployment: Deployment, output: Path, *, link_mode: LinkMode = "auto") -> DeploymentManifest:
-    """Write a deployment to a folder: the models, the backend directories and a manifest.
+    """Write a deployment to a folder: the models, the backend directories, a manifest and a Dockerfile.
 
     Execution environments are placed by ``link_mode``; stubs, and files that users edit, are copied. If the process is
     interrupted, ``output`` is unchanged or complete.
@@ -80,6 +80,7 @@ def assemble(deployment: Deployment, output: Path, *, link_mode: LinkMode = "aut
         manifest = _manifest(deployment, partial)
         text = json.dumps(manifest, indent=1, sort_keys=True)
         write_text(partial / MANIFEST_NAME, f"{text}\n")
+        write_text(partial / "Dockerfile", _dockerfile(deployment))
     return manifest
 
 
@@ -147,6 +148,21 @@ def _copy(path: Path, target: Path) -> None:
 def _manifest(deployment: Deployment, tree: Path) -> DeploymentManifest:
     files = [Path(folder, name) for folder, _, names in os.walk(tree) for name in names]
     return describe(deployment, len(files), sum(file.lstat().st_size for file in files))
+
+
+def _dockerfile(deployment: Deployment) -> str:
+    """An image that serves the tree. Its base is a build argument, as the release's image may have another name."""
+    copies = [("models", f"{deployment.served_from.rstrip('/')}/"), (MANIFEST_NAME, f"/opt/envpack/{MANIFEST_NAME}")]
+    if deployment.backends:
+        copies.append(("backends", f"{SERVER_BACKENDS}/"))
+    lines = [
+        f"ARG BASE={deployment.release.image}",
+        "FROM $BASE",
+        *("COPY {}".format(json.dumps(pair).replace("$", "\\\\$")) for pair in copies),
+        "ENV PYTHONNOUSERSITE=1",
+        f"CMD {json.dumps(server_arguments(deployment))}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def describe(deployment: Deployment, files: int, size: int) -> DeploymentManifest:

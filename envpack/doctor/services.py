@@ -128,7 +128,7 @@ def server(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all pro
 
 
 def containers(project: Project) -> Iterator[Observation]:
-    """The container daemon for `envpack verify` and `envpack layout --image`, its image and its GPUs."""
+    """The container daemon for `envpack verify`, its image and its GPUs."""
     try:
         daemon = find_daemon()
     except ServerError as error:

@@ -45,6 +45,27 @@ def test_the_tree_has_models_backends_and_a_manifest(plan, tmp_path):
     }
 
 
+def test_the_dockerfile_copies_what_the_tree_has_to_where_the_server_reads_it(plan, project, release, tmp_path):
+    assemble(plan, tmp_path / "tree")
+    assert (tmp_path / "tree/Dockerfile").read_text().splitlines() == [
+        f"ARG BASE={release.image}",
+        "FROM $BASE",
+        'COPY ["models", "/models/"]',
+        'COPY ["envpack-layout.json", "/opt/envpack/envpack-layout.json"]',
+        'COPY ["backends", "/opt/tritonserver/backends/"]',
+        "ENV PYTHONNOUSERSITE=1",
+        'CMD ["tritonserver", "--model-repository=/models"]',
+    ]
+    without_backends = plan_deployment(project, backends_folder(project), release, ["late"], served_from="/srv/$x/")
+    assemble(without_backends, tmp_path / "tree")
+    lines = (tmp_path / "tree/Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("COPY")] == [
+        'COPY ["models", "/srv/\\\\$x/"]',
+        'COPY ["envpack-layout.json", "/opt/envpack/envpack-layout.json"]',
+    ]
+    assert lines[-1] == 'CMD ["tritonserver", "--model-repository=/srv/$x"]'
+
+
 def test_an_ensemble_gets_the_version_folder_that_git_did_not_keep(plan, project, tmp_path):
     (project.repository / "both/1").rmdir()
     assemble(plan, tmp_path / "tree")
