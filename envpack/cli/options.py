@@ -162,12 +162,6 @@ _RESOLVE = (
         help="Build this pip package from source if it has no wheel, or :all: of them; repeatable. Default: wheels "
         "only.",
     ),
-    click.option(
-        "--engine",
-        type=click.Choice(["rattler", "conda", "mamba", "micromamba"]),
-        default="rattler",
-        help="What resolves conda packages: the embedded engine, or a program of this machine. Default: rattler.",
-    ),
 )
 
 

@@ -10,8 +10,14 @@ _DOCKERFILE = (
     "leave it out, and run `docker build --tag TAG DIRECTORY` on the folder of --output, which has a Dockerfile"
 )
 
+_LOCKED = (
+    "leave it out; what another program chose is read from the output of `conda list --explicit --md5`, from "
+    "conda-lock.yml or from pixi.lock, as the model's requirements"
+)
+
 # COMMAND --OPTION → what to do instead; a command is written as it is typed after `envpack`.
 REMOVED = {
+    **{f"{command} --engine": _LOCKED for command in ("lock", "build", "dev")},
     "layout --image": _DOCKERFILE,
     "layout --from": f"{_DOCKERFILE}; --build-arg BASE=IMAGE names another base image",
     "layout --pull": f"{_DOCKERFILE}; Docker fetches the base image",

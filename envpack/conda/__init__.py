@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         index_channel as index_channel,
     )
     from envpack.conda.install import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDER, install_conda as install_conda
-    from envpack.conda.other_engines import resolve_with_program as resolve_with_program
     from envpack.conda.resolve import resolve_conda as resolve_conda
     from envpack.conda.settings import (
         Channels as Channels,

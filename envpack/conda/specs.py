@@ -64,13 +64,3 @@ def spec_hint(specs: Sequence[str]) -> str:
 def _line(place: str) -> str:
     number = place.rpartition(":")[2]
     return f" (line {number})" if number.isdigit() else ""
-
-
-def named_specs(message: str, specs: Sequence[str]) -> tuple[str, ...]:
-    """The match specs that a program's message is about, if it names only one of them."""
-    named = [spec for spec in specs if _is_named(parse_spec(spec).name, message)]
-    return tuple(named) if len(named) == 1 else ()
-
-
-def _is_named(name: str, message: str) -> bool:
-    return bool(name) and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", message) is not None

@@ -115,8 +115,6 @@ def _lock_memory(requirements: Requirements, target: Target, options: LockOption
         digest_requirements(requirements, options.channels),
         sorted(options.sources),
     ]
-    if options.engine != "rattler":
-        key_parts.append(options.engine)
     if LOCAL_CHANNEL in options.channels:
         preference = options.python_preference
         key_parts.append(fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc)))

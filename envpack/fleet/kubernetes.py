@@ -178,7 +178,7 @@ def _words(task: Task) -> list[str]:
     words += ["--abi", order.abi] if order.abi else []
     words += [word for channel in order.channels for word in ("--channel", channel)]
     words += [word for name in order.sources for word in ("--allow-source", name)]
-    words += ["--engine", order.engine, "--stub", order.stub, "--toolchain", order.toolchain]
+    words += ["--stub", order.stub, "--toolchain", order.toolchain]
     return [*words, *(["--strip"] if order.strip else [])]
 
 

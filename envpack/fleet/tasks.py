@@ -27,7 +27,6 @@ class BuildOrder:
         target: what it is for.
         channels: conda channels.
         sources: pip packages that may be built from source.
-        engine: what resolves conda packages.
         python_preference: where interpreters come from.
         lock: text of the lockfile, ``""`` if the model has none.
         release: name of the Triton release.
@@ -41,7 +40,6 @@ class BuildOrder:
     target: Target
     channels: tuple[str, ...]
     sources: tuple[str, ...]
-    engine: str
     python_preference: PythonPreference
     lock: str
     release: str
@@ -63,7 +61,6 @@ class LockOrder:
     target: Target
     channels: tuple[str, ...]
     sources: tuple[str, ...]
-    engine: str
     python_preference: PythonPreference
     lock: str
     update: tuple[str, ...]

@@ -120,7 +120,6 @@ def _lock_request(order: BuildOrder | LockOrder, name: str, scratch: Path) -> Lo
             settings=read_conda_settings(),
             cache=cache_root().absolute(),
             sources=order.sources,
-            engine=order.engine,
             python_preference=order.python_preference,
         ),
         python=ChosenPython(order.target.python, "the caller"),

@@ -31,7 +31,6 @@ class LockOptions:
         previous: a lock whose packages are kept where they still fit.
         update: names of packages that are not kept.
         sources: pip packages that may be built from source; ``":all:"`` for any.
-        engine: what resolves conda packages: ``"rattler"``, which is embedded, or a program of this machine.
         python_preference: where interpreters come from, see `envpack.pythons.interpreter_for`.
     """
 
@@ -41,7 +40,6 @@ class LockOptions:
     previous: Lock | None = None
     update: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    engine: str = "rattler"
     python_preference: PythonPreference = "system"
 
     @property
@@ -172,22 +170,17 @@ class _Resolver:
 
     def conda(self, requirements: Requirements) -> tuple[CondaPackage, ...]:
         """Exact conda packages for match specs and Python."""
-        from envpack.conda import resolve_conda, resolve_with_program
+        from envpack.conda import resolve_conda
 
         python = f"python {self.target.python}.*"
         specs = [python, *requirements.conda]
-        settings, engine = self.options.settings, self.options.engine
         self.progress.begin(f"resolve Python {self.target.python} and {_count(len(specs) - 1, 'conda requirement')}")
-        if engine != "rattler":
-            packages = resolve_with_program(engine, specs, self.channels, self.target, settings=settings)
-            self.progress.end(f"{_count(len(packages), 'package')}, resolved by {engine}")
-            return packages
         previous = self.options.previous
         packages = resolve_conda(
             specs,
             self.channels,
             self.target,
-            settings=settings,
+            settings=self.options.settings,
             cache=self.options.cache,
             prefer=[package for package in previous.conda if self._keeps(package)] if previous else [],
             places=requirements.places,

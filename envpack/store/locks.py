@@ -32,7 +32,7 @@ def lock_key(requirements: Requirements, target: Target, options: LockOptions) -
         dataclasses.asdict(target),
         digest_requirements(requirements, options.channels),
         sorted(options.sources),
-        options.engine,
+        "rattler",  # what resolves them; the names of locks in stores stay the same
     ]
     return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
 

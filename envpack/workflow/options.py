@@ -35,8 +35,6 @@ class ResolveOptions:
             user's conda settings, or ``"local"``: this machine's own interpreters.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` for the project's or this machine's.
         sources: pip packages that may be built from source; ``":all:"`` for any.
-        engine: what resolves conda packages: ``"rattler"`` is embedded; ``"conda"``, ``"mamba"`` and ``"micromamba"``
-            are programs of this machine.
         python_preference: where interpreters come from: ``"system"``: uv fetches one if none of this machine fits;
             ``"managed"``: those that uv installs first; ``"only-system"``, ``"only-managed"``: no others. None for the
             project's, else ``"system"``.
@@ -48,7 +46,6 @@ class ResolveOptions:
     channels: tuple[str, ...] = ()
     platform: str = ""
     sources: tuple[str, ...] = ()
-    engine: str = "rattler"
     python_preference: PythonPreference | None = None
 
 

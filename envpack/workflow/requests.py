@@ -38,7 +38,7 @@ class LockRequest:
         model: the model.
         requirements: what it requires.
         target: what the packages are resolved for.
-        options: channels, settings and engine.
+        options: channels and settings.
         python: the Python version of ``target``, and why it is that one.
     """
 
@@ -184,7 +184,6 @@ def _lock_request(
             settings=conda,
             cache=cache_root().absolute(),
             sources=options.sources,
-            engine=options.engine,
             python_preference=python_preference_for(project, options),
         ),
         python=python,

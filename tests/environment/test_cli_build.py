@@ -350,12 +350,3 @@ def test_another_packer_makes_archives_only(repository, changes):
         assert_refused(ended, 2, "packer-limits", "archives only")
     ended = build(repository, "--exclude", "!x", "--json", changes=changes)
     assert_refused(ended, 2, "bad-pattern", "--exclude")
-
-
-@pytest.mark.parametrize("verb", ["lock", "build"])
-def test_an_engine_that_is_not_here_is_named_and_nothing_is_changed(repository, changes, verb):
-    before = listing(repository)
-    missing = changes | {"PATH": "/usr/bin:/bin", "CONDA_EXE": None, "MAMBA_EXE": None}
-    words = (verb, "--repository", repository, "m", "--python", need("3.8"), "--engine", "micromamba", "--json")
-    assert_refused(envpack(*words, changes=missing), 4, "engine-missing", "micromamba")
-    assert listing(repository) == before

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from envpack.environment import build_environment
 from envpack.environment.build import environment_of
 from envpack.environment.inventory import read_inventory
 from envpack.environment.store import MANIFEST
-from envpack.lock import format_lock, read_lock, write_lock
+from envpack.lock import read_lock, write_lock
 from envpack.requirements import Requirements
 
 from .locks import BOTH, lock_for, names, refused
@@ -33,20 +32,6 @@ def test_two_machines_make_the_same_files_from_one_lock(served, tmp_path):
     second = environment_of(lock, cache=tmp_path / "much/longer/path with spaces/ü/b")
     assert (first.prefix / MANIFEST).read_bytes() == (second.prefix / MANIFEST).read_bytes()
     assert read_inventory(first.prefix) == read_inventory(second.prefix)
-
-
-@pytest.mark.thorough
-def test_packages_resolved_by_another_engine_are_installed_from_the_lock(served, tmp_path, monkeypatch):
-    """The program is a script that reports what rattler resolved; micromamba is not installed here."""
-    known = lock_for(BOTH, served, tmp_path)
-    report = {"success": True, "actions": {"LINK": [dataclasses.asdict(package) for package in known.conda]}}
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/micromamba").write_text(f"#!{sys.executable}\nprint({json.dumps(report)!r})\n")
-    (tmp_path / "bin/micromamba").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
-    lock = lock_for(BOTH, served, tmp_path, engine="micromamba")
-    assert format_lock(lock) == format_lock(known)
-    assert environment_of(lock, cache=tmp_path).fresh
 
 
 def test_a_lock_is_installed_without_the_network_once_the_cache_has_its_packages(served, tmp_path, monkeypatch):

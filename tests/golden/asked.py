@@ -93,7 +93,6 @@ def _lock(source):
         "cuda": source.target.cuda,
         "channels": options.channels,
         "sources": options.sources,
-        "engine": options.engine,
         "python preference": options.python_preference,
         "lockfile": source.lock_file,
     }

@@ -15,7 +15,7 @@ _CASES = {
     "build-for-arm.yaml": ("build", "double", *_STORE, "--platform", "linux-aarch64", "--python", "3.12", "--strip"),
     "build-options.yaml": (
         *("build", "double", *_STORE, "--image", "registry.example/envpack:1", "--secret", "bucket", "--memory", "1g"),
-        *("--allow-source", "b", "--engine", "mamba", "--stub", "always", "--toolchain", "zig", "--triton", "25.08"),
+        *("--allow-source", "b", "--stub", "always", "--toolchain", "zig", "--triton", "25.08"),
     ),
     "verify.yaml": ("verify", *_IMAGE),
     "verify-options.yaml": ("verify", "double", "half", *_IMAGE, *_VERIFY_OPTIONS),

@@ -30,7 +30,6 @@ _OTHERS = {
     "two channels": {"channels": ("conda-forge", *_CHANNELS)},
     "sources": {"sources": ("b", "a")},
     "every source": {"sources": (":all:",)},
-    "another engine": {"engine": "micromamba"},
 }
 
 

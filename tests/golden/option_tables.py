@@ -63,7 +63,7 @@ start = "cold"
 _PREFIX = '[models.good]\nfrom_prefix = "../pythons/3.12"\n'
 _EVERYTHING = (
     "good --python 3.9 --triton 24.10 --channel https://other.example/conda --platform linux-64 --allow-source b "
-    "--engine mamba --format tar --exclude *.md --include docs/keep.md --stub always --toolchain system "
+    "--format tar --exclude *.md --include docs/keep.md --stub always --toolchain system "
     "--link-mode clone --layout model --served-from /mnt/models --start cold --strip --force"
 )
 _TWO_PREFIXES = "--prefix WORK/pythons/3.8 --prefix WORK/pythons/3.12"
@@ -78,7 +78,7 @@ BUILDS = (
     Options("an unknown release with an ABI", "good --triton 99.01 --abi 25.04"),
     Options("an old release and an archive", "good --triton 23.04 --format tar.gz"),
     Options("another machine", "good --platform linux-x86_64 --channel conda-forge --channel WORK/channel"),
-    Options("sources and an engine", "good --allow-source b --allow-source a --engine micromamba"),
+    Options("sources", "good --allow-source b --allow-source a"),
     Options("a preference for fetched Pythons", "good --python-preference managed"),
     Options("only Pythons of this machine, by a setting", "good", 'python_preference = "only-system"\n'),
     Options("patterns", "good --exclude *.md --exclude docs/ --include docs/keep.md"),
@@ -105,7 +105,7 @@ BUILDS = (
 LOCKS = (
     Options("no options", ""),
     Options("one model, of which two packages are resolved anew", "good --update numpy --update six"),
-    Options("options", "good --python 3.9 --triton 25.08 --channel https://other.example/conda --engine conda"),
+    Options("options", "good --python 3.9 --triton 25.08 --channel https://other.example/conda"),
     Options("another machine", "--all --platform linux-aarch64 --allow-source :all:"),
     Options("settings", "", _SETTINGS),
     Options("settings of a model", "good", _MODEL),

@@ -56,7 +56,7 @@ def test_the_whole_of_a_job(project, store):
     )
     command = ["envpack", "build", "--repository", "/scratch/repository", "--store", "s3://bucket/envpack", "--push"]
     command += ["--python", "3.10", "--platform", "linux-64", "--triton", "24.10"]
-    command += ["--channel", "https://channel.example/conda", "--engine", "rattler", "--stub", "always"]
+    command += ["--channel", "https://channel.example/conda", "--stub", "always"]
     command += ["--toolchain", "zig", "--strip", "--", "a"]
     container = {
         "name": "build",
@@ -111,11 +111,11 @@ def words_of(documents):
 
 def test_options_that_are_not_the_usual_ones_travel(project, store):
     resolve = ResolveOptions(
-        python="3.10", platform="linux-aarch64", channels=("https://a", "https://b"), sources=("x", "y"), engine="mamba"
+        python="3.10", platform="linux-aarch64", channels=("https://a", "https://b"), sources=("x", "y")
     )
     documents = build_jobs(project, ["a"], BuildOptions(resolve), store, BuildJobOptions())
     words = " ".join(words_of(documents))
-    assert "--channel https://a --channel https://b --allow-source x --allow-source y --engine mamba" in words
+    assert "--channel https://a --channel https://b --allow-source x --allow-source y" in words
     assert "--strip" not in words
     assert "--abi" not in words
     pod = documents[1]["spec"]["template"]["spec"]

@@ -29,7 +29,6 @@ LOCK = LockOrder(
     target=Target("linux-64", "3.10", "2.35", ""),
     channels=("https://channel.example",),
     sources=(),
-    engine="rattler",
     python_preference="system",
     lock="",
     update=("numpy",),
@@ -169,7 +168,6 @@ def test_a_build_has_the_options_of_its_order(monkeypatch, tmp_path):
         target=Target("linux-64", "3.10", "2.35", ""),
         channels=("https://channel.example",),
         sources=("x",),
-        engine="mamba",
         python_preference="only-system",
         lock="the text of a lock",
         release="24.10",
@@ -188,7 +186,7 @@ def test_a_build_has_the_options_of_its_order(monkeypatch, tmp_path):
     source = request.source
     assert (source.requirements, source.target) == (order.requirements, order.target)
     assert isinstance(source.options, LockOptions)
-    assert (source.options.channels, source.options.sources, source.options.engine) == (order.channels, ("x",), "mamba")
+    assert (source.options.channels, source.options.sources) == (order.channels, ("x",))
     assert source.options.cache == tmp_path / "cache"
     (tmp_path / "two").mkdir()
     plain = dataclasses.replace(order, lock="", stub="never", strip=False)

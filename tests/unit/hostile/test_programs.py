@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 
 from envpack.conda import Channels
 from envpack.conda.engine import EngineError
-from envpack.conda.other_engines import _program_error, _report, packages_of
 from envpack.conda.resolve import _resolve_error
 from envpack.lock.uv import uv_error
 from envpack.pythons.channels import read_channel
@@ -18,16 +17,6 @@ from envpack.support.processes import CompletedProcess
 from tests.hostile import VALUES, damaged, hostile, read_or_refused, trees, with_one_value_replaced
 from tests.unit.lock.test_lock import LOCK
 
-PACKAGE = {
-    "name": "zlib",
-    "version": "1",
-    "build_string": "0",
-    "url": "https://host/c/linux-64/zlib-1-0.conda",
-    "sha256": "0" * 64,
-    "size": 1,
-    "depends": ["libz"],
-}
-PLAN = {"success": True, "actions": {"LINK": [PACKAGE], "FETCH": [PACKAGE]}}
 INDEX = {
     "info": {"subdir": "linux-64"},
     "packages": {"x-1-0.tar.bz2": {"name": "x", "version": "1", "build": "0", "size": 1}},
@@ -65,23 +54,6 @@ def check(error):
     assert isinstance(error, EnvpackError)
     assert error.hint
     assert "word@" not in f"{error} {error.details}"
-
-
-@hostile
-@given(with_one_value_replaced(PLAN, VALUES | trees))
-def test_plans_of_conda(plan):
-    with read_or_refused():
-        try:
-            packages_of(plan, "conda")
-        except (ArithmeticError, AttributeError, TypeError, ValueError, LookupError) as error:
-            assert str(error)  # noqa: PT017 - the caller turns these into one error
-
-
-@hostile
-@given(damaged(json.dumps(PLAN).encode()) | OUTPUT.map(str.encode))
-def test_output_of_engines(content):
-    ended = CompletedProcess(1, content.decode("utf-8", "replace"), content.decode("utf-8", "replace"))
-    check(_program_error("conda", ended, _report(ended), ["numpy >1"], Channels(("https://host/c",))))
 
 
 @hostile

@@ -46,7 +46,6 @@ class Tools:
         self.asked, self.provides = {}, ()
         self.conda, self.pip, self.wheels = (conda("zlib"), conda("python")), (wheel("b"), wheel("a")), ()
         monkeypatch.setattr("envpack.conda.resolve_conda", self.resolve_conda)
-        monkeypatch.setattr("envpack.conda.resolve_with_program", self.resolve_with_program)
         monkeypatch.setattr("envpack.conda.install_conda", self.install_conda)
         monkeypatch.setattr("envpack.lock.pip.resolve_pip", self.resolve_pip)
         monkeypatch.setattr("envpack.lock.pip.build_wheels", self.build_wheels)
@@ -57,10 +56,6 @@ class Tools:
 
     def resolve_conda(self, specs, channels, target, **options):
         self.asked["conda"] = {"specs": list(specs), "channels": channels.urls, "target": target, **options}
-        return self.conda
-
-    def resolve_with_program(self, engine, specs, channels, target, *, settings):
-        self.asked["program"] = (engine, list(specs), channels.urls, target, settings)
         return self.conda
 
     def install_conda(self, packages, prefix, target, **options):
@@ -211,10 +206,8 @@ def test_every_step_is_reported(tools):
     ]
     tools.progress.texts, tools.conda = [], (conda("python"),)
     tools.lock(Requirements())
-    tools.lock(Requirements(), engine="mamba")
     assert tools.progress.texts == [
         "resolve Python 3.10 and 0 conda requirements: 1 package",
-        "resolve Python 3.10 and 0 conda requirements: 1 package, resolved by mamba",
     ]
 
 
@@ -256,15 +249,6 @@ def test_only_a_locked_package_can_be_updated(tools, previous):
         tools.lock(Requirements(), previous=previous, update=("a", "Other") if previous else ("Other",))
     assert caught.value.kind == "not-locked"
     assert caught.value.hint
-
-
-def test_another_engine_resolves_conda_packages(tools):
-    assert [package.name for package in tools.lock(Requirements(conda=("x",)), engine="mamba").conda] == [
-        "python",
-        "zlib",
-    ]
-    urls = ("https://channels.example/forge",)
-    assert tools.asked == {"program": ("mamba", ["python 3.10.*", "x"], urls, TARGET, SETTINGS)}
 
 
 def test_sources_are_passed_to_pip(tools):
