@@ -196,7 +196,7 @@ def starting(bench: Bench, table: Table) -> None:
     model = bench.repository / f"echo_{VARIANTS[0]}/1/model.py"
     stubs = dict(zip(VARIANTS, (bench.preparation.stub, bench.other or native.release_stub()), strict=True))
     for variant in bench.turns():
-        announced, initialized, _ = native.clock(program, bench.preparation, stubs[variant], model)
+        announced, initialized = native.clock(program, bench.preparation, stubs[variant], model)
         figures = {Figure("first message", "ms"): announced * 1e3, Figure("initialized", "ms"): initialized * 1e3}
         table.add("stub start", variant, figures)
 

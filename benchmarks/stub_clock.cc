@@ -1,15 +1,13 @@
 // Acts as the server for one stub, and measures the time from the start of the process to its first message
-// and to its response to initialize, and the time of echoed requests.
+// and to its response to initialize.
 //
-//   stub_clock STUB MODEL_FILE BACKEND_FOLDER REQUESTS BYTES
+//   stub_clock STUB MODEL_FILE BACKEND_FOLDER
 //
-// The stub inherits the environment variables. Prints three durations in seconds; the last is the median of
-// the requests.
+// The stub inherits the environment variables. Prints two durations in seconds.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int32_t kFp32 = 11;
 constexpr std::size_t kRegion = 1 << 20;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -51,35 +48,9 @@ std::map<std::string, std::string> InitializeArguments() {
           {"model_name", "model"}};
 }
 
-double OneRequest(Peer& peer, const PeerRequest& request) {
-  const Clock::time_point start = Clock::now();
-  peer.SendExecute({request});
-  const ExecuteAnswer answer = peer.TakeExecute();
-  const double seconds = Since(start);
-  if (answer.error) throw Failed(*answer.error);
-  CHECK_EQ(answer.responses.at(0).outputs.at(0).bytes.size(), request.inputs[0].bytes.size());
-  peer.Drop();
-  return seconds;
-}
-
-double MedianOfRequests(Peer& peer, int count, std::size_t bytes) {
-  if (count == 0) return 0;
-  PeerRequest request;
-  request.inputs.push_back(
-      {"IN", kFp32, {1, 1, 1, static_cast<std::int64_t>(bytes / 4)}, std::string(bytes, '\1')});
-  request.outputs.push_back("OUT");
-  std::vector<double> durations;
-  for (int i = 0; i < count; ++i) durations.push_back(OneRequest(peer, request));
-  std::nth_element(durations.begin(), durations.begin() + count / 2, durations.end());
-  return durations[static_cast<std::size_t>(count / 2)];
-}
-
 void Measure(const char* const* argv) {
-  const int requests = std::atoi(argv[4]);
-  const std::size_t bytes = std::strtoul(argv[5], nullptr, 10);
-  // The peer does not grow its region by itself.
   Peer::Options options;
-  options.size = kRegion + 8 * bytes;
+  options.size = kRegion;
   Peer peer(options);
   peer.region.As<records::Control>(peer.control)->uses_env = true;
   setenv("ENVPACK_TRITON_RELEASE", peer.layouts.Name().c_str(), 1);
@@ -92,12 +63,10 @@ void Measure(const char* const* argv) {
   peer.SendInitialize(InitializeArguments());
   if (const auto error = peer.TakeInitialize()) throw Failed(*error);
   const double initialized = Since(start);
-  peer.Drop();
-  const double request = MedianOfRequests(peer, requests, bytes);
   // This program does not read the stub's log messages, so the stub would wait forever.
   kill(stub, SIGKILL);
   waitpid(stub, nullptr, 0);
-  std::printf("%.9f %.9f %.9f\n", announced, initialized, request);
+  std::printf("%.9f %.9f\n", announced, initialized);
 }
 
 }  // namespace
@@ -105,8 +74,8 @@ void Measure(const char* const* argv) {
 }  // namespace envpack::test
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: stub_clock STUB MODEL_FILE BACKEND_FOLDER REQUESTS BYTES\n");
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: stub_clock STUB MODEL_FILE BACKEND_FOLDER\n");
     return 2;
   }
   try {

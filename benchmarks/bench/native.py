@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from bench.preparation import PYTHON, Preparation
@@ -18,12 +17,11 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.isolation import clean_environment
 
 PROGRAM = "stub_clock"
-_NO_VARIABLES: Mapping[str, str] = {}
 _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH exec "$@"'  # as the server does
 
 
-def build(preparation: Preparation, program: str = PROGRAM) -> Path:
-    """Compile a program unless its sources are unchanged; returns its path."""
+def build(preparation: Preparation) -> Path:
+    """Compile the program unless its sources are unchanged; returns its path."""
     sources = source_folder()
     # CMake rejects a build folder of another checkout.
     folder = cache_root() / "benchmarks" / hashlib.sha256(str(sources).encode()).hexdigest()[:16]
@@ -37,47 +35,27 @@ def build(preparation: Preparation, program: str = PROGRAM) -> Path:
         "-DENVPACK_NATIVE_TESTS=ON",
         "-DCMAKE_BUILD_TYPE=Release",
     ]  # fmt: skip
-    for command in (configure, [str(find_tool("cmake")), "--build", str(folder), "--target", program]):
+    for command in (configure, [str(find_tool("cmake")), "--build", str(folder), "--target", PROGRAM]):
         subprocess.run(command, env=clean_environment(), stdout=subprocess.DEVNULL, check=True)
-    return folder / "tests/native" / program
+    return folder / "tests/native" / PROGRAM
 
 
-def clock(
-    program: Path,
-    preparation: Preparation,
-    stub: Path,
-    model: Path,
-    *,
-    requests: int = 0,
-    size: int = 0,
-    variables: Mapping[str, str] = _NO_VARIABLES,
-) -> tuple[float, float, float]:
-    """Seconds to a stub's first message, to its response to initialize, and the median of echoed requests.
-
-    Args:
-        program: the result of `build`.
-        preparation: the environment.
-        stub: the stub executable.
-        model: a model.py that echoes its input.
-        requests: number of requests; 0 for none.
-        size: bytes of a request.
-        variables: more environment variables.
-
-    """
+def clock(program: Path, preparation: Preparation, stub: Path, model: Path) -> tuple[float, float]:
+    """Seconds to a stub's first message and to its response to initialize; `build` returns the program."""
     server = find_server()
     own = {"LD_LIBRARY_PATH": server.library_path, "HOME": os.devnull}
-    arguments = [program, stub, model, server.backends / "python", str(requests), str(size)]
+    arguments = [program, stub, model, server.backends / "python"]
     command = ["bash", "-c", _SPAWN, preparation.environment, *arguments]
     done = subprocess.run(
         command,
-        env={**clean_environment(), **own, **variables},
+        env={**clean_environment(), **own},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
         timeout=120,
     )
-    announced, initialized, request = map(float, done.stdout.split())
-    return announced, initialized, request
+    announced, initialized = map(float, done.stdout.split())
+    return announced, initialized
 
 
 def release_stub() -> Path:

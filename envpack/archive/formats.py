@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from envpack.archive.manifest import PlacedMetadata
 from envpack.environment import Environment
 
-# Fitted to measurements of benchmarks/unpack.py: libarchive 3.6, which servers use too, unpacks four archives of 854 to
+# Fitted to measurements: libarchive 3.6, which servers use too, unpacks four archives of 854 to
 # 11,070 files and 91 to 351 MB to ext4, on two shared cores; the fastest of three runs. The fit is within 13 % of each,
 # and within a third of the fastest of eight runs, five of them on a busier machine. With /tmp as tmpfs it takes less.
 _SECONDS_PER_FILE = 4.3e-5
