@@ -18,8 +18,7 @@ from envpack.server import find_server
 from envpack.server.interrupts import interruptible
 from envpack.server.log import last_lines
 from envpack.support.errors import EnvpackError
-from gpu import bls_checks, memory_checks, tensor_checks  # noqa: F401 - they fill the list of checks
-from gpu.catalogue import CHECKS, Check, SkippedError
+from gpu.checks import CHECKS, Check, SkippedError
 from gpu.driver import NO_GPU, NoGpuError, count_devices
 from gpu.environment import REQUIREMENTS, ModelSetup, SetupOptions, UnpreparedError, prepare_setup
 from gpu.serving import Site, fill, serving

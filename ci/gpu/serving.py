@@ -24,7 +24,7 @@ from envpack.verification.stub_processes import stub_processes
 from gpu.driver import NoGpuError, find_driver
 from gpu.environment import ModelSetup
 
-MODELS = Path(__file__).parent / "models"
+CODE = Path(__file__).parent / "models"
 TYPES = (
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64",
 )  # fmt: skip
@@ -32,14 +32,48 @@ REQUEST_SECONDS = 60
 LOAD_SECONDS = 300  # the first import of PyTorch from a cold disk takes long
 START_SECONDS = 90
 _LOADERS = 4
-_NO_COPY = 'parameters: { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } }'
-_SECOND_DEVICE = ("gpus: [ 0 ]", "gpus: [ 1 ]")
-# Models with the code of another model and a changed configuration.
-VARIANTS = {
-    "reader_by_default": ("reader", (_NO_COPY, "")),
-    "stream": ("sender", ("max_batch_size: 0", "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }")),
-    "producer_on_1": ("producer", _SECOND_DEVICE),
-    "reader_on_1": ("reader", _SECOND_DEVICE),
+_IN, _OUT, _REPORT, _COUNT = "IN FP32 -1", "OUT FP32 -1", "REPORT STRING 1", "COUNT INT32 1"
+_TYPED = tuple(f"{name} {name} -1,3" for name in TYPES)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the repository.
+
+    Attributes:
+        code: name of its file in ``models``.
+        does: what that does for it.
+        inputs: name, type and dimensions of each.
+        outputs: the same of each output.
+        device: the GPU that it runs on; None for the host.
+        takes_gpu: whether its inputs may come in GPU memory.
+        decoupled: whether it sends any number of responses.
+
+    """
+
+    code: str
+    does: str
+    inputs: tuple[str, ...] = (_IN,)
+    outputs: tuple[str, ...] = (_OUT, _REPORT)
+    device: int | None = 0
+    takes_gpu: bool = False
+    decoupled: bool = False
+
+
+MODELS = {
+    "host": Model("host", "triple", device=None),
+    "identity": Model("host", "hand_on", takes_gpu=True),
+    "producer": Model("model", "produce", outputs=(_OUT,)),
+    "producer_on_1": Model("model", "produce", outputs=(_OUT,), device=1),
+    "reader": Model("model", "read", takes_gpu=True),
+    "reader_by_default": Model("model", "read"),
+    "reader_on_1": Model("model", "read", takes_gpu=True, device=1),
+    "sender": Model("model", "send", (_COUNT,), (_OUT,)),
+    "stream": Model("model", "send", (_COUNT,), (_OUT,), decoupled=True),
+    "gatherer": Model("gatherer", "gather", (_COUNT,), (_REPORT,), takes_gpu=True),
+    "types_to_gpu": Model("model", "types_to_gpu", _TYPED, (*_TYPED, _REPORT)),
+    "types_on_gpu": Model("model", "types_on_gpu", _TYPED, (*_TYPED, _REPORT), takes_gpu=True),
+    "cases": Model("model", "case", ("CASE STRING 1",), (_OUT, "HOST FP32 -1", _REPORT), takes_gpu=True),
 }
 # Chains of models, IN to OUT; the last model's REPORT is an output too.
 ENSEMBLES = {
@@ -157,64 +191,71 @@ def _variables(setup: ModelSetup) -> dict[str, str]:
 
 def fill(repository: Path, setup: ModelSetup) -> None:
     """Put every model into the repository; the server loads models on request only."""
-    for folder in sorted(MODELS.iterdir()):
-        if (folder / "config.pbtxt").is_file():
-            _place(repository, folder.name, folder.name, setup)
-    for name, (source, change) in VARIANTS.items():
-        _place(repository, name, source, setup, change)
+    for name, model in MODELS.items():
+        _place(repository / name, model, setup)
     for name, parts in ENSEMBLES.items():
-        _write_ensemble(repository / name, _chain(parts))
-    _write_ensemble(repository / TYPES_ENSEMBLE, _types())
+        _write_ensemble(repository / name, [_IN], [_OUT, _REPORT], _chain(parts))
+    _write_types(repository / TYPES_ENSEMBLE)
 
 
-def _place(repository: Path, name: str, source: str, setup: ModelSetup, change: tuple[str, str] = ("", "")) -> None:
-    folder = repository / name
+def _place(folder: Path, model: Model, setup: ModelSetup) -> None:
     (folder / "1").mkdir(parents=True)
-    shutil.copy(MODELS / source / "1/model.py", folder / "1/model.py")
+    shutil.copy(CODE / f"{model.code}.py", folder / "1/model.py")
     if setup.library:
-        shutil.copy(MODELS / f"shared/{setup.library}_gpu.py", folder / "1/envpack_gpu.py")
+        shutil.copy(CODE / f"{setup.library}_gpu.py", folder / "1/envpack_gpu.py")
     shutil.copy(setup.stub, folder / STUB_NAME)
     config = folder / "config.pbtxt"
-    text = (MODELS / source / "config.pbtxt").read_text(encoding="utf-8").replace(*change)
-    config.write_text(set_execution_environment(text, str(setup.environment), config), encoding="utf-8")
+    config.write_text(set_execution_environment(_config(model), str(setup.environment), config), encoding="utf-8")
 
 
-def _write_ensemble(folder: Path, text: str) -> None:
+def _config(model: Model) -> str:
+    kind = "KIND_CPU" if model.device is None else f"KIND_GPU gpus: [ {model.device} ]"
+    lines = [
+        'backend: "python"\nmax_batch_size: 0',
+        *_tensors(model.inputs, model.outputs),
+        f"instance_group [ {{ count: 1 kind: {kind} }} ]",
+        _parameter("does", model.does),
+        _parameter("FORCE_CPU_ONLY_INPUT_TENSORS", "no") if model.takes_gpu else "",
+        "model_transaction_policy { decoupled: true }" if model.decoupled else "",
+    ]
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def _tensors(inputs: Iterable[str], outputs: Iterable[str]) -> Iterator[str]:
+    for side, tensors in (("input", inputs), ("output", outputs)):
+        parts = (tensor.split() for tensor in tensors)
+        entries = (f'{{ name: "{name}" data_type: TYPE_{kind} dims: [ {dims} ] }}' for name, kind, dims in parts)
+        yield f"{side} [ {', '.join(entries)} ]"
+
+
+def _parameter(key: str, value: str) -> str:
+    return f'parameters: {{ key: "{key}" value: {{ string_value: "{value}" }} }}'
+
+
+def _write_ensemble(folder: Path, inputs: Iterable[str], outputs: Iterable[str], steps: Iterable[str]) -> None:
     (folder / "1").mkdir(parents=True)
-    (folder / "config.pbtxt").write_text(f'platform: "ensemble"\nmax_batch_size: 0\n{text}', encoding="utf-8")
+    lines = ['platform: "ensemble"\nmax_batch_size: 0', *_tensors(inputs, outputs)]
+    lines.append(f"ensemble_scheduling {{ step [{', '.join(steps)}] }}\n")
+    (folder / "config.pbtxt").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _chain(parts: tuple[str, ...]) -> str:
+def _chain(parts: tuple[str, ...]) -> Iterator[str]:
     between = ["IN", *(f"between_{number}" for number in range(1, len(parts))), "OUT"]
-    steps = []
     for number, model in enumerate(parts):
         last = number == len(parts) - 1
         maps = _mapped("input", "IN", between[number]) + _mapped("output", "OUT", between[number + 1])
-        steps.append(_step(model, maps + (_mapped("output", "REPORT", "REPORT") if last else "")))
-    report = ', { name: "REPORT" data_type: TYPE_STRING dims: [ 1 ] }'
-    return (
-        'input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
-        f'output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }}{report} ]\n'
-        f"ensemble_scheduling {{ step [{', '.join(steps)}] }}\n"
-    )
+        yield _step(model, maps + (_mapped("output", "REPORT", "REPORT") if last else ""))
 
 
-def _types() -> str:
+def _write_types(folder: Path) -> None:
     """All types to the GPU, through the second model, and back."""
     # With the same name for an input and an output, the ensemble would run its first step forever.
-    inputs, outputs = (
-        [f'{{ name: "{prefix}{name}" data_type: TYPE_{name} dims: [ -1, 3 ] }}' for name in TYPES]
-        for prefix in ("", RETURNED)
-    )
-    reports = [f'{{ name: "{name}" data_type: TYPE_STRING dims: [ 1 ] }}' for name in ("UNKNOWN", "REPORT")]
+    returned = [RETURNED + tensor for tensor in _TYPED]
     into = [_mapped("input", name, name) + _mapped("output", name, f"gpu_{name}") for name in TYPES]
     back = [_mapped("input", name, f"gpu_{name}") + _mapped("output", name, RETURNED + name) for name in TYPES]
     first = _step("types_to_gpu", "".join(into) + _mapped("output", "REPORT", "UNKNOWN"))
     second = _step("types_on_gpu", "".join(back) + _mapped("output", "REPORT", "REPORT"))
-    return (
-        f"input [ {', '.join(inputs)} ]\noutput [ {', '.join(outputs + reports)} ]\n"
-        f"ensemble_scheduling {{ step [{first}, {second}] }}\n"
-    )
+    _write_ensemble(folder, _TYPED, [*returned, "UNKNOWN STRING 1", _REPORT], [first, second])
 
 
 def _mapped(side: str, inner: str, outer: str) -> str:

@@ -43,8 +43,6 @@ def test_checks_that_need_no_gpu_pass(gpu, setup, tmp_path, capfd):
 
 
 def test_each_failure_stands_alone(gpu, setup, tmp_path, capfd):
-    from gpu.catalogue import Check
-
     def wrong_type(site):
         site.infer("host", [Tensor("IN", "INT32", (1,), (1,))])
 
@@ -53,11 +51,11 @@ def test_each_failure_stands_alone(gpu, setup, tmp_path, capfd):
         site.floats("host", [1])
 
     checks = [
-        Check("wrong type", ("host",), wrong_type),
-        Check("missing", ("nowhere",), wrong_type),
-        Check("server ends", ("host",), ends_the_server),
+        gpu.Check("wrong type", ("host",), wrong_type),
+        gpu.Check("missing", ("nowhere",), wrong_type),
+        gpu.Check("server ends", ("host",), ends_the_server),
         *(check for check in gpu.CHECKS if check.name == "model on the host"),
-        Check("two devices", ("host",), wrong_type, devices=2),
+        gpu.Check("two devices", ("host",), wrong_type, devices=2),
     ]
     assert gpu.run(setup, checks, 1, tmp_path).counts == {"ok": 1, "FAIL": 3, "skip": 1}
     out = capfd.readouterr().out

@@ -1,7 +1,8 @@
-"""One method for each thing to try; the input CASE names it."""
+"""The models with a library for GPUs; the parameter `does` of the configuration names the method."""
 
 import json
 import sys
+import threading
 
 import c_python_backend_utils
 import envpack_gpu as gpu
@@ -30,16 +31,81 @@ def describe(response):
     return {"is_cpu": output.is_cpu(), "values": values, "seen": seen}
 
 
+def refusal(tensor):
+    """The error of as_numpy()."""
+    try:
+        tensor.as_numpy()
+    except pb_utils.TritonModelException as error:
+        return str(error)
+    return ""
+
+
 class TritonPythonModel:
     def initialize(self, args):
+        self.kind = args["model_instance_kind"]
         self.device = int(args["model_instance_device_id"])
+        self.does = json.loads(args["model_config"])["parameters"]["does"]["string_value"]
+        self.threads = []
 
     def execute(self, requests):
-        return [self._answer(request) for request in requests]
+        answers = [getattr(self, self.does)(request) for request in requests]
+        return None if self.does == "send" else [pb_utils.InferenceResponse(tensors) for tensors in answers]
 
-    def _answer(self, request):
-        case = pb_utils.get_input_tensor_by_name(request, "CASE").as_numpy()[0].decode()
-        return pb_utils.InferenceResponse(getattr(self, case)(request))
+    def finalize(self):
+        for thread in self.threads:
+            thread.join()
+
+    def produce(self, request):
+        """Doubles floats, on the GPU."""
+        return [on_gpu("OUT", gpu.sent_to(pb_utils.get_input_tensor_by_name(request, "IN"), self.device) * 2)]
+
+    def read(self, request):
+        """Adds 1 on the GPU, and reports where the input was and what instance this is."""
+        tensor = pb_utils.get_input_tensor_by_name(request, "IN")
+        report = {
+            "kind": self.kind,
+            "device": self.device,
+            "is_cpu": tensor.is_cpu(),
+            "dlpack_device": [int(part) for part in tensor.__dlpack_device__()],
+            "refusal": refusal(tensor),
+        }
+        array = gpu.sent_to(tensor, self.device) if tensor.is_cpu() else gpu.view(tensor)
+        report["library_on_gpu"] = gpu.is_on_gpu(array)
+        return [on_gpu("OUT", array + 1), report_tensor(report)]
+
+    def send(self, request):
+        """Sends COUNT responses from a thread."""
+        count = int(pb_utils.get_input_tensor_by_name(request, "COUNT").as_numpy()[0])
+        thread = threading.Thread(target=self._send, args=(request.get_response_sender(), count))
+        self.threads.append(thread)
+        thread.start()
+
+    def _send(self, sender, count):
+        for number in range(count):
+            response = pb_utils.InferenceResponse([on_gpu("OUT", gpu.numbers([number, number + 0.5], self.device))])
+            last = number == count - 1
+            sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0)
+
+    def types_to_gpu(self, request):
+        """Copies each input to the GPU; a type that the library does not know stays in host memory."""
+        outputs, unknown = [], {}
+        for tensor in request.inputs():
+            try:
+                outputs.append(on_gpu(tensor.name(), gpu.sent_to(tensor, self.device)))
+            except Exception as error:  # libraries differ in what they raise for it
+                unknown[tensor.name()] = str(error)
+                outputs.append(on_gpu(tensor.name(), tensor))
+        return [*outputs, report_tensor(unknown)]
+
+    def types_on_gpu(self, request):
+        """Answers with the inputs, after the library has seen each."""
+        tensors = request.inputs()
+        outputs = [on_gpu(tensor.name(), tensor if tensor.is_cpu() else gpu.view(tensor)) for tensor in tensors]
+        return [*outputs, report_tensor({tensor.name(): "host" if tensor.is_cpu() else "gpu" for tensor in tensors})]
+
+    def case(self, request):
+        """What the input CASE names: one of the methods below."""
+        return getattr(self, pb_utils.get_input_tensor_by_name(request, "CASE").as_numpy()[0].decode())(request)
 
     def _values(self):
         return gpu.numbers([1, 2, 3], self.device)
