@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.server import procfs
+from envpack.server import proc
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def of_model(folder: Path) -> tuple[int, ...]:
     The command line of each of them contains the path of the model's file.
     """
     wanted = os.fsencode(f"{folder}/")
-    return tuple(pid for pid in procfs.all_pids() if _first_argument(pid).startswith(wanted))
+    return tuple(pid for pid in proc.all_pids() if _first_argument(pid).startswith(wanted))
 
 
 def _first_argument(pid: int) -> bytes:

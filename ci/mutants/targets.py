@@ -18,6 +18,7 @@ _CORE = (
     "envpack/verification/kubernetes.py",
     "envpack/server/container_options.py",
     "envpack/server/made_objects.py",
+    "envpack/server/proc.py",
     "envpack/server/stale_runs.py",
     "envpack/server/supervisor.py",
     "envpack/server/supervisor_child.py",

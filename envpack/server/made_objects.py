@@ -12,16 +12,15 @@ import os
 import stat
 import time
 
+from envpack.server import proc
+
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
 EXTRACTED = "/tmp/python_env_"  # noqa: S108 - hard-coded in the server, which ignores TMPDIR
-_PROC = "/proc"
 _SERVER = "tritonserver"
 _CREATED = 0x100 | 0x80  # of inotify: IN_CREATE, IN_MOVED_TO
 _NONBLOCKING_CLOSED = 0o4000 | 0o2000000  # of inotify_init1()
 _BUSY_SECONDS = 2.0  # after a change in a folder, in which the server can be extracting to it
-_STARTED = 19  # index of starttime (ticks since boot) among the fields of /proc/<pid>/stat after the name
 _LARGEST_RECORD = 1 << 20  # bytes
-_LONGEST = 120  # characters of a command line
 Identity = tuple[int, int, int]
 LIBC = ctypes.CDLL(None)
 
@@ -79,7 +78,7 @@ class MadeObjects:
             else:
                 regions[path] = found
         if regions:
-            used = _Uses(descendants())
+            used = _Uses(proc.descendants())
             for path, found in regions.items():
                 if used.has(path, found):
                     self._add(path, found)
@@ -131,7 +130,7 @@ class MadeObjects:
             One phrase for each object.
         """
         left = remove_made(self.found, self._prefix)
-        if crashed and not any(_read(f"{pid}/comm").strip() == _SERVER for pid in _all_pids()):
+        if crashed and not any(proc.text(pid, "comm").strip() == _SERVER for pid in proc.all_pids()):
             for path, (found, _, _) in self._folders.items():
                 # Nothing proves whose it is, so remove it only if it is empty and no server runs.
                 with contextlib.suppress(OSError):
@@ -148,8 +147,8 @@ class _Uses:
         self._paths: set[str] = set()
         self._inodes: set[tuple[int, int]] = set()
         for pid in pids:
-            self._paths.update(_open_files(pid))
-            for line in _read(f"{pid}/maps").splitlines() if mapped else ():
+            self._paths.update(proc.open_files(pid))
+            for line in proc.text(pid, "maps").splitlines() if mapped else ():
                 fields = line.split(maxsplit=5)
                 if len(fields) == 6 and fields[5].startswith(SHARED_MEMORY):
                     major, minor = (int(part, 16) for part in fields[3].split(":"))
@@ -205,7 +204,7 @@ def remove_made(made: dict[str, Identity], prefix: str) -> list[str]:
             remove(path)
             left.append(f"shared memory {path}")
     same = {path: found for path, found in sorted(made.items()) if identity(path) == found}
-    others = _Uses(_all_pids()) if same else None
+    others = _Uses(proc.all_pids()) if same else None
     for path, found in same.items():
         kind = "extracted environment" if _is_extracted(path) else "shared memory"
         if others and others.has(path, found):
@@ -225,73 +224,6 @@ def remove(path: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)
-
-
-def children() -> list[int]:
-    """Process ids of the living children of this process."""
-    return [pid for pid, parent in _parents().items() if parent == os.getpid()]
-
-
-def descendants() -> list[int]:
-    """Process ids of everything alive that this process and its descendants have started."""
-    parents = _parents()
-    found: list[int] = []
-    level = {os.getpid()}
-    while level:
-        level = {pid for pid, parent in parents.items() if parent in level}
-        found += sorted(level)
-    return found
-
-
-def _parents() -> dict[int, int]:
-    """The parent of each process that is no zombie."""
-    fields = ((pid, _fields(pid)) for pid in _all_pids())
-    return {pid: int(words[1]) for pid, words in fields if words and words[0] not in "ZX"}
-
-
-def phrase(pid: int) -> str:
-    """A process in words."""
-    words = _read(f"{pid}/cmdline").replace("\0", " ").strip() or _read(f"{pid}/comm").strip()
-    fields = _fields(pid)
-    uptime = _read("uptime").split()
-    if len(fields) <= _STARTED or not uptime:
-        return f"process {pid} ({words[:_LONGEST]})"
-    age = float(uptime[0]) - int(fields[_STARTED]) / os.sysconf("SC_CLK_TCK")
-    return f"process {pid} ({words[:_LONGEST]}), {max(age, 0):.0f} s old"
-
-
-def _fields(pid: int) -> list[str]:
-    return _read(f"{pid}/stat").rpartition(")")[2].split()
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
-
-
-def _open_files(pid: int) -> list[str]:
-    """Paths of the files that a process has open, and of its working folder.
-
-    That of a removed file ends with " (deleted)", so it is not taken for a new file of the same name.
-    """
-    try:
-        names = [f"fd/{name}" for name in os.listdir(f"{_PROC}/{pid}/fd")]
-    except OSError:
-        return []
-    found = []
-    for name in ("cwd", *names):
-        try:
-            found.append(os.readlink(f"{_PROC}/{pid}/{name}"))
-        except OSError:
-            continue
-    return found
-
-
-def _read(file: str) -> str:
-    try:
-        with open(f"{_PROC}/{file}", encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
 
 
 def _entries(folder: str) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from envpack.preflight import Host, this_host
-from envpack.server import procfs
+from envpack.server import proc, procfs
 from envpack.server.downloads import Downloads
 from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
@@ -103,10 +103,10 @@ class ProcessServer:
         return procfs.mapped_files(pid)
 
     def executable(self, pid: int) -> str:
-        return procfs.executable(pid)
+        return proc.link(pid, "exe")
 
     def variables(self, pid: int) -> dict[str, str]:
-        return procfs.variables(pid)
+        return proc.variables(pid)
 
     def memory_bytes(self, pid: int) -> int:
         return procfs.memory_bytes(pid)

@@ -1,4 +1,4 @@
-"""Reads Linux's /proc, on this machine and through a shell in a container.
+"""Processes as /proc has them, on this machine and through a shell in a container.
 
 Information about a process that has ended, or that belongs to another user, is empty.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 
+from envpack.server import proc
 from envpack.server.interface import Process
+from envpack.server.proc import EXIT_CODE, PARENT, is_dead, read, split_stat, split_variables, text
 
-_PROC = Path("/proc")
-_EXIT_CODE = 49  # index among the fields of /proc/<pid>/stat that follow the name; readable for own processes only
 _SERVER = "tritonserver"
 _INIT = 1  # process id
 # For each process its stat, the number of its arguments, and these, each with a NUL byte behind it: a process chooses
@@ -47,131 +45,78 @@ Run = Callable[[str, str], bytes]
 
 def children_of(parent: int) -> tuple[Process, ...]:
     """The direct children of a process, zombies included, by process id."""
-    found = (_process(pid, parent) for pid in sorted(all_pids()))
+    found = (_process(pid, parent) for pid in sorted(proc.all_pids()))
     return tuple(process for process in found if process)
 
 
 def watched_by(pid: int) -> tuple[Process, ...]:
     """The processes of which a process has a descriptor (pidfd), zombies included, by process id."""
-    texts = (_read(pid, f"fdinfo/{name}").decode() for name in _names(pid, "fdinfo"))
-    found = {watched for text in texts for watched in pids_in(text)}
+    texts = (text(pid, f"fdinfo/{name}") for name in proc.names(pid, "fdinfo"))
+    found = {watched for content in texts for watched in pids_in(content)}
     return tuple(process for process in map(_process, sorted(found)) if process)
 
 
-def pids_in(text: str) -> list[int]:
+def pids_in(content: str) -> list[int]:
     """The process ids in the text of ``/proc/<pid>/fdinfo/<number>``; a process that is gone has none."""
-    pids = (int(match) for match in _WATCHED.findall(text))
+    pids = (int(match) for match in _WATCHED.findall(content))
     return [pid for pid in pids if pid > 0]
 
 
 def _process(pid: int, parent: int | None = None) -> Process | None:
     """An entry of the process table; None if it does not exist, or has another parent than the given one."""
-    name, fields = _stat_fields(pid)
-    if len(fields) < 2 or parent not in (None, int(fields[1])):
+    name, fields = split_stat(text(pid, "stat"))
+    if len(fields) < 2 or parent not in (None, int(fields[PARENT])):
         return None
-    return Process(pid, name, fields[0] in {"Z", "X"}, command_line(pid), ended_with(fields), int(fields[1]))
+    return Process(pid, name, is_dead(fields), command_line(pid), ended_with(fields), int(fields[PARENT]))
 
 
 def command_line(pid: int) -> tuple[str, ...]:
     """Command line of a process, the program first."""
-    raw = _read(pid, "cmdline")
-    return tuple(part.decode("utf-8", "replace") for part in raw.split(b"\0")[:-1])
+    return tuple(text(pid, "cmdline").split("\0")[:-1])
 
 
 def mapped_files(pid: int) -> tuple[str, ...]:
     """Absolute paths of all files that a process has mapped, without duplicates."""
-    return paths_in_maps(_read(pid, "maps").decode("utf-8", "replace"))
+    return paths_in_maps(text(pid, "maps"))
 
 
-def paths_in_maps(text: str) -> tuple[str, ...]:
+def paths_in_maps(content: str) -> tuple[str, ...]:
     """Absolute paths in the text of ``/proc/<pid>/maps``, without duplicates."""
-    return tuple(dict.fromkeys(line[line.index("/") :] for line in text.splitlines() if "/" in line))
-
-
-def executable(pid: int) -> str:
-    """Path of the program that a process runs."""
-    try:
-        return str((_PROC / str(pid) / "exe").readlink())
-    except OSError:
-        return ""
-
-
-def variables(pid: int) -> dict[str, str]:
-    """Environment variables that a process was started with."""
-    return split_variables(_read(pid, "environ"))
-
-
-def split_variables(raw: bytes) -> dict[str, str]:
-    """Parse ``/proc/<pid>/environ``."""
-    entries = (entry.decode("utf-8", "replace").partition("=") for entry in raw.split(b"\0") if b"=" in entry)
-    return {name: value for name, _, value in entries}
+    return tuple(dict.fromkeys(line[line.index("/") :] for line in content.splitlines() if "/" in line))
 
 
 def memory_bytes(pid: int) -> int:
     """Memory of a process in bytes, with its share of what it shares with others."""
-    return proportional_bytes(_read(pid, "smaps_rollup").decode())
+    return proportional_bytes(text(pid, "smaps_rollup"))
 
 
-def proportional_bytes(text: str) -> int:
+def proportional_bytes(content: str) -> int:
     """The proportional memory in the text of ``/proc/<pid>/smaps_rollup`` in bytes."""
-    found = _PROPORTIONAL.search(text)
+    found = _PROPORTIONAL.search(content)
     return int(found[1]) << 10 if found else 0
 
 
 def listens(pid: int, port: int) -> bool:
     """Whether a process has a socket that listens on a TCP port."""
-    sockets = set()
-    for line in (_read(pid, "net/tcp") + _read(pid, "net/tcp6")).decode().splitlines():
-        fields = line.split()
-        if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-            sockets.add(f"socket:[{fields[9]}]")
-    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if os.readlink(entry.path) in sockets:  # noqa: PTH115 - text is faster
-                    return True
-    return False
+    sockets = {f"socket:[{inode}]" for inode, listening in _listening(pid) if listening == port}
+    return any(proc.link(pid, f"fd/{name}") in sockets for name in proc.names(pid, "fd"))
 
 
 def listening_ports(pid: int) -> frozenset[int]:
     """The TCP ports on which a process listens."""
-    lines = (_read(pid, "net/tcp") + _read(pid, "net/tcp6")).decode().splitlines()
-    ports = {int(fields[1].rpartition(":")[2], 16) for fields in map(str.split, lines) if fields[3] == _LISTENING}
-    return frozenset(port for port in ports if listens(pid, port))
+    return frozenset(port for port in {port for _, port in _listening(pid)} if listens(pid, port))
 
 
-def all_pids() -> list[int]:
-    """Ids of all processes, zombies included."""
-    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-
-
-def _names(pid: int, folder: str) -> list[str]:
-    try:
-        return os.listdir(_PROC / str(pid) / folder)  # noqa: PTH208 - only names are needed
-    except OSError:
-        return []
-
-
-def _read(pid: int, file: str) -> bytes:
-    try:
-        return (_PROC / str(pid) / file).read_bytes()
-    except OSError:
-        return b""
-
-
-def split_stat(text: str) -> tuple[str, list[str]]:
-    """Split ``/proc/<pid>/stat`` into the name and the fields after it; the name can contain parentheses itself."""
-    opening, closing = text.find("("), text.rfind(")")
-    return text[opening + 1 : closing], text[closing + 1 :].split()
-
-
-def _stat_fields(pid: int) -> tuple[str, list[str]]:
-    return split_stat(_read(pid, "stat").decode("utf-8", "replace"))
+def _listening(pid: int) -> list[tuple[str, int]]:
+    """Inode and port of each socket in the process's network that listens."""
+    lines = (read(pid, "net/tcp") + read(pid, "net/tcp6")).decode().splitlines()
+    table = [line.split() for line in lines]
+    return [(fields[9], int(fields[1].rpartition(":")[2], 16)) for fields in table if fields[3] == _LISTENING]
 
 
 def ended_with(fields: list[str]) -> int:
     """Wait status of a dead process from the fields of its stat; 0 if this user cannot read it."""
-    return int(fields[_EXIT_CODE]) if len(fields) > _EXIT_CODE else 0
+    return int(fields[EXIT_CODE]) if len(fields) > EXIT_CODE else 0
 
 
 class ContainerProcfs:
@@ -218,23 +163,22 @@ class ContainerProcfs:
         return self._run(script, argument).decode("utf-8", "replace")
 
 
-def read_processes(text: str, of: int | None) -> tuple[Process, ...]:
+def read_processes(content: str, of: int | None) -> tuple[Process, ...]:
     """Parse the output of the process script: the children of the server, or of the process ``of``."""
-    found = all_processes(text)
+    found = all_processes(content)
     parents = {process.pid for process in found if process.name == _SERVER} if of is None else {of}
     return tuple(process for process in found if process.parent in parents)
 
 
-def all_processes(text: str) -> tuple[Process, ...]:
+def all_processes(content: str) -> tuple[Process, ...]:
     """Parse the output of the process script, up to what it cannot have written: a process can write there, too."""
     found: dict[int, Process] = {}
-    words = iter(text.split("\0")[:-1])
+    words = iter(content.split("\0")[:-1])
     with contextlib.suppress(ValueError):
         for stat in words:
             arguments = tuple(itertools.islice(words, int(next(words, "0"))))
             name, fields = split_stat(stat)
             pid = int(stat.partition(" ")[0])
             if len(fields) > 2:
-                dead = fields[0] in {"Z", "X"}
-                found[pid] = Process(pid, name, dead, arguments, ended_with(fields), int(fields[1]))
+                found[pid] = Process(pid, name, is_dead(fields), arguments, ended_with(fields), int(fields[PARENT]))
     return tuple(process for _, process in sorted(found.items()))

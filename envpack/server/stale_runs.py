@@ -13,20 +13,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.server import procfs
-from envpack.server.made_objects import SHARED_MEMORY, phrase, read_made, remove_made
+from envpack.server import proc
+from envpack.server.made_objects import SHARED_MEMORY, read_made, remove_made
 from envpack.server.supervisor_child import MADE
 from envpack.support.bounded_reading import read_text
 
-_PROC = Path("/proc")
-_BOOT = _PROC / "sys/kernel/random/boot_id"
-_STARTED_FIELD = 19  # index of starttime (ticks since boot) among the fields of /proc/<pid>/stat after the name
+_BOOT = "sys/kernel/random/boot_id"
 HOME_PREFIX = "envpack-verify-"
 LOG = "log"
 VARIABLE = "ENVPACK_SERVER"  # its processes have it, with the server's folder as its value
 _OWNER = "owner"
 _KILL_SECONDS = 10.0
-_UNKNOWN = "unknown"
 
 
 def this_owner() -> str:
@@ -35,7 +32,7 @@ def this_owner() -> str:
     Process ids are reused, and each container has its own.
     """
     pid = os.getpid()
-    return f"{_boot_id()}/{_pid_namespace()}/{pid}/{_start_time(pid)}"
+    return f"{_boot_id()}/{_pid_namespace()}/{pid}/{proc.start_time(pid)}"
 
 
 def owner_is_gone(owner: str) -> bool:
@@ -46,35 +43,17 @@ def owner_is_gone(owner: str) -> bool:
     boot, namespace, pid, start_time = parts
     this_boot = _boot_id()
     if boot != this_boot:
-        return _UNKNOWN not in (boot, this_boot)
-    started = _start_time(int(pid))
-    return namespace == _pid_namespace() and started != start_time and _UNKNOWN not in (started, start_time)
+        return proc.UNKNOWN not in (boot, this_boot)
+    started = proc.start_time(int(pid))
+    return namespace == _pid_namespace() and started != start_time and proc.UNKNOWN not in (started, start_time)
 
 
 def _boot_id() -> str:
-    try:
-        return _BOOT.read_text(encoding="ascii").strip()
-    except OSError:
-        return _UNKNOWN
+    return proc.text(_BOOT).strip() or proc.UNKNOWN
 
 
 def _pid_namespace() -> str:
-    try:
-        return Path("/proc/self/ns/pid").readlink().name
-    except OSError:
-        return _UNKNOWN
-
-
-def _start_time(pid: int) -> str:
-    """When a process started; ``""`` if there is no such process."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    except OSError:
-        return _UNKNOWN
-    fields = text[text.rfind(")") + 1 :].split()
-    return next(iter(fields[_STARTED_FIELD:]), _UNKNOWN)
+    return proc.link("self", "ns/pid") or proc.UNKNOWN
 
 
 def shared_memory_named(prefix: str) -> tuple[str, ...]:
@@ -92,7 +71,7 @@ def remove_leftovers(home: Path) -> tuple[str, ...]:
     until = time.monotonic() + _KILL_SECONDS
     while (processes := _processes_of(home)) and time.monotonic() < until:
         for pid, handle in processes.items():
-            found.setdefault(pid, phrase(pid))
+            found.setdefault(pid, proc.phrase(pid))
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             _wait_for_end(handle)
@@ -109,12 +88,12 @@ def _wait_for_end(handle: int) -> None:
 def _processes_of(home: Path) -> dict[int, int]:
     """The living processes that have the variable of this server, each with a descriptor of it (pidfd)."""
     found = {}
-    for pid in procfs.all_pids():
-        if procfs.variables(pid).get(VARIABLE) != str(home):
+    for pid in proc.all_pids():
+        if proc.variables(pid).get(VARIABLE) != str(home):
             continue
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(pid)
-            if procfs.variables(pid).get(VARIABLE) == str(home):  # still the same process
+            if proc.variables(pid).get(VARIABLE) == str(home):  # still the same process
                 found[pid] = handle
             else:
                 os.close(handle)

@@ -23,7 +23,8 @@ import signal
 import sys
 import time
 
-from envpack.server.made_objects import LIBC, MadeObjects, children, descendants, drain, phrase, remove
+from envpack.server.made_objects import LIBC, MadeObjects, drain, remove
+from envpack.server.proc import children, descendants, phrase
 
 TERMINATE, KILL, DETACH, END = "t", "k", "d", "e"
 MADE = "made"  # file in the server's folder that lists what it has made

@@ -16,14 +16,13 @@ from envpack.server.log import (
     stub_reports,
 )
 from envpack.server.made_objects import SHARED_MEMORY, read_made
+from envpack.server.proc import split_stat, split_variables
 from envpack.server.procfs import (
     all_processes,
     paths_in_maps,
     pids_in,
     proportional_bytes,
     read_processes,
-    split_stat,
-    split_variables,
 )
 from envpack.server.stale_runs import owner_is_gone, this_owner
 from envpack.server.tensors import DATATYPES, decode, encode

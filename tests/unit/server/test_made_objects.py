@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import made_objects
-from envpack.server.made_objects import MadeObjects, children, descendants, drain, identity, phrase, read_made, remove
+from envpack.server import made_objects, proc as proc_module
+from envpack.server.made_objects import MadeObjects, drain, identity, read_made, remove
+from envpack.server.proc import children, descendants, phrase
 from tests.waiting import soon
 
 PREFIX = "envpack_x_"
@@ -377,7 +378,7 @@ def proc(tmp_path, monkeypatch):
     (folder / "cmdline").write_bytes(b"python\0-c\0print(1)\0")
     (folder / "comm").write_text("python\n")
     (folder.parent / "uptime").write_text("65.00 100.00\n")
-    monkeypatch.setattr(made_objects, "_PROC", str(folder.parent))
+    monkeypatch.setattr(proc_module, "PROC", str(folder.parent))
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import made_objects, stale_runs
+from envpack.server import made_objects, proc, stale_runs
 from envpack.server.stale_runs import (
     HOME_PREFIX,
     new_home,
@@ -65,7 +65,7 @@ def processes(tmp_path, monkeypatch):
     """A /proc with one process, number 7; returns its folder."""
     folder = tmp_path / "proc/7"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(stale_runs, "_PROC", folder.parent)
+    monkeypatch.setattr(proc, "PROC", str(folder.parent))
     return folder
 
 
@@ -98,7 +98,7 @@ def test_a_process_whose_start_time_cannot_be_read_is_not_gone(processes, monkey
 
 def test_a_process_of_an_unknown_boot_is_not_gone(tmp_path, monkeypatch):
     known, boot = this_owner(), stale_runs._BOOT
-    monkeypatch.setattr(stale_runs, "_BOOT", tmp_path / "nothing")
+    monkeypatch.setattr(stale_runs, "_BOOT", "nothing")
     assert not owner_is_gone(known)
     unknown = this_owner()
     assert owner_is_gone(f"{unknown}0")

@@ -1,0 +1,125 @@
+"""Reads Linux's /proc of this machine.
+
+What a process that has ended or that belongs to another user has there is empty. `supervisor_child` imports this
+module, so it imports the standard library only, and of that only what loads fast.
+"""
+
+from __future__ import annotations
+
+import os
+
+PROC = "/proc"
+# Indexes among the fields of /proc/<pid>/stat that follow the name.
+STATE, PARENT, STARTED, EXIT_CODE = 0, 1, 19, 49  # the start in ticks since boot; the last for own processes only
+UNKNOWN = "unknown"
+_LONGEST = 120  # characters of a command line
+
+
+def read(pid: int | str, file: str = "") -> bytes:
+    """The content of ``/proc/<pid>/<file>``."""
+    try:
+        with open(f"{PROC}/{pid}/{file}" if file else f"{PROC}/{pid}", "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def text(pid: int | str, file: str = "") -> str:
+    """The content of ``/proc/<pid>/<file>`` as text."""
+    return read(pid, file).decode("utf-8", "replace")
+
+
+def names(pid: int, folder: str) -> list[str]:
+    """The entries of ``/proc/<pid>/<folder>``."""
+    try:
+        return os.listdir(f"{PROC}/{pid}/{folder}")
+    except OSError:
+        return []
+
+
+def link(pid: int | str, name: str) -> str:
+    """The target of ``/proc/<pid>/<name>``."""
+    try:
+        return os.readlink(f"{PROC}/{pid}/{name}")
+    except OSError:
+        return ""
+
+
+def all_pids() -> list[int]:
+    """Ids of all processes, zombies included."""
+    return [int(name) for name in os.listdir(PROC) if name.isdigit()]
+
+
+def split_stat(line: str) -> tuple[str, list[str]]:
+    """Split ``/proc/<pid>/stat`` into the name and the fields after it; the name can contain parentheses itself."""
+    opening, closing = line.find("("), line.rfind(")")
+    return line[opening + 1 : closing], line[closing + 1 :].split()
+
+
+def fields_of(pid: int) -> list[str]:
+    """The fields after the name of ``/proc/<pid>/stat``."""
+    return split_stat(text(pid, "stat"))[1]
+
+
+def is_dead(fields: list[str]) -> bool:
+    """Whether the fields are those of a zombie."""
+    return fields[STATE] in {"Z", "X"}
+
+
+def children() -> list[int]:
+    """Process ids of the living children of this process."""
+    return [pid for pid, parent in _parents().items() if parent == os.getpid()]
+
+
+def descendants() -> list[int]:
+    """Process ids of everything alive that this process and its descendants have started."""
+    parents = _parents()
+    found: list[int] = []
+    level = {os.getpid()}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level}
+        found += sorted(level)
+    return found
+
+
+def _parents() -> dict[int, int]:
+    """The parent of each process that is no zombie."""
+    fields = ((pid, fields_of(pid)) for pid in all_pids())
+    return {pid: int(words[PARENT]) for pid, words in fields if words and not is_dead(words)}
+
+
+def phrase(pid: int) -> str:
+    """A process in words."""
+    words = text(pid, "cmdline").replace("\0", " ").strip() or text(pid, "comm").strip()
+    fields, uptime = fields_of(pid), text("uptime").split()
+    if len(fields) <= STARTED or not uptime:
+        return f"process {pid} ({words[:_LONGEST]})"
+    age = float(uptime[0]) - int(fields[STARTED]) / os.sysconf("SC_CLK_TCK")
+    return f"process {pid} ({words[:_LONGEST]}), {max(age, 0):.0f} s old"
+
+
+def start_time(pid: int) -> str:
+    """When a process started, in ticks since boot; ``""`` if it does not exist, `UNKNOWN` if that cannot be read."""
+    if not os.path.lexists(f"{PROC}/{pid}"):
+        return ""
+    return next(iter(fields_of(pid)[STARTED:]), UNKNOWN)
+
+
+def variables(pid: int) -> dict[str, str]:
+    """Environment variables that a process was started with."""
+    return split_variables(read(pid, "environ"))
+
+
+def split_variables(raw: bytes) -> dict[str, str]:
+    """Parse ``/proc/<pid>/environ``."""
+    entries = (entry.decode("utf-8", "replace").partition("=") for entry in raw.split(b"\0") if b"=" in entry)
+    return {name: value for name, _, value in entries}
+
+
+def open_files(pid: int) -> list[str]:
+    """Paths of the files that a process has open, and of its working folder.
+
+    That of a removed file ends with " (deleted)", so it is not taken for a new file of the same name.
+    """
+    targets = (link(pid, name) for name in ("cwd", *(f"fd/{name}" for name in names(pid, "fd"))))
+    return [target for target in targets if target]
