@@ -16,7 +16,7 @@ from envpack.archive.tar_members import is_canonical
 from envpack.environment import INVENTORY, MANIFEST
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.errors import InputError
-from envpack.support.threads import map_batches
+from envpack.support.pool import map_batches
 
 _MOST_DEPTH = 128  # folders in each other; real environments have 20
 _MOST_CHARACTERS = 256 << 20  # of the names of all folders

@@ -19,10 +19,11 @@ from typing import Any
 from envpack.deployment.publication import Publication, PublishedFile
 from envpack.deployment.publication_record import RECORD, STATEMENT, PublicationRecord, RecordEntry
 from envpack.signing import SigningKey, provenance, sign_statement
-from envpack.store import Objects, Report, transfer_all
+from envpack.store import Objects
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError, StorageError
+from envpack.support.pool import Report, transfer_all
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text

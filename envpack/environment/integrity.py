@@ -19,8 +19,8 @@ from pathlib import Path
 from envpack.environment.inventory import INVENTORY, Entry, read_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.bounded_reading import read_json
+from envpack.support.pool import map_batches
 from envpack.support.replacement import replaced_file
-from envpack.support.threads import map_batches
 
 _SCHEMA = 1
 _SHARING = ("conda-packages", "bytecode")  # folders of the cache whose files environments are links to

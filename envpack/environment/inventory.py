@@ -22,10 +22,10 @@ from envpack.environment.records import (
 )
 from envpack.environment.store import Package
 from envpack.support.bounded_reading import parse_json, read_bytes, read_text
+from envpack.support.pool import map_batches
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import normalise_name
-from envpack.support.threads import map_batches
 
 if TYPE_CHECKING:
     from email.message import Message

@@ -32,6 +32,5 @@ if TYPE_CHECKING:
     from envpack.store.objects import ObjectInfo as ObjectInfo, Objects as Objects
     from envpack.store.shared import SharedStore as SharedStore, open_store as open_store
     from envpack.store.stubs import fetch_stub as fetch_stub, obtain_stub as obtain_stub, push_stub as push_stub
-    from envpack.store.transfers import Report as Report, transfer_all as transfer_all
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

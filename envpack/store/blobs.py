@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from envpack.store.objects import Objects
 from envpack.store.records import Blob
-from envpack.store.transfers import Report, RequestThreads, transfer_all
 from envpack.support.errors import StorageError
+from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress
 from envpack.support.storage_errors import disk_full, storage_errors
@@ -177,7 +177,7 @@ class _Download:
         """The chunks from an offset of the file on, in order."""
         coming = self._chunks(offset)
         waiting: deque[tuple[_Chunk, Future[bytes]]] = deque()
-        with RequestThreads(_WINDOW) as pool:
+        with Pool(_WINDOW) as pool:
             while True:
                 while len(waiting) < _WINDOW and (chunk := next(coming, None)) is not None:
                     waiting.append((chunk, pool.submit(self._read, chunk)))

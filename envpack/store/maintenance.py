@@ -14,8 +14,8 @@ from envpack.store.claims import live_claims
 from envpack.store.objects import ObjectInfo, Objects
 from envpack.store.records import MOST_RECORD, Blob, Record, RecordKind, blob_at, parse_record, record_at
 from envpack.store.shared import SharedStore, use_path
-from envpack.store.transfers import RequestThreads
 from envpack.support.errors import InputError, StorageError
+from envpack.support.pool import Pool
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 
@@ -96,7 +96,7 @@ def verify_store(store: SharedStore, *, progress: Progress | None = None) -> tup
     progress = progress or NoProgress()
     blobs = [Blob(blob_at(found.path), found.size) for found in store.objects.list("blobs") if blob_at(found.path)]
     total, done, damaged = sum(blob.size for blob in blobs), 0, []
-    with RequestThreads(_REQUESTS) as pool:
+    with Pool(_REQUESTS) as pool:
         digests = [pool.submit(_digest, store.objects, blob) for blob in blobs]
         for blob, digest in zip(blobs, digests, strict=True):
             if digest.result() != blob.sha256:
@@ -193,7 +193,7 @@ class _Inventory:
     def __init__(self, store: SharedStore) -> None:
         self._objects = store.objects
         found = list(store.objects.list("records"))
-        with RequestThreads(_REQUESTS) as pool:
+        with Pool(_REQUESTS) as pool:
             records = [future.result() for future in [pool.submit(self._read, info) for info in found]]
         self._records = {
             record: info.modified for record, info in zip(records, found, strict=True) if record is not None

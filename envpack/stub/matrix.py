@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextvars
-import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TypeVar
 
 from envpack.pythons import SUPPORTED, PythonPreference
@@ -19,7 +16,7 @@ from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_sha
 from envpack.stub.recipe import Recipe, identifier
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError, UsageError
-from envpack.support.processes import stoppable
+from envpack.support.pool import Pool, usable_cores
 from envpack.support.progress import NoProgress, Progress
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -183,16 +180,11 @@ def compile_stubs(
     _run_in_threads(work, ended, jobs, progress)
 
 
-def usable_cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 @dataclass(frozen=True)
 class _ThreadProgress:
-    """A `Progress` that queues details for another thread."""
+    """A `Progress` that passes details on in the thread of the caller."""
 
-    details: SimpleQueue[Callable[[], None]]
+    pool: Pool
     listener: Progress
     label: str
 
@@ -200,7 +192,7 @@ class _ThreadProgress:
         pass
 
     def detail(self, text: str) -> None:
-        self.details.put(partial(self.listener.detail, f"{self.label}: {text}" if self.label else text))
+        self.pool.call(partial(self.listener.detail, f"{self.label}: {text}" if self.label else text))
 
     def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
         pass
@@ -215,28 +207,16 @@ def _run_in_threads(
     """Run all work in threads, at most one per core, and divide the cores among them."""
     if not work:
         return
-    threads = min(len(work), jobs)
-    messages: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    waiting = set(work)
+    keys, threads = list(work), min(len(work), jobs)
 
-    def report(key: _Key, future: Future[_Made]) -> None:
-        waiting.discard(key)
+    def report(number: int, future: Future[_Made]) -> None:
         try:
             outcome: _Made | EnvpackError = future.result()
         except EnvpackError as error:
             outcome = error
-        ended(key, outcome)
+        ended(keys[number], outcome)
 
-    with stoppable() as programs, ThreadPoolExecutor(threads) as pool:
-        try:
-            for key, do in work.items():
-                thread_progress = _ThreadProgress(messages, progress, getattr(key, "identifier", ""))
-                context = contextvars.copy_context()
-                future = pool.submit(context.run, do, max(1, jobs // threads), thread_progress)
-                future.add_done_callback(lambda future, key=key: messages.put(partial(report, key, future)))  # type: ignore[misc]
-            while waiting:
-                messages.get()()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            programs.stop()
-            raise
+    with Pool(threads) as pool:
+        shares = (_ThreadProgress(pool, progress, getattr(key, "identifier", "")) for key in keys)
+        tasks = [partial(work[key], max(1, jobs // threads), share) for key, share in zip(keys, shares, strict=True)]
+        pool.run(tasks, report)

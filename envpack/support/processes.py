@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,10 +37,17 @@ class CompletedProcess:
         return "\n".join(lines[-count:])
 
 
+_PROGRAMS: ContextVar[RunningPrograms | None] = ContextVar("programs", default=None)
+
+
 class RunningPrograms:
-    """The programs that `run` has started within one `stoppable` block, in any thread."""
+    """The programs that `run` has started within one `stoppable` block or one `context`, in any thread.
+
+    They belong to the block around it as well, so they end with that, too.
+    """
 
     def __init__(self) -> None:
+        self._outer = _PROGRAMS.get()
         self._change = threading.Condition()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
@@ -58,6 +65,14 @@ class RunningPrograms:
         """Raise KeyboardInterrupt after `stop`."""
         if self._stopped:
             raise KeyboardInterrupt
+        if self._outer:
+            self._outer.raise_if_stopped()
+
+    def context(self) -> Context:
+        """A copy of the thread's context, for another thread, whose programs are among these."""
+        context = copy_context()
+        context.run(_PROGRAMS.set, self)
+        return context
 
     @contextlib.contextmanager
     def tracking(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
@@ -66,15 +81,13 @@ class RunningPrograms:
             self.raise_if_stopped()
             self._running.add(child)
         try:
-            yield
+            with self._outer.tracking(child) if self._outer else contextlib.nullcontext():
+                yield
         finally:
             with self._change:
                 self._running.discard(child)
                 self._change.notify_all()
         self.raise_if_stopped()
-
-
-_PROGRAMS: ContextVar[RunningPrograms | None] = ContextVar("programs", default=None)
 
 
 @contextlib.contextmanager

@@ -24,8 +24,8 @@ from envpack.environment.prefix.detect import Prefix
 from envpack.environment.store import MANIFEST
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
+from envpack.support.pool import map_batches
 from envpack.support.replacement import write_text
-from envpack.support.threads import map_batches
 
 _SCHEMA = 1
 _SETTLED = 2.0  # seconds after which a change is sure to alter the time stamp, on any file system

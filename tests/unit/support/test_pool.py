@@ -1,11 +1,13 @@
 """Requests side by side: they end with Ctrl-C, and the first failure ends the others."""
 
 import threading
+from functools import partial
 
 import pytest
 
-from envpack.store import transfers
-from envpack.store.transfers import RequestThreads, interruptible, transfer_all
+from envpack.support import pool as module
+from envpack.support.pool import Pool, interruptible, transfer_all
+from envpack.support.processes import run, stoppable
 from envpack.support.progress import NoProgress
 
 
@@ -37,7 +39,7 @@ def test_each_task_reports_its_bytes_in_the_callers_thread():
 
 
 def test_the_first_failure_cancels_what_has_not_begun(monkeypatch):
-    monkeypatch.setattr(transfers, "_PAUSE", 0.01)
+    monkeypatch.setattr(module, "_PAUSE", 0.01)
     begun, go_on = [], threading.Event()
 
     def fail(report):
@@ -59,14 +61,14 @@ def test_the_first_failure_cancels_what_has_not_begun(monkeypatch):
 
 
 def test_a_request_that_nobody_waits_for_any_more_is_given_up(monkeypatch):
-    monkeypatch.setattr(transfers, "_PAUSE", 0.01)
+    monkeypatch.setattr(module, "_PAUSE", 0.01)
     begun, go_on = threading.Event(), threading.Event()
 
     def request():
         begun.set()
         go_on.wait(60)
 
-    with pytest.raises(ValueError, match="ended"), RequestThreads(1) as pool:
+    with pytest.raises(ValueError, match="ended"), Pool(1) as pool:
         waiting = pool.submit(interruptible, request)
         assert begun.wait(60)
         raise ValueError("ended")
@@ -75,17 +77,17 @@ def test_a_request_that_nobody_waits_for_any_more_is_given_up(monkeypatch):
 
 
 def test_a_signal_ends_the_wait_for_an_answer(monkeypatch):
-    monkeypatch.setattr(transfers, "_PAUSE", 0.01)
+    monkeypatch.setattr(module, "_PAUSE", 0.01)
     go_on = threading.Event()
 
     def stopped():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(transfers, "raise_if_stopped", stopped)
+    monkeypatch.setattr(module, "raise_if_stopped", stopped)
     with pytest.raises(KeyboardInterrupt):
         interruptible(lambda: go_on.wait(60))
     go_on.set()
-    monkeypatch.setattr(transfers, "raise_if_stopped", lambda: None)
+    monkeypatch.setattr(module, "raise_if_stopped", lambda: None)
     assert interruptible(lambda: 7) == 7
     with pytest.raises(OSError, match="broken"):
         interruptible(broken)
@@ -93,3 +95,13 @@ def test_a_signal_ends_the_wait_for_an_answer(monkeypatch):
 
 def broken():
     raise OSError("broken")
+
+
+def test_a_pool_ends_with_the_block_around_it():
+    with stoppable() as programs, Pool(1) as pool:
+        running = pool.submit(partial(run, ["sleep", "600"], env={"PATH": "/usr/bin:/bin"}))
+        programs.stop()
+        with pytest.raises(KeyboardInterrupt):
+            running.result(60)
+    with Pool(1) as pool:
+        assert pool.submit(partial(run, ["true"], env={"PATH": "/usr/bin:/bin"})).result(60).returncode == 0
