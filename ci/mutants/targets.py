@@ -32,7 +32,6 @@ _CORE = (
     "envpack/support/temp_dirs.py",
     "envpack/stub/cache.py",
     "envpack/workflow/cache.py",
-    "envpack/workflow/cache_check.py",
     "envpack/workflow/placement.py",
 )
 # Of these files, the functions that delete or that decide what is deleted.

@@ -16,7 +16,8 @@ from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.placed_files import suspect_files
 from envpack.archive.selection import Selection
 from envpack.environment import Entry, Environment, check_prefix, differing, environment_in_use, read_inventory, rewrite
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
+from envpack.support.entry_locks import being_made
 from envpack.support.modes import FILE, PROGRAM, make_folder
 from envpack.support.progress import Progress
 from envpack.support.replacement import replaced_folder, restore_folder, temporaries_of
@@ -30,19 +31,14 @@ def locked_destination(destination: Path) -> Iterator[None]:
 
     The lock file is in the cache, so that a model repository never contains one.
     """
-    from filelock import FileLock
-
-    with storage_errors(destination):
-        locks = cache_root() / "locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        name = hashlib.sha256(os.fsencode(os.path.realpath(destination))).hexdigest()[:32]
-        with FileLock(locks / f"{name}.lock"):
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                _remove_stale(destination)
-                yield
-            finally:
-                _remove_stale(destination)
+    name = hashlib.sha256(os.fsencode(os.path.realpath(destination))).hexdigest()[:32]
+    with storage_errors(destination), being_made(cache_folder("locks") / name):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _remove_stale(destination)
+            yield
+        finally:
+            _remove_stale(destination)
 
 
 def _remove_stale(destination: Path) -> None:

@@ -27,7 +27,7 @@ from envpack.environment import (
     replace_placeholder,
 )
 from envpack.support.bounded_reading import opened, parse_json, read_json
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.modes import FILE
@@ -214,7 +214,7 @@ def selected_files(environment: Environment, selection: Selection, final_prefix:
     """
     key_parts = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
     digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
-    folder = cache_root() / "selections" / digest
+    folder = cache_folder("selections") / digest
     with storage_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with in_use(folder):

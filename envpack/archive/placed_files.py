@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envpack.archive.tar_members import is_canonical
 from envpack.environment import Entry, Index, differing, read_index, read_inventory
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 
 _COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest file system, for copies
 
@@ -23,7 +23,7 @@ def suspect_files(folder: Path, key: str) -> tuple[Entry, ...]:
         entries = read_inventory(folder)
     except (OSError, ValueError):
         return ()
-    index = read_index(cache_root().absolute() / "environments" / key)
+    index = read_index(cache_folder("environments").absolute() / key)
     return tuple(
         entry
         for entry in entries

@@ -28,7 +28,7 @@ from envpack.archive.manifest import (
 from envpack.archive.selection import Selection
 from envpack.environment import Environment, environment_in_use
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.modes import FILE
@@ -71,7 +71,7 @@ class _ArchiveRequest:
         """Path of the archive in the store."""
         key_parts = [self.environment.key, self.environment.content, self.form, self.selection.digest, self.made_by]
         digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
-        return cache_root() / "archives" / f"{digest}.{self.form}"
+        return cache_folder("archives") / f"{digest}.{self.form}"
 
     def is_at(self, archive: Path) -> bool:
         """Whether a file is this archive, by its metadata file; its content is read only if the time stamp differs."""

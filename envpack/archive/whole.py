@@ -13,7 +13,7 @@ from envpack.archive.segments import DamagedSegmentError, compressed, write_segm
 from envpack.archive.tar_members import END, check_entries, header, padding
 from envpack.environment import INVENTORY, MANIFEST, OWN, Entry, Environment, environment_in_use, parse_inventory
 from envpack.support.bounded_reading import parse_json, read_bytes
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.modes import FILE, FOLDER, PROGRAM
 from envpack.support.progress import Progress
 
@@ -41,7 +41,7 @@ def pack_whole(environment: Environment, file: Path, progress: Progress) -> tupl
                 out.write(compressed(head))
                 start = out.size
                 try:
-                    segments = write_segments(environment.prefix, entries, out, cache_root() / "archives")
+                    segments = write_segments(environment.prefix, entries, out, cache_folder("archives"))
                 except DamagedSegmentError as error:  # its index is removed, so the next attempt does not use it
                     progress.detail(str(error))
                     continue

@@ -143,14 +143,14 @@ def _as_json(entry: CacheEntry) -> dict[str, object]:
 def _table(entries: Sequence[CacheEntry]) -> Table:
     from rich.table import Table
 
-    from envpack.workflow import describe_kind
+    from envpack.support.cache_locations import KINDS
 
     table = Table("kind", "entries", "what", "MB", box=None)
     kinds = dict.fromkeys(entry.kind for entry in entries)
     for kind in kinds:
         of_kind = [entry for entry in entries if entry.kind == kind]
         total = sum(entry.size for entry in of_kind) / _MEGABYTE
-        table.add_row(kind, str(len(of_kind)), describe_kind(kind), f"{total:.1f}")
+        table.add_row(kind, str(len(of_kind)), KINDS[kind].what, f"{total:.1f}")
         if kind == "environments":
             for entry in of_kind:
                 table.add_row("", "", f"  {plain(entry.label)}", f"{entry.size / _MEGABYTE:.1f}", style="dim")

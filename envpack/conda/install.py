@@ -16,6 +16,7 @@ from envpack.conda.engine import (
 )
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage, Target
+from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import mark_used
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
@@ -44,7 +45,7 @@ def install_conda(
                 "prefix": str(prefix),
                 "subdir": target.platform,
                 "prefix_placeholder": PREFIX_PLACEHOLDER,
-                "package_cache": str(cache / "conda-packages"),
+                "package_cache": str(cache_folder("conda-packages", cache)),
             },
             settings=settings,
             credentials=credentials,
@@ -52,7 +53,7 @@ def install_conda(
     except EngineError as error:
         raise _install_error(error, packages, prefix) from error
     for package in packages:
-        mark_used(cache / "conda-packages" / f"{package.name}-{package.version}-{package.build}")
+        mark_used(cache_folder("conda-packages", cache) / f"{package.name}-{package.version}-{package.build}")
 
 
 def _install_error(

@@ -18,6 +18,7 @@ from envpack.conda.engine import (
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.conda.specs import describe_specs, spec_hint, specs_with_addresses
 from envpack.requirements import CondaPackage, Target
+from envpack.support.cache_locations import cache_folder
 from envpack.support.certificates import UNTRUSTED_HINT
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
@@ -49,7 +50,7 @@ def resolve_conda(
                 "channels": list(channels.urls),
                 "subdir": target.platform,
                 "virtual_packages": virtual_packages(target),
-                "index_cache": str(cache / "conda-index"),
+                "index_cache": str(cache_folder("conda-index", cache)),
                 "prefer": [as_request(package) for package in prefer],
             },
             settings=settings,

@@ -20,7 +20,7 @@ from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.deployment.tree import MANIFEST_NAME, describe
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import EnvpackError, InputError, ModelsError
 from envpack.support.processes import raise_if_stopped
 from envpack.support.replacement import write_text
@@ -54,7 +54,7 @@ class LayerMemory:
     """What was computed from files that did not change since, by size, time stamp and inode of each."""
 
     def __init__(self) -> None:
-        self._file = cache_root() / "publications" / "images.json"
+        self._file = cache_folder("publications") / "images.json"
         self._known = self._read()
         self._found: dict[str, Any] = {}
 

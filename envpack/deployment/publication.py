@@ -35,7 +35,7 @@ from envpack.repository import (
     set_execution_environment,
     version_folders,
 )
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, ModelsError
 from envpack.support.progress import Progress
 from envpack.support.redaction import public_url
@@ -163,7 +163,7 @@ def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
     try:
         chosen = metadata["selection"]
         selection = Selection(tuple(map(str, chosen["exclude"])), tuple(map(str, chosen["include"])))
-        folder = cache_root().absolute() / "environments" / Path(str(metadata["key"])).name
+        folder = cache_folder("environments").absolute() / Path(str(metadata["key"])).name
         environment = read_environment(folder)
         if environment is not None and environment.content == chosen["of"]:
             return environment, selection

@@ -21,7 +21,7 @@ from envpack.deployment.publication_record import RECORD, STATEMENT, Publication
 from envpack.signing import SigningKey, provenance, sign_statement
 from envpack.store import Objects
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import InputError, StorageError
 from envpack.support.pool import Report, transfer_all
 from envpack.support.processes import raise_if_stopped
@@ -208,7 +208,7 @@ def _statements(publication: Publication, files: Sequence[_Described], key: Sign
 def _described(files: Sequence[PublishedFile], objects: Objects) -> list[_Described]:
     """Files with their digests. Those of large files are remembered by size, time stamp and inode."""
     place = hashlib.sha256(str(objects.location).encode()).hexdigest()[:16]
-    memory = cache_root() / "publications" / f"{place}.json"
+    memory = cache_folder("publications") / f"{place}.json"
     known, found = _remembered(memory), {}
     described = []
     for file in files:

@@ -39,6 +39,7 @@ from envpack.pythons import (
 )
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.support.bounded_reading import parse_json
+from envpack.support.cache_locations import cache_folder
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
@@ -132,7 +133,7 @@ def install(assembly: Assembly, prefix: Path) -> None:
     _site_packages(prefix, minor).mkdir(exist_ok=True)
     if lock.pip:
         assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
-        _mark_wheels(lock.pip, assembly.cache / "wheels")
+        _mark_wheels(lock.pip, cache_folder("wheels", assembly.cache))
         install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)
         if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
@@ -145,7 +146,7 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
     file = Path(unquote(address.path))
     if address.scheme != "file" or file.is_file():
         return package
-    for other in sorted((assembly.cache / "channel").glob(f"*/{package.subdir}/{file.name}")):
+    for other in sorted(cache_folder("channel", assembly.cache).glob(f"*/{package.subdir}/{file.name}")):
         mark_used(other.parent.parent)
         return dataclasses.replace(package, url=other.as_uri())
     if package.build.startswith("local_"):
@@ -201,7 +202,9 @@ def _compile(assembly: Assembly, prefix: Path, owners: Owners) -> None:
     contents = {normalise_name(package.name): package.sha256 or package.md5 for package in assembly.lock.conda}
     contents |= {package.name: package.sha256 for package in assembly.lock.pip}
     named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
-    compile_packages(prefix, named, minor=minor, python=_python(assembly, prefix), cache=assembly.cache / "bytecode")
+    compile_packages(
+        prefix, named, minor=minor, python=_python(assembly, prefix), cache=cache_folder("bytecode", assembly.cache)
+    )
 
 
 def _digest(prefix: Path, sources: Sequence[str]) -> str:
@@ -245,7 +248,7 @@ def _locked_version(lock: Lock) -> str:
 
 def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
     """What the files require of a system; an error if the target's C library is too old."""
-    needs = environment_needs(prefix, entries, assembly.cache / "needs")
+    needs = environment_needs(prefix, entries, cache_folder("needs", assembly.cache))
     need, target = needs.glibc, assembly.lock.target
     if version_key(need.version) > version_key(target.glibc):
         file = need.file.relative_to(prefix) if need.file else ""

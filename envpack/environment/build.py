@@ -22,7 +22,7 @@ from envpack.pythons import (
     reason_to_fetch,
 )
 from envpack.requirements import Requirements, Target, host_platform
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder, cache_root
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
@@ -119,12 +119,12 @@ def _lock_memory(requirements: Requirements, target: Target, options: LockOption
         preference = options.python_preference
         key_parts.append(fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc)))
     name = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
-    return options.cache / "solutions" / f"{name}.lock"
+    return cache_folder("solutions", options.cache) / f"{name}.lock"
 
 
 def find_environment(lock: Lock, *, cache: Path | None = None, strip: bool = False) -> Environment | None:
     """The environment of a lock if the store has it; see `environment_of`."""
-    return read_environment((cache or cache_root()).absolute() / "environments" / lock.environment_key(strip=strip))
+    return read_environment(cache_folder("environments", cache).absolute() / lock.environment_key(strip=strip))
 
 
 def environment_of(
@@ -141,7 +141,7 @@ def environment_of(
 ) -> Environment:
     """Return the environment of a lock from the store; build it there if it is missing."""
     root = (cache or cache_root()).absolute()
-    folder = root / "environments" / lock.environment_key(strip=strip)
+    folder = cache_folder("environments", root) / lock.environment_key(strip=strip)
     found = find_intact(folder, root, progress or NoProgress())
     if found:
         return found

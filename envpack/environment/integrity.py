@@ -19,11 +19,13 @@ from pathlib import Path
 from envpack.environment.inventory import INVENTORY, Entry, read_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.bounded_reading import read_json
+from envpack.support.cache_locations import CacheFolder, cache_folder
 from envpack.support.pool import map_batches
 from envpack.support.replacement import replaced_file
 
 _SCHEMA = 1
-_SHARING = ("conda-packages", "bytecode")  # folders of the cache whose files environments are links to
+# Folders of the cache whose files environments are links to.
+_SHARING: tuple[CacheFolder, ...] = ("conda-packages", "bytecode")
 
 # Size, time stamp in nanoseconds and inode of each file and link, by path.
 Index = Mapping[str, Sequence[int]]
@@ -96,7 +98,7 @@ def discard(prefix: Path, damaged: Iterable[str], cache: Path) -> None:
         with contextlib.suppress(OSError):
             inodes.add(_identity(f"{prefix}/{path}"))
     for kind in _SHARING:
-        for entry in [*(cache / kind).glob("[!.]*")]:
+        for entry in [*cache_folder(kind, cache).glob("[!.]*")]:
             if entry.is_dir() and not entry.is_symlink() and _contains(entry, inodes):
                 shutil.rmtree(entry, ignore_errors=True)
     index_of(prefix).unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from envpack.lock.indexes import index_variables, requirement_name
 from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
+from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
@@ -178,7 +179,7 @@ def _text(value: str) -> str:
 
 def build_wheels(projects: Sequence[Path], target: Target, python: Path, cache: Path) -> tuple[Path, ...]:
     """Build a wheel of each local project, into the cache; the environment never links to the project's folder."""
-    return tuple(_build_wheel(project, target, python, cache / "wheels") for project in projects)
+    return tuple(_build_wheel(project, target, python, cache_folder("wheels", cache)) for project in projects)
 
 
 def _build_wheel(project: Path, target: Target, python: Path, folder: Path) -> Path:

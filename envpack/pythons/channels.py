@@ -23,7 +23,7 @@ from envpack.pythons.interpreter_package import InterpreterPackage, fingerprint,
 from envpack.pythons.interpreters import Interpreter
 from envpack.requirements import host_platform
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_root, data_root
+from envpack.support.cache_locations import cache_folder, cache_root, data_root
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
@@ -87,7 +87,7 @@ def local_channel(
     If several processes call this at once, one makes the channel and the others wait.
     """
     progress = progress or NoProgress()
-    root = (cache or cache_root()) / "channel"
+    root = cache_folder("channel", cache)
     folder = root / fingerprint(interpreter)
     channel = _read_local(folder)
     if channel:
@@ -160,7 +160,7 @@ def keep_package(
     Returns:
         The file in the cache.
     """
-    folder = cache / "channel" / sha256[:16]
+    folder = cache_folder("channel", cache) / sha256[:16]
     with storage_errors(folder), being_made(folder):
         if not (folder / file).is_file():
             with new_folder(folder) as partial:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from envpack.pythons.probe import Facts, ProbeMemory
 from envpack.support.bounded_reading import parse_json, read_json
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import being_made, mark_used
 from envpack.support.processes import CompletedProcess
 from envpack.support.progress import Progress
@@ -60,7 +60,7 @@ class _Download:
 
 def fetched_root() -> Path:
     """The folder of the cache that the interpreters are in."""
-    return cache_root() / "pythons"
+    return cache_folder("pythons")
 
 
 def fetched_folders() -> Iterator[Path]:

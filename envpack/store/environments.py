@@ -9,7 +9,7 @@ from envpack.archive import pack_whole, unpack_whole
 from envpack.environment import Environment, find_intact
 from envpack.store.records import MOST_BYTES, Record
 from envpack.store.shared import SharedStore
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder, cache_root
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
@@ -39,7 +39,7 @@ def obtain_environment(
     def fetched(record: Record) -> Environment:
         return make(lambda folder: _fetch(store, record, folder, root, progress))
 
-    found = find_intact(root / "environments" / key, root, progress)
+    found = find_intact(cache_folder("environments", root) / key, root, progress)
     record = None if found and not store.push else store.find("environment", key)
     if record is not None:
         return found or fetched(record)
@@ -60,7 +60,7 @@ def _fetch(store: SharedStore, record: Record, folder: Path, cache: Path, progre
     if not isinstance(content, str) or type(size) is not int or not 0 < size <= MOST_BYTES:
         raise store.objects.corrupt(record.path, "it describes no environment")
     progress.begin(f"fetch environment {record.key[:8]} from the store")
-    archive = cache / "transfers" / f"{record.key}.tar.gz"
+    archive = cache_folder("transfers", cache) / f"{record.key}.tar.gz"
     with being_made(archive):
         store.fetch(record, archive, progress)
         try:
@@ -74,7 +74,7 @@ def _fetch(store: SharedStore, record: Record, folder: Path, cache: Path, progre
 
 def _push(store: SharedStore, environment: Environment, cache: Path, progress: Progress) -> None:
     progress.begin(f"put environment {environment.key[:8]} into the store")
-    archive = cache / "transfers" / f"{environment.key}.new.tar.gz"
+    archive = cache_folder("transfers", cache) / f"{environment.key}.new.tar.gz"
     with storage_errors(archive), being_made(archive):
         try:
             sizes = pack_whole(environment, archive, progress)

@@ -14,6 +14,7 @@ from envpack.pythons import keep_package
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.store.records import Blob
 from envpack.store.shared import SharedStore
+from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import InputError
 from envpack.support.progress import Progress
@@ -91,7 +92,7 @@ def _located_conda(store: SharedStore, package: CondaPackage, cache: Path, progr
 
 def _located_wheel(store: SharedStore, package: PipPackage, cache: Path, progress: Progress) -> PipPackage:
     for name, blob in _missing(store, package):
-        folder = cache / "wheels" / blob.sha256[:16]
+        folder = cache_folder("wheels", cache) / blob.sha256[:16]
         with storage_errors(folder), being_made(folder):
             if not (folder / name).is_file():
                 with new_folder(folder) as partial:

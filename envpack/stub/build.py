@@ -18,7 +18,7 @@ from envpack.stub.prebuilt import find_prebuilt
 from envpack.stub.recipe import Recipe, Releases, describe_releases, source_folder, stub_key
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import kept
 from envpack.support.errors import StubError, UsageError
 from envpack.support.progress import NoProgress, Progress
@@ -173,7 +173,7 @@ def cached_stub(recipe: Recipe, *, cache: Path | None = None) -> Path | None:
 
 def stub_cache() -> Path:
     """The user's cache of compiled stubs."""
-    return cache_root() / "stubs"
+    return cache_folder("stubs")
 
 
 @dataclass(frozen=True)

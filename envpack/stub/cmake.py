@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, find_tool
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder
+from envpack.support.entry_locks import in_use
 from envpack.support.errors import StubError
 from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
@@ -57,9 +59,11 @@ class BuildTree:
 
     def _cmake(self, *arguments: str | Path) -> None:
         # By default zig keeps its caches in HOME. The global one contains its C++ runtime, which is worth keeping.
-        caches = {"ZIG_LOCAL_CACHE_DIR": str(self.folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
+        runtime = cache_folder("zig")
+        caches = {"ZIG_LOCAL_CACHE_DIR": str(self.folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(runtime)}
         try:
-            done = run([find_tool("cmake"), *arguments], env=clean_environment() | caches)
+            with in_use(runtime) if self.tools.name == "zig" else contextlib.nullcontext():
+                done = run([find_tool("cmake"), *arguments], env=clean_environment() | caches)
         except (FileNotFoundError, subprocess.SubprocessError) as error:
             raise StubError(
                 f"CMake could not be started: {error}",

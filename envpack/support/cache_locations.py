@@ -3,10 +3,57 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from envpack.support.errors import InputError
 from envpack.support.home_folders import expand_home, no_home
+
+_Product = Literal["environments", "archives", "selections", "stubs", "publications", "transfers", "zig", "locks"]
+_Ingredient = Literal["bytecode", "needs", "channel", "pythons", "wheels", "solutions", "prefixes"]
+CacheFolder = Literal[_Product, _Ingredient, "conda-packages", "conda-index"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a folder of the cache holds.
+
+    Attributes:
+        what: the entries, as a plural noun.
+        is_ingredient: whether environments are made of it; it stays while any environment is resolved or built.
+        is_whole: whether the folder is one entry.
+    """
+
+    what: str
+    is_ingredient: bool = False
+    is_whole: bool = False
+
+
+KINDS: dict[CacheFolder, Kind] = {
+    "environments": Kind("installed environments"),
+    "archives": Kind("packed environments"),
+    "selections": Kind("lists of files that environments are placed with"),
+    "stubs": Kind("compiled stubs"),
+    "publications": Kind("digests of files that were published"),
+    "transfers": Kind("interrupted transfers from and to stores"),
+    "bytecode": Kind("byte code of packages", is_ingredient=True),
+    "needs": Kind("system requirements of packages", is_ingredient=True),
+    "conda-packages": Kind("downloaded conda packages", is_ingredient=True),
+    "channel": Kind("interpreters of this machine as conda packages", is_ingredient=True),
+    "pythons": Kind("interpreters that uv fetched", is_ingredient=True),
+    "wheels": Kind("wheels of local projects", is_ingredient=True),
+    "solutions": Kind("locks of requirements without a lockfile", is_ingredient=True),
+    "prefixes": Kind("digests of existing prefixes", is_ingredient=True),
+    "conda-index": Kind("indexes of conda channels", is_ingredient=True, is_whole=True),
+    "zig": Kind("zig's compiled C++ runtime", is_whole=True),
+    "locks": Kind("locks of places outside of the cache"),  # of entries that do not exist, so none is ever listed
+}
+
+
+def cache_folder(name: CacheFolder, cache: Path | None = None) -> Path:
+    """A folder of the cache, by default of `cache_root`."""
+    return (cache or cache_root()) / name
 
 
 def cache_root() -> Path:

@@ -13,14 +13,11 @@ if TYPE_CHECKING:
         made_ingredients as made_ingredients,
     )
     from envpack.workflow.cache import (
+        CacheCheck as CacheCheck,
         CacheEntry as CacheEntry,
-        describe_kind as describe_kind,
+        DamagedEntry as DamagedEntry,
         list_cache as list_cache,
         prune_cache as prune_cache,
-    )
-    from envpack.workflow.cache_check import (
-        CacheCheck as CacheCheck,
-        DamagedEntry as DamagedEntry,
         verify_cache as verify_cache,
     )
     from envpack.workflow.instruments import (

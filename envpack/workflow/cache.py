@@ -1,4 +1,4 @@
-"""The entries of the cache folder, and the removal of those that were not used for long.
+"""The entries of the cache folder, the removal of those that were not used for long, and their digests.
 
 All of it can be made again. Folders beside models share files with the cache by hard links, and lose nothing when the
 cache is pruned.
@@ -10,41 +10,23 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from envpack.environment import read_environment
-from envpack.support.cache_locations import cache_root
-from envpack.support.entry_locks import ingredients_removable, last_used, removable
+from envpack.archive import archive_metadata_file, sha256_of
+from envpack.environment import INVENTORY, MANIFEST, differing, read_environment, read_inventory
+from envpack.stub import changed_stub_files
+from envpack.support.bounded_reading import read_json
+from envpack.support.cache_locations import KINDS, CacheFolder, cache_root
+from envpack.support.entry_locks import in_use, ingredients_removable, last_used, removable
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
+from envpack.support.text import counted
 
 _DAY = 86400.0  # seconds
 
-# Folders of the cache whose entries can be removed one by one, with what an entry is.
-_PRODUCTS = {
-    "environments": "installed environments",
-    "archives": "packed environments",
-    "selections": "lists of files that environments are placed with",
-    "stubs": "compiled stubs",
-    "publications": "digests of files that were published",
-    "transfers": "interrupted transfers from and to stores",
-}
-# … those of what environments are made of, which stay while any environment is resolved or built.
-_INGREDIENTS = {
-    "bytecode": "byte code of packages",
-    "needs": "system requirements of packages",
-    "conda-packages": "downloaded conda packages",
-    "channel": "interpreters of this machine as conda packages",
-    "pythons": "interpreters that uv fetched",
-    "wheels": "wheels of local projects",
-    "solutions": "locks of requirements without a lockfile",
-    "prefixes": "digests of existing prefixes",
-}
-_ENTRIES = _PRODUCTS | _INGREDIENTS
-# Folders that are removed as a whole; ingredients, too.
-_WHOLE = {"conda-index": "indexes of conda channels"}
 # Files beside an archive that describe it and index its packages; they are removed with it, and before it.
 _BESIDE = (".segments", ".json")
 
@@ -61,7 +43,7 @@ class CacheEntry:
         used: when it was made or last used, seconds since 1970.
     """
 
-    kind: str
+    kind: CacheFolder
     path: Path
     label: str
     size: int
@@ -85,18 +67,14 @@ def list_cache(cache: Path | None = None) -> tuple[CacheEntry, ...]:
     """
     root, seen = cache or cache_root(), set[tuple[int, int]]()
     found = []
-    for kind in (*_ENTRIES, *_WHOLE):
-        paths = _entries(root / kind) if kind in _ENTRIES else (path for path in [root / kind] if path.exists())
+    for kind, description in KINDS.items():
+        folder = root / kind
+        paths = _entries(folder) if not description.is_whole else [folder] if folder.exists() else []
         entries = [
             CacheEntry(kind, path, _label(kind, path), _size(path, seen), last_used(path)) for path in sorted(paths)
         ]
         found += sorted(entries, key=lambda entry: entry.used)
     return tuple(found)
-
-
-def describe_kind(kind: str) -> str:
-    """What the entries of a kind are, as a plural noun."""
-    return (_ENTRIES | _WHOLE)[kind]
 
 
 def prune_cache(
@@ -124,7 +102,7 @@ def prune_cache(
         removed = old
     else:
         with storage_errors(root), ingredients_removable(root) as idle:
-            kinds = _ENTRIES | _WHOLE if idle else _PRODUCTS
+            kinds = {kind for kind, description in KINDS.items() if idle or not description.is_ingredient}
             removed = [entry for entry in old if entry.kind in kinds and _remove(entry.path, limit)]
             for folder in (root, *(root / kind for kind in kinds)):
                 _remove_leftovers(folder)
@@ -153,7 +131,7 @@ def _beside(path: Path) -> list[Path]:
     return [path.with_name(f".{path.name}.index"), *(path.with_name(path.name + suffix) for suffix in suffixes)]
 
 
-def _label(kind: str, path: Path) -> str:
+def _label(kind: CacheFolder, path: Path) -> str:
     environment = read_environment(path) if kind == "environments" else None
     if environment is None:
         return path.name
@@ -214,3 +192,135 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class DamagedEntry:
+    """An entry of the cache that is not what was stored.
+
+    Attributes:
+        kind: folder of the cache that it is in, for example ``"environments"``.
+        path: file or folder.
+        files: what differs or is missing, relative to ``path``; empty if ``path`` is a file, or cannot be read.
+    """
+
+    kind: CacheFolder
+    path: Path
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CacheCheck:
+    """What `verify_cache` found.
+
+    Attributes:
+        checked: number of entries whose digests were verified.
+        damaged: those that differ.
+    """
+
+    checked: int
+    damaged: tuple[DamagedEntry, ...]
+
+
+class _Damage(Exception):  # noqa: N818 - it carries a result
+    """An entry differs in the files that are its arguments."""
+
+
+def verify_cache(cache: Path | None = None, *, progress: Progress | None = None) -> CacheCheck:
+    """Read every entry of the cache that has a digest, and compare. This is no use of the entries.
+
+    Byte code, requirements of packages and indexes of channels have no digests; builds write them again.
+
+    Args:
+        cache: folder of the cache, `envpack.support.cache_locations.cache_root` by default.
+        progress: receives each kind of entry, and each damaged one.
+    """
+    progress = progress or NoProgress()
+    entries = [entry for entry in list_cache(cache or cache_root()) if entry.kind in _CHECKS]
+    damaged = []
+    for kind, check in _CHECKS.items():
+        of_kind = [entry for entry in entries if entry.kind == kind]
+        if not of_kind:
+            continue
+        progress.begin(f"verify {kind}")
+        found = [result for result in (_checked(kind, entry.path, check) for entry in of_kind) if result]
+        for entry in found:
+            progress.detail(f"damaged: {entry.path}{f': {entry.files[0]}' if entry.files else ''}")
+        damaged += found
+        progress.end(f"{counted(len(of_kind), 'entry')}, {len(found)} damaged")
+    return CacheCheck(len(entries), tuple(damaged))
+
+
+def _checked(kind: CacheFolder, path: Path, check: Callable[[Path], None]) -> DamagedEntry | None:
+    with in_use(path, recorded=False):
+        if not path.exists():
+            return None  # it was removed meanwhile
+        try:
+            check(path)
+        except _Damage as damage:
+            return DamagedEntry(kind, path, damage.args)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return DamagedEntry(kind, path, ())
+    return None
+
+
+def _check_environment(prefix: Path) -> None:
+    if read_json(prefix / MANIFEST)["content"] != sha256_of(prefix / INVENTORY):
+        raise _Damage(INVENTORY)
+    _raise_for(differing(prefix, read_inventory(prefix)))
+
+
+def _check_archive(archive: Path) -> None:
+    if read_json(archive_metadata_file(archive))["sha256"] != sha256_of(archive):
+        raise _Damage
+
+
+def _check_selection(folder: Path) -> None:
+    if read_json(folder / MANIFEST)["content"] != sha256_of(folder / INVENTORY):
+        raise _Damage(INVENTORY)
+
+
+def _check_stub(folder: Path) -> None:
+    _raise_for(changed_stub_files(folder))
+
+
+def _check_conda_package(folder: Path) -> None:
+    _raise_for(path for path, record in _paths_of(folder) if not _matches(folder / path, record))
+
+
+def _paths_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for record in read_json(folder / "info/paths.json")["paths"]:
+        yield str(record["_path"]), record
+
+
+def _matches(file: Path, record: dict[str, Any]) -> bool:
+    if record["path_type"] != "hardlink":
+        return file.is_symlink() or file.exists()
+    return file.is_file() and sha256_of(file) == record["sha256"]
+
+
+def _check_channel(folder: Path) -> None:
+    description = read_json(folder / "envpack-package.json")
+    if sha256_of(folder / description["file"]) != description["sha256"]:
+        raise _Damage(description["file"])
+
+
+def _check_wheel(folder: Path) -> None:
+    _raise_for(wheel.name for wheel in folder.glob("*.whl") if not sha256_of(wheel).startswith(folder.name))
+
+
+def _raise_for(files: Iterator[str] | tuple[str, ...]) -> None:
+    found = tuple(files)
+    if found:
+        raise _Damage(*found)
+
+
+_CHECKS: dict[CacheFolder, Callable[[Path], None]] = {
+    "environments": _check_environment,
+    "archives": _check_archive,
+    "selections": _check_selection,
+    "stubs": _check_stub,
+    "conda-packages": _check_conda_package,
+    "channel": _check_channel,
+    "wheels": _check_wheel,
+}

@@ -21,7 +21,7 @@ from envpack.environment.store import Environment
 from envpack.lock import RECIPE, Lock
 from envpack.pythons import Interpreter, interpreter_at
 from envpack.requirements import CondaPackage, Target, host_platform
-from envpack.support.cache_locations import cache_root
+from envpack.support.cache_locations import cache_folder, cache_root
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
@@ -59,7 +59,7 @@ def environment_from_prefix(
         mark_used(_memory(prefix, top))
         lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
         key = _key(lock, files, digests) + ("-stripped" if strip else "")
-        folder = top / "environments" / key
+        folder = cache_folder("environments", top) / key
         found = find_intact(folder, top, progress)
         if found:
             return found
@@ -101,7 +101,7 @@ def _base(prefix: Prefix) -> Interpreter | None:
 
 
 def _memory(prefix: Prefix, cache: Path) -> Path:
-    return cache / "prefixes" / f"{hashlib.sha256(os.fsencode(prefix.root)).hexdigest()[:32]}.json"
+    return cache_folder("prefixes", cache) / f"{hashlib.sha256(os.fsencode(prefix.root)).hexdigest()[:32]}.json"
 
 
 def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress, cache: Path) -> CondaPackage:

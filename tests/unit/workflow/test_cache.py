@@ -1,5 +1,6 @@
 """What is in the cache, and what pruning takes away."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from envpack.archive import locked_destination
 from envpack.environment.inventory import Entry, write_inventory
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.entry_locks import being_made, in_use, ingredients_in_use, lock_of, mark_used
@@ -219,6 +221,39 @@ def test_what_environments_are_made_of_stays_while_one_is_built(cache):
     with ingredients_in_use(cache):
         assert names(prune_cache(0, cache=cache).entries) == {("stubs", "one")}
     assert {kind for kind, _ in names(prune_cache(0, cache=cache).entries)} == set(kinds)
+
+
+def test_what_zig_compiled_for_itself_is_one_entry_that_stays_while_a_stub_is_compiled(cache):
+    runtime = entry(cache, "zig", "o", days=40).parent
+    os.utime(runtime, (0, 0))
+    assert [(found.kind, found.path, found.label) for found in list_cache(cache)] == [("zig", runtime, "zig")]
+    with in_use(runtime, recorded=False):
+        assert prune_cache(30, cache=cache).entries == ()
+    assert names(prune_cache(30, cache=cache).entries) == {("zig", "zig")}
+    assert not runtime.exists()
+
+
+def test_locks_of_places_outside_go_unless_they_are_held(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(cache))
+    with locked_destination(tmp_path / "released"):
+        pass
+    with locked_destination(tmp_path / "held"):
+        (held,) = (file for file in (cache / "locks").iterdir() if not is_free(file))
+        assert len(list((cache / "locks").iterdir())) == 2
+        assert list_cache(cache) == ()
+        assert prune_cache(30, cache=cache).entries == ()
+        assert list((cache / "locks").iterdir()) == [held]
+    prune_cache(30, cache=cache)
+    assert list((cache / "locks").iterdir()) == []
+
+
+def is_free(lock):
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 COMPILE = """

@@ -13,7 +13,7 @@ from envpack.stub.cache import ensure_entry
 from envpack.support.entry_locks import last_used
 from envpack.support.progress import NoProgress
 from envpack.workflow import list_cache, verify_cache
-from envpack.workflow.cache_check import CacheCheck, DamagedEntry
+from envpack.workflow.cache import CacheCheck, DamagedEntry
 
 
 def sha256(text):
