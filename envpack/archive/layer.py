@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from envpack.archive.output import Output
 from envpack.archive.reading import opened_archive
 from envpack.archive.segments import compressed
 from envpack.archive.tar_members import END, PORTION, header, is_canonical, leaves, padding
@@ -17,6 +18,7 @@ from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError, StorageError
 from envpack.support.modes import FOLDER
 from envpack.support.processes import raise_if_stopped
+from envpack.support.progress import NoProgress
 
 _MODES = {"file": 0o644, "program": 0o755}
 
@@ -59,17 +61,14 @@ class PackedLayer:
 
 def pack_layer(members: Sequence[LayerMember], file: Path, report: Callable[[int], None]) -> PackedLayer:
     """Write a layer. Files belong to root, and have one time stamp."""
-    whole, packed, size = hashlib.sha256(), hashlib.sha256(), 0
-    with file.open("wb") as out:
+    content = hashlib.sha256()
+    with file.open("wb", buffering=0) as raw, Output(raw, NoProgress()) as out:
         for portion in _portions(_blocks(members)):
             raise_if_stopped()
-            whole.update(portion)
-            piece = compressed(portion)
-            packed.update(piece)
-            out.write(piece)
-            size += len(piece)
+            content.update(portion)
+            out.write(compressed(portion))
             report(len(portion))
-    return PackedLayer(packed.hexdigest(), size, whole.hexdigest())
+    return PackedLayer(out.digest.hexdigest(), out.size, content.hexdigest())
 
 
 def _blocks(members: Sequence[LayerMember]) -> Iterator[bytes]:

@@ -17,7 +17,6 @@ from envpack.archive.tar_members import check_entries
 from envpack.environment import (
     INVENTORY,
     MANIFEST,
-    OWN,
     Entry,
     Environment,
     EnvironmentManifest,
@@ -112,10 +111,6 @@ class SelectedFiles:
     manifest: PlacedMetadata
     folder: Path
     final_prefix: str = ""
-
-    def own_entries(self) -> tuple[Entry, ...]:
-        """Entries for manifest and inventory, without digests."""
-        return tuple(Entry(name, "file", OWN, len(content)) for name, content in self.descriptions.items())
 
 
 def archive_metadata_file(archive: Path) -> Path:

@@ -13,12 +13,13 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
-from envpack.archive.tar_members import PORTION, Packer, portions
+from envpack.archive.output import Output
+from envpack.archive.tar_members import END, PORTION, Packer, member, portions
 from envpack.environment import OWN, Entry
 from envpack.support.bounded_reading import read_json
 from envpack.support.replacement import replaced_file
@@ -146,17 +147,6 @@ def _identity(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-class Output(Protocol):
-    """The file that an archive is written to, from start to end."""
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-
-    def write(self, content: bytes | memoryview) -> None:
-        """Write the next bytes."""
-
-
 def compressed(content: bytes | memoryview) -> bytes:
     """A gzip member without name and time."""
     from isal import isal_zlib
@@ -184,14 +174,46 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
     return [(name, tuple(group)) for name, group in itertools.groupby(ordered, key=lambda entry: entry.package)]
 
 
+def write_tar(
+    out: Output,
+    head: Mapping[str, bytes],
+    prefix: Path,
+    entries: Sequence[Entry],
+    store: Path | None,
+    *,
+    threads: int = 0,
+) -> dict[str, Segment]:
+    """Write a tar file.
+
+    Args:
+        out: receives it.
+        head: files that come first, so that a reader can verify the rest while it reads; their content by name.
+        prefix: the environment.
+        entries: its files.
+        store: folder of archives from which segments are copied; None for a file that is not compressed.
+        threads: how many compress; 0 for one per core.
+
+    Returns:
+        The position of each segment, by the digest of its content; none if the file is not compressed.
+    """
+    compress = bytes if store is None else compressed
+    out.write(compress(b"".join(member(name, content) for name, content in head.items())))
+    segments = {}
+    if store is None:
+        with Packer(prefix, None, threads) as packer:
+            for blocks in packer.packed([list(portions(group)) for _, group in by_package(entries)]):
+                for block in blocks:
+                    out.write(block)
+    else:
+        segments = write_segments(prefix, entries, out, store, threads=threads)
+    out.write(compress(END))
+    return segments
+
+
 def write_segments(
     prefix: Path, entries: Sequence[Entry], out: Output, store: Path, *, threads: int = 0
 ) -> dict[str, Segment]:
-    """Write the segments of an environment's packages, in order: copied from archives in the store, or compressed now.
-
-    Returns:
-        The position of each segment in the archive, by the digest of its content.
-    """
+    """Write the segment of each package, in order: copied from archives in the store, or compressed now."""
     groups = {_digest(group): group for _, group in by_package(entries)}
     found = find_segments(store, groups)
     missing = [list(portions(group)) for digest, group in groups.items() if digest not in found]

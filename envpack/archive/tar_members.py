@@ -13,13 +13,14 @@ import os
 import posixpath
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.archive.links import escaping_links
-from envpack.environment import Entry
+from envpack.environment import OWN, Entry
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.pool import Pool, usable_cores
 
 BLOCK = 512  # bytes of a block of a tar file
 TIME = 315532800  # 1980-01-01: the same bytes whenever it is packed
@@ -75,6 +76,11 @@ def _block(name: bytes, kind: bytes, mode: bytes, size: int, target: bytes) -> b
 def padding(size: int) -> bytes:
     """The zeros that fill up the last block after ``size`` bytes of content."""
     return bytes(-size % BLOCK)
+
+
+def member(name: str, content: bytes) -> bytes:
+    """A file of envpack's own: header, content and padding."""
+    return header(Entry(name, "file", OWN, len(content))) + content + padding(len(content))
 
 
 def check_entries(entries: Sequence[Entry]) -> None:
@@ -189,17 +195,17 @@ class Packer:
         """Start the threads."""
         self._prefix = str(prefix)
         self._compress = compress
-        self._threads = min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS)
-        self._pool = ThreadPoolExecutor(self._threads)
-        self._verifier = ThreadPoolExecutor(1)  # verifies large files, whose parts must be hashed in order
+        self._threads = min(threads or usable_cores(), _MOST_THREADS)
+        self._pool = Pool(self._threads)
+        self._verifier = Pool(1)  # verifies large files, whose parts must be hashed in order
         self._free: list[bytearray] = []
 
     def __enter__(self) -> Packer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._verifier.shutdown(wait=True)
+    def __exit__(self, *error: object) -> None:
+        self._pool.__exit__(*error)
+        self._verifier.__exit__(*error)
 
     def packed(self, divided: Sequence[Sequence[Portion]]) -> Iterator[Iterator[Bytes]]:
         """The compressed bytes of each group of portions, in order.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from envpack.archive.manifest import (
     SCHEMA,
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
 
 TarFormat = Literal["tar.gz", "tar"]
 PackerName = Literal["envpack", "conda-pack"]
-
-_FLUSH = 16 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -201,100 +196,18 @@ def _write(
     request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress
 ) -> tuple[str, dict[str, Segment]]:
     """Write an archive into the store; returns its SHA-256 and the positions of its segments."""
+    from envpack.archive.output import Output
+    from envpack.archive.segments import write_tar
+
     prefix = request.environment.prefix
-    segments: dict[str, Segment] = {}
     with replaced_file(stored, mode=FILE) as partial:
         if request.packer == "conda-pack":
             pack_with_conda_pack(prefix, partial, request.form)
-            return sha256_of(partial), segments
-        with partial.open("wb", buffering=0) as raw, _Hashed(raw, progress) as out:
-            if request.form == "tar":
-                _write_plain(prefix, selected, out, threads)
-            else:
-                segments = _write_compressed(prefix, selected, out, stored.parent, threads)
+            return sha256_of(partial), {}
+        store = stored.parent if request.form == "tar.gz" else None
+        with partial.open("wb", buffering=0) as raw, Output(raw, progress, flushed=True) as out:
+            segments = write_tar(out, selected.descriptions, prefix, selected.entries, store, threads=threads)
         return out.digest.hexdigest(), segments
-
-
-def _write_plain(prefix: Path, selected: SelectedFiles, out: _Hashed, threads: int) -> None:
-    from envpack.archive.segments import by_package
-    from envpack.archive.tar_members import END, Packer, portions
-
-    out.write(_head(selected))
-    divided = [list(portions(group)) for _, group in by_package(selected.entries)]
-    with Packer(prefix, None, threads) as packer:
-        for blocks in packer.packed(divided):
-            for block in blocks:
-                out.write(block)
-    out.write(END)
-
-
-def _write_compressed(
-    prefix: Path, selected: SelectedFiles, out: _Hashed, store: Path, threads: int
-) -> dict[str, Segment]:
-    from envpack.archive.segments import compressed, write_segments
-    from envpack.archive.tar_members import END
-
-    out.write(compressed(_head(selected)))
-    segments = write_segments(prefix, selected.entries, out, store, threads=threads)
-    out.write(compressed(END))
-    return segments
-
-
-def _head(selected: SelectedFiles) -> bytes:
-    """Manifest and inventory: they come first, so that a reader can verify the rest while it reads."""
-    from envpack.archive.tar_members import header, padding
-
-    pieces = []
-    for entry in selected.own_entries():
-        pieces += [header(entry), selected.descriptions[entry.path], padding(entry.size)]
-    return b"".join(pieces)
-
-
-class _Hashed:
-    """A file that is written from start to end, and its SHA-256. Use it in a ``with`` block.
-
-    It is flushed to the disk while more is compressed, so that the final flush does not take long.
-    """
-
-    def __init__(self, file: io.FileIO | BinaryIO, progress: Progress) -> None:
-        self._progress = progress
-        self._handle = file.fileno()
-        self._hasher = ThreadPoolExecutor(1)
-        self._flusher = ThreadPoolExecutor(1)
-        self._flushing: Future[None] | None = None
-        self._flushed = 0
-        self.digest = hashlib.sha256()
-        self.size = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._hasher.shutdown(wait=True)
-        self._flusher.shutdown(wait=True)
-        if self._flushing and kind is None:
-            self._flushing.result()  # the kernel reports a failure only once
-
-    def write(self, content: bytes | memoryview) -> None:
-        hashed = self._hasher.submit(self.digest.update, content)
-        try:
-            self.size += len(content)
-            left = memoryview(content)
-            while left:
-                left = left[os.write(self._handle, left) :]
-        finally:
-            hashed.result()  # the caller may change the buffer afterwards
-        self._progress.advance(self.size, 0, "bytes")
-        if self.size - self._flushed >= _FLUSH:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._flushing:
-            if not self._flushing.done():
-                return
-            self._flushing.result()
-        self._flushed = self.size
-        self._flushing = self._flusher.submit(os.fdatasync, self._handle)
 
 
 @contextlib.contextmanager

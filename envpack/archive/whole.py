@@ -6,12 +6,12 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
+from envpack.archive.output import Output
 from envpack.archive.reading import ArchiveReader, Member, opened_archive
-from envpack.archive.segments import DamagedSegmentError, compressed, write_segments
-from envpack.archive.tar_members import END, check_entries, header, padding
-from envpack.environment import INVENTORY, MANIFEST, OWN, Entry, Environment, environment_in_use, parse_inventory
+from envpack.archive.segments import DamagedSegmentError, compressed, write_tar
+from envpack.archive.tar_members import END, check_entries
+from envpack.environment import INVENTORY, MANIFEST, Entry, Environment, environment_in_use, parse_inventory
 from envpack.support.bounded_reading import parse_json, read_bytes
 from envpack.support.cache_locations import cache_folder
 from envpack.support.modes import FILE, FOLDER, PROGRAM
@@ -34,20 +34,16 @@ def pack_whole(environment: Environment, file: Path, progress: Progress) -> tupl
         inventory = read_bytes(environment.prefix / INVENTORY, most=_MOST_HEAD)
         entries = parse_inventory(inventory)
         check_entries(entries)
-        head = _member(MANIFEST, (environment.prefix / MANIFEST).read_bytes()) + _member(INVENTORY, inventory)
+        head = {MANIFEST: (environment.prefix / MANIFEST).read_bytes(), INVENTORY: inventory}
         while True:
-            with file.open("wb") as content:
-                out = _Output(content, progress)
-                out.write(compressed(head))
-                start = out.size
-                try:
-                    segments = write_segments(environment.prefix, entries, out, cache_folder("archives"))
-                except DamagedSegmentError as error:  # its index is removed, so the next attempt does not use it
-                    progress.detail(str(error))
-                    continue
-                end = compressed(END)
-                out.write(end)
-            return (start, *(segment.size for segment in segments.values()), len(end))
+            try:
+                with file.open("wb", buffering=0) as raw, Output(raw, progress, hashed=False) as out:
+                    segments = write_tar(out, head, environment.prefix, entries, cache_folder("archives"))
+            except DamagedSegmentError as error:  # its index is removed, so the next attempt does not use it
+                progress.detail(str(error))
+                continue
+            sizes, end = [segment.size for segment in segments.values()], len(compressed(END))
+            return (out.size - sum(sizes) - end, *sizes, end)
 
 
 def unpack_whole(archive: Path, folder: Path, content: str, limit: int) -> None:
@@ -92,24 +88,6 @@ def _unpack_all(archive: Path, folder: Path, content: str, limit: int) -> None:
     (folder / MANIFEST).write_bytes(manifest)
     for name in (INVENTORY, MANIFEST):
         (folder / name).chmod(FILE)
-
-
-class _Output:
-    """The archive, written from start to end."""
-
-    def __init__(self, file: BinaryIO, progress: Progress) -> None:
-        self._file = file
-        self._progress = progress
-        self.size = 0
-
-    def write(self, content: bytes | memoryview) -> None:
-        self._file.write(content)
-        self.size += len(content)
-        self._progress.advance(self.size, 0, "bytes")
-
-
-def _member(name: str, content: bytes) -> bytes:
-    return header(Entry(name, "file", OWN, len(content))) + content + padding(len(content))
 
 
 def _head(members: Iterator[Member], reader: ArchiveReader, name: str) -> bytes:

@@ -12,9 +12,9 @@ from concurrent.futures import wait
 import pytest
 
 from envpack.archive import Selection, archive_metadata_file, pack_archive
+from envpack.archive.output import Output
 from envpack.archive.segments import index_of
 from envpack.archive.tar_members import portions
-from envpack.archive.tarball import _Hashed
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError, StorageError
@@ -326,7 +326,7 @@ def test_what_does_not_reach_the_disk_while_more_is_packed_is_no_archive(environ
     def flush(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("envpack.archive.tarball._FLUSH", 1)
+    monkeypatch.setattr("envpack.archive.output._FLUSH", 1)
     monkeypatch.setattr("os.fdatasync", flush)
     with pytest.raises(StorageError) as caught:
         pack_archive(environment, tmp_path / "env.tar")
@@ -340,7 +340,7 @@ class Disk:
 
     def __init__(self, monkeypatch, *, failing):
         self.flushes, self._failing = 0, failing
-        monkeypatch.setattr("envpack.archive.tarball._FLUSH", 10)
+        monkeypatch.setattr("envpack.archive.output._FLUSH", 10)
         monkeypatch.setattr("os.fdatasync", self.flush)
 
     def flush(self, handle):
@@ -351,7 +351,7 @@ class Disk:
 
 def written(file, *pieces):
     """The digest of an archive of ``pieces``; each flush ends before the next piece is written."""
-    with file.open("wb", buffering=0) as raw, _Hashed(raw, NoProgress()) as out:
+    with file.open("wb", buffering=0) as raw, Output(raw, NoProgress(), flushed=True) as out:
         for piece in pieces:
             out.write(piece)
             if out._flushing:
@@ -378,7 +378,7 @@ def test_an_archive_is_flushed_while_it_is_written(tmp_path, monkeypatch):
 
 def test_a_failed_flush_does_not_hide_the_error_before_it(tmp_path, monkeypatch):
     Disk(monkeypatch, failing=1)
-    with pytest.raises(KeyError), (tmp_path / "file").open("wb") as raw, _Hashed(raw, NoProgress()) as out:
+    with pytest.raises(KeyError), (tmp_path / "file").open("wb") as raw, Output(raw, NoProgress(), flushed=True) as out:
         out.write(b"x" * 10)
         raise KeyError
 
