@@ -33,7 +33,7 @@ def main() -> None:
         for number in range(options.rounds):
             first, second = (machine(Path(temporary, f"{name}{number}")) for name in ("first", "second"))
             store = ("--store", f"s3://{address}/{BUCKET}/{number}")
-            times["build and push"].append(envpack(first, "build", *stub, *store, "--push"))
+            times["build and push"].append(envpack(first, "build", *stub, *store, "--set", "push=true"))
             envpack(first, "lock")
             for lock in first.glob("*/envpack.lock"):
                 (second / lock.parent.name / lock.name).write_bytes(lock.read_bytes())

@@ -200,7 +200,7 @@ def _digits(folder: Folder) -> None:
 
 def _digits_built(folder: Folder) -> None:
     _digits(folder)
-    _must(folder, "envpack build --all", _TRAIN)
+    _must(folder, "envpack build", _TRAIN)
 
 
 SCENARIOS = {

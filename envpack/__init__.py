@@ -2,9 +2,9 @@
 
 Everything that the command line does is here as well:
 
->>> from envpack import BuildOptions, ResolveOptions, build_model, open_project, verify
->>> project = open_project(Path("repository"))            # doctest: +SKIP
->>> build_model(project, "model_a", BuildOptions(ResolveOptions(python="3.10")))  # doctest: +SKIP
+>>> from envpack import Settings, build_model, open_project, verify
+>>> project = open_project(Path("repository"), Settings(python="3.10"))  # doctest: +SKIP
+>>> build_model(project, "model_a")                       # doctest: +SKIP
 >>> verify(project.repository, ["model_a"]).ok            # doctest: +SKIP
 True
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     )
     from envpack.doctor import examine as examine
     from envpack.inspection import inspect_repository as inspect_repository
-    from envpack.project import Project as Project, open_project as open_project
     from envpack.registry import ImageAddress as ImageAddress, parse_image_address as parse_image_address
     from envpack.releases import Release as Release, find_release as find_release
+    from envpack.settings import Project as Project, Settings as Settings, open_project as open_project
     from envpack.signing import read_public_key as read_public_key, read_signing_key as read_signing_key
     from envpack.store import (
         Location as Location,
@@ -63,11 +63,9 @@ if TYPE_CHECKING:
         verify_published as verify_published,
     )
     from envpack.workflow import (
-        BuildOptions as BuildOptions,
         BuiltModel as BuiltModel,
         CacheCheck as CacheCheck,
         LockedModel as LockedModel,
-        ResolveOptions as ResolveOptions,
         build_matrix as build_matrix,
         build_model as build_model,
         list_cache as list_cache,

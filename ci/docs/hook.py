@@ -6,6 +6,7 @@ pages load anything from elsewhere fails.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from mkdocs.structure.files import File, Files
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
-from ci.docs import links, pages  # noqa: E402
+from ci.docs import links, pages, settings  # noqa: E402
 
 
 def on_files(files: Files, config: Any) -> Files:
     for source, place in links.ELSEWHERE.items():
         text = (CHECKOUT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, place, content=links.relinked(text, source, place)))
+    schema = json.dumps(settings.schema(), indent=2)
+    files.append(File.generated(config, "reference/envpack-toml.schema.json", content=schema))
     return files
 
 

@@ -13,6 +13,8 @@ ELSEWHERE = {
     "stub_src/README.md": "stub-source.md",
     "envpack/verification/verdict.schema.json": "reference/verdict.schema.json",
 }
+# Files that the build of the site makes, by their places there.
+GENERATED = {"reference/envpack-toml.schema.json"}
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 _NAVIGATION = {"canonical", "next", "prev"}

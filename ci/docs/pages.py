@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 import envpack
+from ci.docs import settings
 from ci.recipe_records import records
 from envpack.cli.main import cli
 from envpack.recipes import Example, recipe_names, recipes
@@ -78,7 +79,9 @@ def _command(name: str, command: click.Command, *, several: bool) -> str:
     rows = [_option_row(option) for option in command.params if isinstance(option, click.Option)]
     rows = [row for row in rows if row]
     table = ["\n".join(["| option | default | |", "|---|---|---|", *rows])] if rows else []
-    return "\n\n".join([*head, f"```text\nenvpack {name} {usage}\n```", *text, *table])
+    others = settings.set_only(name.replace(" ", "-"))
+    parts = [*head, f"```text\nenvpack {name} {usage}\n```", *text, *table, *([others] if others else [])]
+    return "\n\n".join(parts)
 
 
 def _option_row(option: click.Option) -> str:
@@ -213,4 +216,5 @@ GENERATED = {
     "recipes": lambda _: example_table(recipes()),
     "templates": lambda _: example_table(templates()),
     "recipes-ran": ran_table,
+    "settings": settings.table,
 }

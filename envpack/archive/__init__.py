@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from envpack.archive.segments import compressor as compressor
     from envpack.archive.selection import Selection as Selection
     from envpack.archive.tarball import (
-        PackerName as PackerName,
         TarFormat as TarFormat,
         is_archive_of_mode as is_archive_of_mode,
         pack_archive as pack_archive,

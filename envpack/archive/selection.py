@@ -60,8 +60,8 @@ class Selection:
         Links to excluded files are excluded too. The files that every environment needs always stay.
         """
         useless, useful = _matcher("", DEFAULT_EXCLUDE), _matcher("", DEFAULT_INCLUDE)
-        excluded = _matcher("--exclude", self.exclude) if self.exclude else None
-        included = _matcher("--include", (*_ALWAYS, *self.include))
+        excluded = _matcher("exclude", self.exclude) if self.exclude else None
+        included = _matcher("include", (*_ALWAYS, *self.include))
         kept = []
         for entry in entries:
             name = f"{entry.path}/" if entry.kind == "folder" else entry.path

@@ -110,7 +110,7 @@ def check_entries(entries: Sequence[Entry]) -> None:
             raise EnvironmentBuildError(
                 f"a link of {entry.package} leaves the environment: {entry.path} -> {entry.target}",
                 kind="link-leaves-environment",
-                hint=f"add --exclude '/{entry.path}', or use another build of {entry.package}",
+                hint=f"add --set 'exclude=/{entry.path}', or use another build of {entry.package}",
             )
 
 
@@ -136,7 +136,7 @@ def _bad(entry: Entry, reason: str) -> EnvironmentBuildError:
     return EnvironmentBuildError(
         f"a server would reject {entry.path!r} of {entry.package}: it {reason}",
         kind="bad-archive",
-        hint="leave it out with --exclude, or remove its package from the requirements",
+        hint="leave it out with --set exclude=PATTERN, or remove its package from the requirements",
     )
 
 

@@ -24,6 +24,7 @@ from envpack.archive.manifest import (
 )
 from envpack.archive.selection import Selection
 from envpack.environment import Environment, environment_in_use
+from envpack.settings import PackerName
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import ensured, mark_used
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from envpack.archive.segments import Segment
 
 TarFormat = Literal["tar.gz", "tar"]
-PackerName = Literal["envpack", "conda-pack"]
 
 
 @dataclass(frozen=True)
@@ -234,5 +234,5 @@ def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
             f"conda-pack rejects the environment: {error}",
             kind="conda-pack-failed",
             where=str(prefix),
-            hint="leave out --packer, to pack with envpack's own packer",
+            hint="leave out packer, to pack with envpack's own packer",
         ) from error

@@ -15,7 +15,8 @@ from envpack.cli.console import Console, plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.pythons import ChannelPackage, PythonPreference
+    from envpack.pythons import ChannelPackage
+    from envpack.settings import Settings
 
 
 @click.group(short_help="Make a conda channel of this machine's Pythons.")
@@ -39,16 +40,13 @@ def command() -> None:
     metavar="FOLDER",
     help="The channel. Default: channels/own in envpack's data folder.",
 )
-@options.python_preference(
-    "Without --from, where the interpreter comes from: system, and uv fetches one only if none of this machine fits; "
-    "managed, first those that uv installs; or only one of the two. Default: system."
-)
+@options.settings("channel-add-python")
 @options.with_console
 def add_python(
     python: str,
     place: Path | None,
     folder: Path | None,
-    python_preference: PythonPreference | None,
+    said: Settings,
     console: Console,
 ) -> None:
     """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
@@ -57,7 +55,7 @@ def add_python(
     if place:
         interpreter = interpreter_at(place, python)
     else:
-        interpreter = interpreter_for(python, preference=python_preference or "system", progress=console)
+        interpreter = interpreter_for(python, preference=said.settled().python_preference, progress=console)
     channel = (folder or default_channel()).absolute()
     package, changed = add_interpreter(interpreter, channel, progress=console)
     console.begin(f"Python {package.version} of {interpreter.prefix}")

@@ -7,7 +7,7 @@ import dataclasses
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,11 +16,11 @@ from envpack.cli.console import Console
 
 if TYPE_CHECKING:
     from envpack.development import Debugger, ServerNeeds
-    from envpack.project import Project
-    from envpack.server import Runtime, RuntimeName
+    from envpack.server import Runtime
+    from envpack.settings import Project, RuntimeName, Settings
 
 
-@click.command(short_help="Serve models, and load them again when they change.")
+@click.command(cls=options.GroupedCommand, short_help="Serve models, and load them again when they change.")
 @options.models
 @options.debug(
     "Let the first instance of MODEL wait for a debugger (debugpy) on this port of this machine, by default 5678, "
@@ -30,29 +30,19 @@ if TYPE_CHECKING:
     "--runtime",
     type=click.Choice(["process", "docker", "auto"]),
     default="process",
-    show_default=True,
-    help="Where the server runs.",
+    help="Where the server runs. Default: process.",
 )
-@options.image
-@click.option("--port", type=click.IntRange(1, 65535), help="HTTP port on 127.0.0.1. Default: one that is free.")
-@options.timeout
-@options.resolve
-@options.backends
+@options.settings("dev")
 @options.repository
 @options.with_console
 def command(
     models: tuple[str, ...],
+    said: Settings,
     console: Console,
     *,
-    every: bool,
     debug: int | None,
     runtime: RuntimeName,
-    image: str,
-    port: int | None,
-    timeout: int,
-    backends: Path | None,
     repository: Path,
-    **resolve: Any,
 ) -> None:
     """Build each MODEL, by default all, and load it on a real server; then again whenever it changes.
 
@@ -61,15 +51,14 @@ def command(
     """
     from envpack.cli.dev_view import view
     from envpack.development import Session
-    from envpack.project import open_project
     from envpack.repository import backends_folder
     from envpack.server import RuntimeOptions, choose_runtime
-    from envpack.workflow import BuildOptions, ResolveOptions
+    from envpack.settings import open_project
 
-    if image and (runtime == "process" or debug is not None):
+    project = open_project(repository, said)
+    names, settled = options.model_names(project, models), project.of()
+    if said.image and (runtime == "process" or debug is not None):
         raise click.UsageError("--image is for a container: add --runtime docker, and give no --debug.")
-    project = open_project(repository)
-    names = options.model_names(project, models, every=every)
     if debug is not None:
         _check_debug(project, names, runtime, debug)
         runtime = "process"
@@ -78,11 +67,11 @@ def command(
         completion = () if needs.completes else ("--disable-auto-complete-config",)
         where = RuntimeOptions(
             runtime=runtime,
-            image=image,
-            release=str(resolve["triton"]) or project.triton,
-            port=needs.port or port,
-            served_from=project.served_from,
-            extra_backends=backends_folder(project, backends),
+            image=settled.image,
+            release=settled.triton,
+            port=needs.port or settled.port,
+            served_from=settled.served_from,
+            extra_backends=backends_folder(project),
             environment=needs.environment,
             arguments=("--log-verbose=0", *completion),
             utilities=needs.utilities,
@@ -93,11 +82,10 @@ def command(
         session = Session(
             project,
             names,
-            BuildOptions(ResolveOptions(**resolve), backends=backends),
             chosen_runtime,
             show=lambda: screen.show(session),
             progress=screen.progress,
-            timeout=timeout,
+            timeout=settled.timeout,
             debugger=debugger,
         )
         session.run(threading.Event())

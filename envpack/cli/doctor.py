@@ -27,7 +27,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "missing": "red"}
 def command(repository: Path, console: Console, *, strict: bool) -> int:
     """Check compilers, Pythons, channels, servers, containers, GPUs and disks, and print a fix for what is missing."""
     from envpack.doctor import examine
-    from envpack.project import open_project
+    from envpack.settings import open_project
 
     console.begin("check this machine")
     checks = examine(open_project(repository))

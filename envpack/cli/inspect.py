@@ -17,25 +17,23 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from envpack.preflight import Mismatch
+    from envpack.settings import Settings
     from envpack.stub import StubFacts
 
 
-@click.command(short_help="Check a stub, an environment or models by their files.")
+@click.command(cls=options.GroupedCommand, short_help="Check a stub, an environment or models by their files.")
 @click.argument("path", required=False, type=click.Path(), metavar="[PATH]")
 @click.option(
     "--environment",
     type=click.Path(path_type=Path, exists=True),
     help="Folder or archive of an environment that the stub must fit. Archives are not unpacked.",
 )
-@click.option(
-    "--triton", default="", metavar="RELEASE", help="Check against this Triton release and its official image."
-)
+@options.settings("inspect")
 @click.option(
     "--strict",
     is_flag=True,
     help="Of an environment: treat what cannot be proven as wrong. Of a repository: treat warnings as errors.",
 )
-@options.backends
 @click.option(
     "--sbom",
     type=click.Path(path_type=Path),
@@ -61,7 +59,7 @@ if TYPE_CHECKING:
 def command(
     path: str | None,
     environment: Path | None,
-    triton: str,
+    said: Settings,
     require_signature: Path | None,
     repository: Path,
     console: Console,
@@ -74,20 +72,17 @@ def command(
     image is unpacked. Every file of an environment is compared with the environment's own list. The exit status is 1
     if something is incompatible or has changed.
     """
-    backends = settings.pop("backends")
     if path is not None and path.startswith("oci://"):
         if environment or settings["sbom"]:
             raise click.UsageError("--environment applies to stubs and --sbom to environments; this is an image.")
-        return _inspect_image(path, triton, require_signature, console, strict=settings["strict"])
+        return _inspect_image(path, said, require_signature, console, strict=settings["strict"])
     place = _existing(Path(path) if path is not None else None, repository)
     if require_signature is not None:
         _require_signature(place, require_signature, console)
-    return _inspect_path(place, environment, triton, backends, console, **settings)
+    return _inspect_path(place, environment, said, console, **settings)
 
 
-def _inspect_path(
-    path: Path, environment: Path | None, triton: str, backends: Path | None, console: Console, **settings: Any
-) -> int:
+def _inspect_path(path: Path, environment: Path | None, said: Settings, console: Console, **settings: Any) -> int:
     from envpack.archive import is_archive
     from envpack.inspection import is_repository
     from envpack.repository import looks_like_model
@@ -97,16 +92,16 @@ def _inspect_path(
 
         if environment or settings["sbom"]:
             raise click.UsageError("--environment applies to stubs and --sbom to environments; these are models.")
-        return inspect_repository_at(path, triton, backends, console, strict=settings["strict"])
+        return inspect_repository_at(path, said, console, strict=settings["strict"])
     if path.is_dir() or is_archive(path):
         from envpack.cli.inspect_environment import inspect_environment_at
 
         if environment:
             raise click.UsageError("--environment applies to stubs; this is an environment.")
-        return inspect_environment_at(path, triton, console, **settings)
+        return inspect_environment_at(path, said.triton or "", console, **settings)
     if settings["sbom"] or settings["strict"]:
         raise click.UsageError("--sbom and --strict apply to environments; this is neither a folder nor an archive.")
-    return _inspect_stub(path, environment, triton, console)
+    return _inspect_stub(path, environment, said.triton or "", console)
 
 
 def _require_signature(path: Path, public_key: Path, console: Console) -> None:
@@ -118,7 +113,7 @@ def _require_signature(path: Path, public_key: Path, console: Console) -> None:
     console.end(counted(count, "file"))
 
 
-def _inspect_image(url: str, triton: str, public_key: Path | None, console: Console, *, strict: bool) -> int:
+def _inspect_image(url: str, said: Settings, public_key: Path | None, console: Console, *, strict: bool) -> int:
     """Fetch the models of an image, and show every finding on them."""
     from envpack.cli.inspect_repository import inspect_repository_at
     from envpack.deployment import pull_image
@@ -133,7 +128,7 @@ def _inspect_image(url: str, triton: str, public_key: Path | None, console: Cons
         console.begin(f"fetch oci://{address}")
         pulled = pull_image(address, folder / "image", console, key=key)
         console.end("signed" if key else "")
-        return inspect_repository_at(pulled.models, triton, pulled.backends, console, strict=strict)
+        return inspect_repository_at(pulled.models, said.saying(backends=pulled.backends), console, strict=strict)
 
 
 def _existing(path: Path | None, repository: Path) -> Path:

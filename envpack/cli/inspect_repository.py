@@ -13,20 +13,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from envpack.inspection import RepositoryInspection
+    from envpack.settings import Settings
 
 
-def inspect_repository_at(path: Path, triton: str, backends: Path | None, console: Console, *, strict: bool) -> int:
+def inspect_repository_at(path: Path, said: Settings, console: Console, *, strict: bool) -> int:
     """Show every finding on a repository, or on one model of it; returns the exit status."""
     from envpack.inspection import inspect_repository
-    from envpack.project import open_project
-    from envpack.releases import DEFAULT_RELEASE, find_release
     from envpack.repository import looks_like_model
+    from envpack.settings import open_project
 
     path = path.absolute()
     names = [path.name] if looks_like_model(path) else []
-    project = open_project(path.parent if names else path)
-    release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    found = inspect_repository(project, release, names, backends=backends)
+    project = open_project(path.parent if names else path, said)
+    found = inspect_repository(project, project.release, names)
     good = found.ok and not (strict and found.findings)
     if found.findings:
         console.show(_table(found), even_if_quiet=not good)
@@ -34,7 +33,7 @@ def inspect_repository_at(path: Path, triton: str, backends: Path | None, consol
     console.result(
         {
             "repository": str(found.repository),
-            "triton": release.name,
+            "triton": project.release.name,
             "models": list(found.models),
             "warm": list(found.warm),
             "ok": good,

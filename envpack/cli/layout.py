@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +13,10 @@ from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
-    from envpack.support.transfer import LinkMode
+    from envpack.settings import Settings
 
 
-@click.command(short_help="Assemble models and backends into a tree to deploy.")
+@click.command(cls=options.GroupedCommand, short_help="Assemble models and backends into a tree to deploy.")
 @options.models
 @click.option(
     "--output",
@@ -25,48 +25,24 @@ if TYPE_CHECKING:
     metavar="DIRECTORY",
     help="Where to put the tree. One that envpack made is replaced.",
 )
-@click.option(
-    "--served-from",
-    default="",
-    metavar="PATH",
-    help="Path of the models on the server. Default: that of envpack.toml, else /models.",
-)
-@options.link_mode
-@options.triton
-@options.backends
+@options.settings("layout")
 @options.repository
 @options.with_console
-def command(
-    models: tuple[str, ...],
-    output: Path,
-    *,
-    every: bool,
-    served_from: str,
-    link_mode: LinkMode | None,
-    triton: str,
-    backends: Path | None,
-    repository: Path,
-    console: Console,
-) -> None:
+def command(models: tuple[str, ...], said: Settings, output: Path, repository: Path, console: Console) -> None:
     """Assemble each MODEL, by default all, with the backends that they name into one tree.
 
     Prints the command that serves it. The Dockerfile in the tree makes an image that serves it.
     """
     from envpack.deployment import assemble, docker_command, plan_deployment, server_arguments
-    from envpack.project import open_project
-    from envpack.releases import DEFAULT_RELEASE, find_release
-    from envpack.repository import backends_folder
+    from envpack.settings import open_project
 
-    project = open_project(repository)
-    names = options.model_names(project, models, every=every)
-    release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    plan = plan_deployment(project, backends_folder(project, backends), release, names, served_from=served_from)
+    project = open_project(repository, said)
+    plan = plan_deployment(project, options.model_names(project, models))
     for caution in plan.cautions:
         console.warned(caution)
     models_and_backends = f"{counted(len(plan.models), 'model')} and {counted(len(plan.backends), 'backend')}"
     console.begin(f"assemble {models_and_backends} in {output}")
-    mode = link_mode or cast("LinkMode", project.link_mode or "auto")
-    description = assemble(plan, output, link_mode=mode)
+    description = assemble(plan, output, link_mode=project.of().link_mode)
     console.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
     start = docker_command(plan, output.absolute())
     console.show("serve it with:")

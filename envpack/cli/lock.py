@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from envpack.fleet import Task
+    from envpack.settings import Settings
     from envpack.workflow import LockedModel
 
 
-@click.command(short_help="Resolve the packages of models and write them to lockfiles.")
+@click.command(cls=options.GroupedCommand, short_help="Resolve the packages of models and write them to lockfiles.")
 @options.models
 @click.option(
     "--update",
@@ -28,51 +29,38 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Resolve this package anew; repeatable. Others stay as they are where they still fit.",
 )
-@options.resolve
-@options.store
-@options.on
+@options.settings("lock")
 @options.repository
 @options.with_console
 def command(
-    models: tuple[str, ...],
-    repository: Path,
-    console: Console,
-    *,
-    every: bool,
-    update: tuple[str, ...],
-    store: str,
-    push: bool | None,
-    on: str,
-    **settings: Any,
+    models: tuple[str, ...], said: Settings, repository: Path, console: Console, *, update: tuple[str, ...]
 ) -> int:
     """Write envpack.lock into the folder of each MODEL, by default all: every package with its address and hash.
 
     `envpack build` then installs exactly these. A model that fails does not keep the others from being locked.
     """
-    from envpack.project import open_project
     from envpack.repository import open_model
-    from envpack.workflow import ResolveOptions, lock_model, project_store, release_for
+    from envpack.settings import open_project
+    from envpack.workflow import lock_model, project_store
 
-    project = open_project(repository)
-    names = options.chosen_models(project, models, every=every)
-    resolve = ResolveOptions(**settings)
-    console.warned(release_for(project, resolve).warning)
-    shared = project_store(project, store, push=push)
+    project = open_project(repository, said)
+    names = options.chosen_models(project, models)
+    console.warned(project.release.warning)
+    shared = project_store(project)
     each = EachModel(names, console)
     each.do(lambda name: open_model(project.repository / name))  # what is wrong there is an error before any work
 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import lock_tasks
 
-        return lock_tasks(project, each.left, resolve, update, shared)
+        return lock_tasks(project, each.left, update, shared)
 
-    done = on_cluster(on, tasks, console)
+    done = on_cluster(project.of().on, tasks, console)
     each.add_failed(done.failed)
     locks = done.locks
 
     def lock(name: str) -> LockedModel:
-        resolved = locks.get(name)
-        return lock_model(project, name, resolve, update=update, progress=console, store=shared, resolved=resolved)
+        return lock_model(project, name, update=update, progress=console, store=shared, resolved=locks.get(name))
 
     locked = each.do(lock)
     for model in locked:
@@ -96,6 +84,6 @@ def _local_packages(model: LockedModel) -> str:
         return ""
     return (
         f"{model.name}: the lock names {', '.join(model.local)} by a path of this machine; "
-        "for other machines lock with --store URL --push; "
+        "for other machines lock with --store URL --set push=true; "
         "or with --channel ADDRESS, see `envpack channel add-python --help`"
     )

@@ -36,6 +36,7 @@ _COMMANDS = (
         "layout",
         "publish",
         "verify",
+        "kubernetes",
         "cache",
         "doctor",
     ),

@@ -1,21 +1,64 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share; those of settings are made from their table."""
 
 from __future__ import annotations
 
+import difflib
 import functools
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli.console import Console
-from envpack.project import PREFERENCES
+from envpack.settings import (
+    FIELDS,
+    BadValueError,
+    Choice,
+    Field,
+    Flag,
+    Number,
+    Place,
+    Settings,
+    Size,
+    Texts,
+)
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
-    from envpack.project import Project
+    from envpack.settings import Project
+
+Command = Callable[..., Any]
+OTHER = "Other"
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists the everyday options first, and the others below headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, by groups."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                group = OTHER if parameter.name in _OTHERS else getattr(parameter, "group", "Options")
+                groups.setdefault(group, []).append(record)
+        groups[OTHER] = groups.pop(OTHER, [])
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records, col_max=26)
+
+
+class GroupedOption(click.Option):
+    """An option with a heading in the help."""
+
+    def __init__(self, *words: Any, group: str = "Options", **more: Any) -> None:
+        super().__init__(*words, **more)
+        self.group = group
+
+
+_OTHERS = {"as_json", "quiet", "help", "assignments"}
 
 
 class PlatformChoice(click.Choice[str]):
@@ -28,144 +71,116 @@ class PlatformChoice(click.Choice[str]):
         return super().convert(platform_name(value), param, ctx)
 
 
-_WEEK = 7 * 24 * 3600  # seconds
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE = re.compile(r"([0-9]{1,15})([bkmg]?)", re.IGNORECASE)
+class _KindType(click.ParamType[Any]):
+    """A kind of settings as a type of click."""
+
+    def __init__(self, field: Field) -> None:
+        self.name, self._kind = field.name, field.kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._kind.read(self.name, self._kind.parse(value), Path("envpack.toml"))
+        except BadValueError as fault:
+            self.fail(f"{value!r}: {fault.hint}.", param, ctx)
 
 
-class _Size(click.ParamType[int]):
-    """A number of bytes, written as Docker's options are: a number and b, k, m or g."""
+def settings(command: str) -> Callable[[Command], Command]:
+    """Give a command the options of its settings and ``--set``; it receives what they say as ``said``."""
+    own = [field for field in FIELDS.values() if command in field.has_option]
+    has_set = any(command in field.has_set for field in FIELDS.values())
 
-    name = "size"
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def with_settings(*args: Any, assignments: Sequence[str] = (), **given: Any) -> Any:
+            values = {field.name: given.pop(field.name) for field in own}
+            said = {name: value for name, value in values.items() if value not in (None, (), "")}
+            assigned = _assigned(assignments, command, said)
+            return function(*args, said=Settings(**said, **assigned), **given)
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = _SIZE.fullmatch(str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a size such as 512m or 1g.", param, ctx)
-        return int(match[1]) * _UNITS[match[2].lower()]
+        wrapped: Command = with_settings
+        if has_set:
+            wrapped = click.option(
+                "--set",
+                "assignments",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="Any other setting of envpack.toml; repeatable.",
+            )(wrapped)
+        for field in reversed(own):
+            wrapped = _option(field)(wrapped)
+        return wrapped
+
+    return decorate
 
 
-SIZE = _Size()
+def _option(field: Field) -> Callable[[Command], Command]:
+    kind = field.kind
+    text = f"{field.help} Default: {field.otherwise}." if field.otherwise else field.help
+    more: dict[str, Any] = {"help": text, "group": field.group, "cls": GroupedOption, "default": None}
+    if isinstance(kind, Flag):
+        return click.option(field.flag, field.name, is_flag=True, **more)
+    if isinstance(kind, Texts):
+        more |= {"multiple": True, "default": ()}
+    if kind.metavar:
+        more["metavar"] = kind.metavar
+    if field.name == "store":
+        more["envvar"] = "ENVPACK_STORE"
+    return click.option(field.flag, field.name, type=_click_type(field), **more)
+
+
+def _click_type(field: Field) -> click.ParamType[Any]:
+    match kind := field.kind:
+        case Choice() if kind.values == PLATFORMS:
+            return PlatformChoice()
+        case Choice():
+            return click.Choice(kind.values)
+        case Number() | Size():
+            return _KindType(field)
+        case Place():
+            return click.Path(path_type=Path, file_okay=not kind.is_folder)
+    return click.STRING
+
+
+def _assigned(assignments: Iterable[str], command: str, said: dict[str, Any]) -> dict[str, Any]:
+    """What ``--set`` says; what an option says as well is refused."""
+    found: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, word = assignment.partition("=")
+        name = key.strip().replace("-", "_")
+        field = FIELDS.get(name)
+        if not equals:
+            raise click.UsageError(f"--set takes KEY=VALUE, not {assignment!r}.")
+        if field is None or not field.concerns(command):
+            raise click.UsageError(_unknown(name, command))
+        if name in said or (name in found and not isinstance(field.kind, Texts)):
+            raise click.UsageError(f"{name} is said twice.")
+        try:
+            value = field.kind.read(name, field.kind.parse(word), Path.cwd() / "envpack.toml")
+        except BadValueError as fault:
+            raise click.UsageError(f"{str(fault).format('--set')}: {fault.hint}.") from fault
+        found[name] = (*found.get(name, ()), *value) if isinstance(field.kind, Texts) else value
+    return found
+
+
+def _unknown(name: str, command: str) -> str:
+    command = command.replace("-", " ")
+    if name in FIELDS:
+        return f"envpack {command} has no setting {name}."
+    known = [field.name for field in FIELDS.values() if field.concerns(command)]
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f" Did you mean {near[0]}?" if near else f" Known: {', '.join(sorted(known))}."
+    return f"there is no setting {name!r}.{meant}"
+
 
 repository = click.option(
     "--repository",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Model repository: the folder that holds the model folders. Default: the current folder.",
-)
-backends = click.option(
-    "--backends",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIRECTORY",
-    help="Folder of the backends for one Python each. Default: that of envpack.toml, else backends beside the "
-    "repository.",
-)
-_store = click.option(
-    "--store",
-    default="",
-    metavar="URL",
-    envvar="ENVPACK_STORE",
-    help="Store that machines share: s3://, gs://, az:// or file://. It is looked into before anything is made. "
-    "Default: that of envpack.toml; none for no store.",
-)
-on = click.option(
-    "--on",
-    default="",
-    metavar="CLUSTER",
-    help="Work on the workers of a dask cluster: local:2 for two on this machine, tcp://host:8786 or tls://host:8786 "
-    "for those of a scheduler, with --store.",
-)
-_push = click.option(
-    "--push/--no-push",
-    default=None,
-    help="Put into the store what it lacks. Default: what envpack.toml says, else not.",
-)
-toolchain = click.option(
-    "--toolchain",
-    type=click.Choice(["auto", "system", "zig"]),
-    help="C++ compiler for the stub: this machine's, or the one in the ziglang wheel. Default: that of envpack.toml, "
-    "else auto: the first of the two that exists.",
-)
-link_mode = click.option(
-    "--link-mode",
-    type=click.Choice(["auto", "clone", "hardlink", "copy"]),
-    help="How files of environments get here: clones, hard links, or copies, which share nothing. Default: that of "
-    "envpack.toml, else auto: the first of the three that the file system supports.",
-)
-glibc = click.option(
-    "--glibc",
-    default="",
-    metavar="VERSION",
-    help="Oldest glibc that the stub runs with; zig only. Default: 2.28 with zig, this machine's with its compiler.",
-)
-image = click.option(
-    "--image", default="", metavar="IMAGE", help="Container image. Default: the release's official one."
-)
-
-timeout = click.option(
-    "--timeout",
-    type=click.IntRange(1, _WEEK),
-    default=120,
-    metavar="SECONDS",
-    help="How long a model may take to load, and to answer a request. Default: 120.",
-)
-
-triton = click.option("--triton", default="", metavar="RELEASE", help="Triton release, for example 24.10.")
-
-abi = click.option(
-    "--abi",
-    default="",
-    metavar="RELEASE",
-    help="For a release that envpack does not know yet: the release whose stub ABI it uses. Default: the newest.",
+    help="Folder of the model folders. Default: this one.",
 )
 
 
-def python_preference(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add ``--python-preference`` to a command."""
-    return click.option("--python-preference", type=click.Choice(PREFERENCES), default=None, help=help_text)
-
-
-_RESOLVE = (
-    click.option(
-        "--python",
-        default="",
-        metavar="3.10",
-        help="Python version. Default: the first of envpack.toml, the requirements, the lockfile, the environment that "
-        "the model has, and the release's Python.",
-    ),
-    triton,
-    abi,
-    click.option(
-        "--channel",
-        "channels",
-        multiple=True,
-        metavar="URL",
-        help="Conda channel; repeatable. Default: those of envpack.toml, the requirements or .condarc, else local: "
-        "packages made from this machine's interpreters.",
-    ),
-    python_preference(
-        "Where interpreters come from: system, and uv fetches one only if none of this machine fits; managed, first "
-        "those that uv installs; or only one of the two. Default: that of envpack.toml, else system."
-    ),
-    click.option(
-        "--platform",
-        type=PlatformChoice(),
-        default=None,
-        callback=lambda _context, _option, value: value or "",
-        help="Platform of the server. Default: that of envpack.toml, else this machine's.",
-    ),
-    click.option(
-        "--allow-source",
-        "sources",
-        multiple=True,
-        metavar="NAME",
-        help="Build this pip package from source if it has no wheel, or :all: of them; repeatable. Default: wheels "
-        "only.",
-    ),
-)
-
-
-def debug(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def debug(help_text: str) -> Callable[[Command], Command]:
     """Add ``--debug`` with an optional port to a command."""
     port = click.IntRange(1, 65535)
     return click.option(
@@ -173,39 +188,23 @@ def debug(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     )
 
 
-def resolve(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that are the fields of `envpack.workflow.ResolveOptions`."""
-    for option in reversed(_RESOLVE):
-        command = option(command)
-    return command
+def models(command: Command) -> Command:
+    """Give a command the argument MODEL, see `model_names`."""
+    return click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_model)(command)
 
 
-def store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--store`` and ``--push``."""
-    return _store(_push(command))
-
-
-def models(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the argument MODEL and the option ``--all``; see `model_names`."""
-    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_model)
-    every = click.option("--all", "every", is_flag=True, help="Every model of the repository, as without MODEL.")
-    return argument(every(command))
-
-
-def model_names(project: Project, names: Sequence[str], *, every: bool) -> tuple[str, ...]:
+def model_names(project: Project, names: Sequence[str]) -> tuple[str, ...]:
     """The folder names of the models on a command line; none stands for all."""
     from envpack.repository import model_name
 
-    if every and names:
-        raise click.UsageError("Name models, or give --all, not both.")
     return tuple(dict.fromkeys(model_name(project.repository, name) for name in names))
 
 
-def chosen_models(project: Project, names: Sequence[str], *, every: bool) -> list[str]:
+def chosen_models(project: Project, names: Sequence[str]) -> list[str]:
     """The folder names of the models to work on; the content of their folders may be wrong."""
     from envpack.repository import chosen_folders
 
-    return list(chosen_folders(project.repository, model_names(project, names, every=every)))
+    return list(chosen_folders(project.repository, model_names(project, names)))
 
 
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -224,10 +223,10 @@ def as_json(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
 
-def with_console(command: Callable[..., Any]) -> Callable[..., Any]:
+def with_console(command: Command) -> Command:
     """Give a command ``--json`` and ``--quiet``, and call it with its `Console`."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
     @click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
     @functools.wraps(command)
     def wrapped(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:

@@ -14,10 +14,13 @@ from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from envpack.deployment import Deployment
+    from envpack.settings import Settings
     from envpack.signing import SigningKey
 
 
-@click.command(short_help="Publish models to an object store or a registry that a server loads from.")
+@click.command(
+    cls=options.GroupedCommand, short_help="Publish models to an object store or a registry that a server loads from."
+)
 @click.argument("url")
 @options.models
 @click.option("--delete", is_flag=True, help="Remove what earlier publications sent and the repository has no more.")
@@ -35,30 +38,20 @@ if TYPE_CHECKING:
     metavar="IMAGE",
     help="Base image of oci://, by its digest: registry/name@sha256:... Default: none, for an image volume.",
 )
-@click.option(
-    "--served-from",
-    default="",
-    metavar="PATH",
-    help="Path of the models on the server, for oci://. Default: that of envpack.toml, else /models.",
-)
-@options.triton
-@options.backends
+@options.settings("publish")
 @options.repository
 @options.with_console
 def command(
     url: str,
     models: tuple[str, ...],
+    said: Settings,
     console: Console,
     *,
-    every: bool,
     delete: bool,
     dry_run: bool,
     force: bool,
     sign: Path | None,
     base: str,
-    served_from: str,
-    triton: str,
-    backends: Path | None,
     repository: Path,
 ) -> None:
     """Publish each MODEL, by default all, to URL: s3://bucket/models, gs://, az://, file:// or oci://registry/name:tag.
@@ -67,24 +60,21 @@ def command(
     that a server never sees half a model. In a registry, they become layers of an image. What is there already is not
     sent again.
     """
-    from envpack.deployment import plan_deployment
-    from envpack.project import open_project
-    from envpack.releases import DEFAULT_RELEASE, find_release
-    from envpack.repository import backends_folder
+    from envpack.deployment import MODELS_ON_SERVER, plan_deployment
+    from envpack.settings import open_project
     from envpack.signing import read_signing_key
 
     as_image = url.startswith("oci://")
     if as_image and (delete or force):
         raise click.UsageError("--delete and --force are for object stores; a tag of an image is always replaced.")
-    if not as_image and (base or served_from):
+    if not as_image and (base or said.served_from):
         raise click.UsageError("--base and --served-from are for images, oci://registry/name:tag.")
     key = read_signing_key(sign) if sign else None
-    project = open_project(repository)
-    names = options.model_names(project, models, every=every)
-    release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    if not as_image:
-        served_from = project.served_from or str(project.repository)  # archives do not contain it
-    plan = plan_deployment(project, backends_folder(project, backends), release, names, served_from=served_from)
+    project = open_project(repository, said)
+    names = options.model_names(project, models)
+    # The archives in an object store do not contain the path.
+    otherwise = MODELS_ON_SERVER if as_image else str(project.repository)
+    plan = plan_deployment(project, names, served_from=otherwise)
     if as_image:
         _publish_image(plan, url, base, console, dry_run=dry_run, key=key)
     else:

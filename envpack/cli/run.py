@@ -18,10 +18,10 @@ from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
     from envpack.local import Answer, LocalServer, LogLine, Response, Trial
-    from envpack.project import Project
     from envpack.server import Tensor
+    from envpack.settings import Project, Settings
     from envpack.store import SharedStore
-    from envpack.workflow import BuildOptions, Instruments
+    from envpack.workflow import Instruments
 
 _MOST_INPUT = 1 << 30  # bytes
 _SHOWN_TEXT = 100
@@ -44,7 +44,7 @@ def _checked_url(context: click.Context, option: click.Parameter, url: str) -> s
     return url
 
 
-@click.command(short_help="Send requests to a model, without a server.")
+@click.command(cls=options.GroupedCommand, short_help="Send requests to a model, without a server.")
 @click.argument("model", shell_complete=options.complete_model)
 @click.option(
     "--input",
@@ -86,10 +86,7 @@ def _checked_url(context: click.Context, option: click.Parameter, url: str) -> s
     help="A server that answers for models that are not in the repository or of another backend, for example "
     "http://127.0.0.1:8000.",
 )
-@click.option("--python", default="", metavar="X.Y", help="Python minor version, for a model without an environment.")
-@options.timeout
-@options.triton
-@options.store
+@options.settings("run")
 @options.repository
 @options.with_console
 def command(
@@ -104,11 +101,7 @@ def command(
     memory: bool,
     debug: int | None,
     url: str,
-    python: str,
-    timeout: int,
-    triton: str,
-    store: str,
-    push: bool | None,
+    said: Settings,
     repository: Path,
 ) -> None:
     """Run MODEL in its environment, with its Python, under envpack's stub, and send it requests.
@@ -117,9 +110,9 @@ def command(
     of the model to other models go to those of the repository.
     """
     from envpack.local import check_can_save, check_sources
-    from envpack.project import open_project
     from envpack.repository import model_name
-    from envpack.workflow import BuildOptions, ResolveOptions, opened_instruments, project_store
+    from envpack.settings import open_project
+    from envpack.workflow import opened_instruments, project_store
 
     if inputs.count("-") > 1:
         raise click.BadParameter("standard input can be read once.", param_hint="--input")
@@ -128,13 +121,12 @@ def command(
     check_sources([source for source in inputs if source != "-"])
     if output is not None:
         check_can_save(output)
-    project = open_project(repository)
+    project = open_project(repository, said)
     name = model_name(project.repository, model)
-    chosen = BuildOptions(ResolveOptions(python=python, triton=triton))
-    shared = project_store(project, store, push=push)
+    shared = project_store(project)
     with opened_instruments(debug_port=debug or 0, profile=profile, memory=memory) as tools:
         # A debugger can hold a model for any time.
-        run = _Run(project, name, chosen, shared, console, math.inf if debug else timeout)
+        run = _Run(project, name, shared, console, math.inf if debug else project.of().timeout)
         with _files(inputs, tools.folder) as sources:
             trial = run.trial(sources, repeat, tools, url)
         functions = tools.functions()
@@ -168,14 +160,12 @@ class _Run:
         self,
         project: Project,
         name: str,
-        chosen: BuildOptions,
         store: SharedStore | None,
         console: Console,
         timeout: float,
     ) -> None:
         self._project = project
         self._name = name
-        self._chosen = chosen
         self._store = store
         self._console = console
         self._timeout = timeout
@@ -190,7 +180,6 @@ class _Run:
         open_model(folder, foreign=True)  # what is wrong with it is an error before anything is made
         server = local_server(
             self._project,
-            self._chosen,
             log=self.log,
             progress=self._console,
             store=self._store,

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from envpack.fleet import Task
-    from envpack.pythons import PythonPreference
+    from envpack.settings import Settings
     from envpack.store import SharedStore
-    from envpack.stub import Cell, Stub, ToolchainName
+    from envpack.stub import Cell, Stub
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.option(
     "--python",
     "pythons",
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     metavar="3.8",
     help="Python version; the stub is compiled against an interpreter of this machine, or one that uv fetches. "
     "Repeatable.",
-)
-@options.python_preference(
-    "Where interpreters come from: system, and uv fetches one only if none of this machine fits; managed, first those "
-    "that uv installs; or only one of the two. Default: system."
 )
 @click.option(
     "--prefix",
@@ -70,25 +66,20 @@ if TYPE_CHECKING:
     help="Folder for the stub, for example the model's. Default: the current folder.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once. Default: one for each core.")
-@click.option("--force", is_flag=True, help="Rename a stub that envpack did not compile, instead of refusing.")
-@options.abi
-@options.toolchain
-@options.glibc
-@options.store
-@options.on
+@options.settings("stub")
 @options.with_console
-def command(console: Console, **given: Any) -> int:
+def command(console: Console, *, said: Settings, **given: Any) -> int:
     """Compile the stub for one Python, from envpack's own sources.
 
     With several Pythons or releases, --all-pythons, --only or --skip: a matrix of stubs, each in a folder of its own.
     """
-    request = _StubRequest(**given)
+    request = _StubRequest(settled=said.settled(), **given)
     if not (request.pythons or request.prefixes or request.all_pythons):
         raise click.UsageError("Give --python or --prefix, or --all-pythons.")
-    if request.abi and not request.tritons:
+    if said.abi and not request.tritons:
         raise click.UsageError("Give --triton with --abi.")
-    if request.push and request.store in ("", "none"):
-        raise click.UsageError("Give --store with --push.")
+    if said.push and request.settled.store in ("", "none"):
+        raise click.UsageError("Give --store with push.")
     if request.pythons and request.all_pythons:
         raise click.UsageError("Give either --python or --all-pythons.")
     if not (request.print_matrix or request.dry_run):
@@ -111,11 +102,9 @@ class _StubRequest:
     """The command line."""
 
     pythons: tuple[str, ...]
-    python_preference: PythonPreference | None
     prefixes: tuple[Path, ...]
     all_pythons: bool
     tritons: tuple[str, ...]
-    abi: str
     platforms: tuple[str, ...]
     only: tuple[str, ...]
     skip: tuple[str, ...]
@@ -123,19 +112,16 @@ class _StubRequest:
     dry_run: bool
     output: Path
     jobs: int | None
-    force: bool
-    toolchain: ToolchainName | None
-    glibc: str
-    store: str
-    push: bool | None
-    on: str
+    settled: Settings
 
     @property
     def shared(self) -> SharedStore | None:
         """The store that machines share, if one is named."""
         from envpack.store import open_store
 
-        return open_store(self.store, push=bool(self.push)) if self.store not in ("", "none") else None
+        return (
+            open_store(self.settled.store, push=self.settled.push) if self.settled.store not in ("", "none") else None
+        )
 
     @property
     def is_matrix(self) -> bool:
@@ -150,13 +136,13 @@ def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], Mi
     from envpack.releases import find_release
     from envpack.stub import find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 
-    releases = [find_release(name, abi=request.abi or None) for name in request.tritons]
+    releases = [find_release(name, abi=request.settled.abi or None) for name in request.tritons]
     for release in releases:
         console.warned(release.warning)
     for minor in request.pythons:
         check_minor(minor)  # all of them, before any is fetched
     missing: MissingPythons = {}
-    preference = request.python_preference or "system"
+    preference = request.settled.python_preference
     targets = [target_from_interpreter(minor, preference=preference, progress=console) for minor in request.pythons]
     if request.all_pythons:
         found = find_pythons(preference)
@@ -174,10 +160,12 @@ def _on_cluster(cells: Sequence[Cell], request: _StubRequest, console: Console) 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import stub_tasks
 
-        toolchain = request.toolchain or "auto"
-        return stub_tasks(cells, abi=request.abi, toolchain=toolchain, glibc=request.glibc, store=request.shared)
+        settled = request.settled
+        return stub_tasks(
+            cells, abi=settled.abi, toolchain=settled.toolchain, glibc=settled.glibc, store=request.shared
+        )
 
-    done = on_cluster(request.on, tasks, console)
+    done = on_cluster(request.settled.on, tasks, console)
     done.raise_first_error(console)
     return done
 
@@ -195,8 +183,8 @@ def _build_one(cell: Cell, request: _StubRequest, console: Console, done: Cluste
         return stub_for(
             cell.target,
             cell.releases,
-            toolchain=request.toolchain or "auto",
-            glibc=request.glibc,
+            toolchain=request.settled.toolchain,
+            glibc=request.settled.glibc,
             jobs=jobs,
             progress=console,
             store=shared,
@@ -204,7 +192,7 @@ def _build_one(cell: Cell, request: _StubRequest, console: Console, done: Cluste
 
     with kept(built, lambda stub: stub.path.parent) as stub:
         console.begin(f"place {output / STUB_NAME}")
-        placed = place(cell, stub, output, force=request.force)
+        placed = place(cell, stub, output, force=request.settled.force)
     console.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if placed else "up to date")
     if looks_like_model(output.absolute()):
         model = output.absolute()
@@ -236,10 +224,10 @@ def _build_matrix(
     results = build_matrix(
         cells,
         request.output,
-        toolchain=request.toolchain or "auto",
-        glibc=request.glibc,
+        toolchain=request.settled.toolchain,
+        glibc=request.settled.glibc,
         jobs=request.jobs or 0,
-        force=request.force,
+        force=request.settled.force,
         progress=console,
         store=request.shared,
     )
@@ -255,5 +243,5 @@ def _dry_run(cells: tuple[Cell, ...], missing: MissingPythons, request: _StubReq
     from envpack.workflow import plan_build
 
     folders = [request.output / cell.identifier if request.is_matrix else request.output for cell in cells]
-    plans = plan_build(cells, folders, toolchain=request.toolchain or "auto", glibc=request.glibc)
+    plans = plan_build(cells, folders, toolchain=request.settled.toolchain, glibc=request.settled.glibc)
     show_plans(plans, missing, console)

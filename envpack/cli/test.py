@@ -12,6 +12,7 @@ from envpack.cli import options
 from envpack.cli.console import Console
 
 if TYPE_CHECKING:
+    from envpack.settings import Settings
     from envpack.testing import TestedModel, TestRun
 
 _REST = "envpack.cli.test"
@@ -33,13 +34,7 @@ class _WithRest(click.Command):
 @click.command(cls=_WithRest, short_help="Run the tests of models, without a server or on one.")
 @options.models
 @click.option("--triton", "on_server", is_flag=True, help="Run the models on a real Triton server.")
-@click.option(
-    "--server",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="With --triton: the tritonserver program or installation. Default: the one found on this machine.",
-)
-@options.timeout
+@options.settings("test")
 @options.repository
 @options.with_console
 @click.pass_context
@@ -48,10 +43,8 @@ def command(
     models: tuple[str, ...],
     console: Console,
     *,
-    every: bool,
+    said: Settings,
     on_server: bool,
-    server: Path | None,
-    timeout: int,
     repository: Path,
 ) -> None:
     """Run the tests of models by pytest: MODEL/tests and MODEL/test_*.py.
@@ -59,23 +52,23 @@ def command(
     The fixture triton_model loads each MODEL in its environment under envpack's stub, or with --triton on a real
     server. What follows -- goes to pytest.
     """
-    from envpack.project import open_project
     from envpack.repository import named_models
     from envpack.server import find_server
+    from envpack.settings import open_project
     from envpack.testing import find_tests, run_tests
 
-    if server is not None and not on_server:
+    if said.server and not on_server:
         raise click.UsageError("--server needs --triton.")
-    project = open_project(repository)
-    chosen = options.model_names(project, models, every=every)
+    project = open_project(repository, said)
+    chosen = options.model_names(project, models)
     found = find_tests(named_models(project.repository, chosen))
-    program = find_server(server).executable if on_server else None
+    program = find_server(project.of().server).executable if on_server else None
     done = run_tests(
         project.repository,
         found,
         on_server=on_server,
         server=program,
-        timeout=timeout,
+        timeout=project.of().timeout,
         arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
         output=_STDERR if console.as_json else None,
     )

@@ -102,7 +102,7 @@ _ERROR_PATTERNS = (
         pattern=r"^SolverError: .*__glibc >=(?P<required>[\d.]*\d)\.?, for which no candidates",
         message="{requirements}: glibc {required} is needed, and the target has {glibc}",
         hint="require an older version, choose a release with a newer system with --triton, or, for a Python of this "
-        "machine, let uv fetch one that needs glibc 2.17 only, with --python-preference managed",
+        "machine, let uv fetch one that needs glibc 2.17 only, with --set python_preference=managed",
     ),
     ErrorPattern(
         kind="unresolvable",

@@ -9,6 +9,7 @@ from envpack.support.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from envpack.deployment.image_publication import PublishedImage as PublishedImage, publish_image as publish_image
     from envpack.deployment.plan import (
+        MODELS_ON_SERVER as MODELS_ON_SERVER,
         DeployedModel as DeployedModel,
         Deployment as Deployment,
         docker_command as docker_command,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.environment import MANIFEST as ENVIRONMENT_MANIFEST
-from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import (
     ONE_AT_A_TIME,
     PYTHON_BACKEND,
     Backend,
     Model,
+    backends_folder,
     environment_of,
     find_backends,
     get_string_parameter,
@@ -21,6 +21,7 @@ from envpack.repository import (
     unpacking_backends,
     version_folders,
 )
+from envpack.settings import Project
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError, ModelsError
 
@@ -71,17 +72,13 @@ def lacks_version(model: DeployedModel) -> bool:
     return not model.backend and not version_folders(model.folder)
 
 
-def plan_deployment(
-    project: Project, backends: Path, release: Release, names: Sequence[str] = (), *, served_from: str = ""
-) -> Deployment:
+def plan_deployment(project: Project, names: Sequence[str] = (), *, served_from: str = MODELS_ON_SERVER) -> Deployment:
     """Determine the content of a deployment of a repository.
 
     Args:
         project: the repository and its settings.
-        backends: folder of backend directories.
-        release: the release that serves it.
         names: folder names of the models, all by default; the models that an ensemble runs are added.
-        served_from: path of the models on the server; by default the project's setting, else ``/models``.
+        served_from: path of the models on the server, if no setting names one.
 
     Raises:
         InputError: the repository has no models (``repository-empty``), or what is wrong with the only model.
@@ -90,7 +87,8 @@ def plan_deployment(
             refers to it by a path that differs on the server (``environment-elsewhere``).
     """
     found, errors = open_models(project.repository, names)
-    served_from = (served_from or project.served_from or MODELS_ON_SERVER).rstrip("/") or "/"
+    served_from = (project.of().served_from or served_from).rstrip("/") or "/"
+    backends = backends_folder(project)
     available = {backend.name: backend for backend in find_backends(backends)}
     needed: dict[str, Backend] = {}
     cautions: dict[str, list[str]] = {}
@@ -108,7 +106,7 @@ def plan_deployment(
     return Deployment(
         tuple(_deployed(model) for model in models),
         tuple(needed[name] for name in sorted(needed)),
-        release,
+        project.release,
         served_from,
         unpacking_backends(models),
         tuple(caution for name in sorted(cautions) for caution in cautions[name]),
@@ -124,7 +122,8 @@ def _backend_of(model: Model, available: Mapping[str, Backend], folder: Path) ->
             f"config.pbtxt names the backend {model.backend!r}, which is not in {folder}",
             kind="backend-missing",
             where=str(model.folder),
-            hint=f"run `envpack build --layout backend {model.folder.name}`, or give its folder with --backends",
+            hint=f"run `envpack build --set layout=backend {model.folder.name}`, or name its folder with "
+            "--set backends=DIRECTORY",
         )
     return {}
 
@@ -169,7 +168,7 @@ def _other_prefix(model: Model, environment: Path, served_from: str) -> list[str
         return []
     if prefix in ("", f"{served_from}/{model.folder.name}/{environment.name}"):
         return []
-    command = f"envpack build --served-from {served_from} {model.folder.name}"
+    command = f"envpack build --set served_from={served_from} {model.folder.name}"
     return [f"files of {model.name}'s execution environment contain the path {prefix}: run `{command}`"]
 
 

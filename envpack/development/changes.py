@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.project import Project
 from envpack.repository import version_folders
 from envpack.requirements import find_requirements, read_requirements
+from envpack.settings import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvpackError, InputError
 
@@ -125,7 +125,7 @@ class FileFinder:
     def _required(self, folder: Path) -> tuple[frozenset[Path], frozenset[Path]]:
         """The files that requirements are in, with those that they include; and the projects that they name."""
         try:
-            file = self.project.settings(folder.name).requirements or find_requirements(folder)
+            file = self.project.of(folder.name).requirements or find_requirements(folder)
         except InputError:  # of several, none is named; the build reports it
             return frozenset(), frozenset()
         if file is None:

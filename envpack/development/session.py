@@ -15,12 +15,12 @@ from envpack.development.debugger import UTILITIES, Debugger
 from envpack.development.models import ServedModels, in_lines
 from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
-from envpack.project import Project, open_project
 from envpack.repository import Model, environment_of
 from envpack.server import Runtime, last_lines
+from envpack.settings import Project, open_project
 from envpack.support.errors import EnvpackError, InputError, ServerError
 from envpack.support.progress import Progress
-from envpack.workflow import BuildOptions, build_model, python_of
+from envpack.workflow import build_model, python_of
 
 _LOOK_SECONDS = 1.0
 _WRITE_SECONDS = 0.03
@@ -57,7 +57,6 @@ class Session:
         self,
         project: Project,
         names: Sequence[str],
-        options: BuildOptions,
         runtime: Callable[[ServerNeeds], Runtime],
         *,
         show: Callable[[], None],
@@ -65,7 +64,7 @@ class Session:
         timeout: float = 120.0,
         debugger: Debugger | None = None,
     ) -> None:
-        self._project, self._options, self._runtime = project, options, runtime
+        self._project, self._runtime = project, runtime
         self._show, self._progress, self._debugger = show, progress, debugger
         self._timeout = timeout if debugger is None else _LOAD_WITH_DEBUGGER
         self._showing = threading.RLock()
@@ -216,7 +215,7 @@ class Session:
         """Read ``envpack.toml`` again; a wrong one changes nothing."""
         self._fault = ""
         try:
-            self._project = self._finder.project = open_project(self._project.repository)
+            self._project = self._finder.project = open_project(self._project.repository, self._project.said)
         except InputError as error:
             self._fault = in_lines(error)
 
@@ -238,7 +237,7 @@ class Session:
         self._built.pop(name, None)
         self._enter(name, "building")
         try:
-            build_model(self._project, name, self._options, self._progress)
+            build_model(self._project, name, self._progress)
         except EnvpackError as error:
             self._enter(name, "failed", in_lines(error))
             return False
@@ -265,7 +264,7 @@ class Session:
         if debugger is None or model is None or name != debugger.model or self._served is None:
             return
         self._served.release(debugger)
-        debugger.prepare(model, lambda: python_of(self._project, model, self._options, self._progress), self._progress)
+        debugger.prepare(model, lambda: python_of(self._project, model, self._progress), self._progress)
 
     def _folders(self) -> frozenset[Path]:
         found = frozenset(folder for files in self._seen.models.values() for folder in files.folders)

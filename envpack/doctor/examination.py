@@ -20,7 +20,7 @@ from envpack.doctor.host import (
 from envpack.doctor.interpreters import pythons
 from envpack.doctor.observation import Observation
 from envpack.doctor.services import channels, containers, index, server
-from envpack.project import Project
+from envpack.settings import Project
 from envpack.support.errors import EnvpackError
 
 Probe = Callable[[Project], Iterable[Observation]]

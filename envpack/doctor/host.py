@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.doctor.observation import Observation
 from envpack.preflight import this_host
-from envpack.project import Project
+from envpack.settings import Project
 from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import StubError

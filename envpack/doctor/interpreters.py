@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from envpack.doctor.observation import Observation
 from envpack.doctor.services import is_set, unreachable
-from envpack.project import Project
 from envpack.pythons import (
     SUPPORTED,
     FetchError,
@@ -16,6 +15,7 @@ from envpack.pythons import (
     interpreter_here,
     unreadable_folders,
 )
+from envpack.settings import Project
 from envpack.support.errors import EnvpackError
 
 _LIST_SECONDS = 3.0
@@ -28,7 +28,7 @@ def pythons(project: Project) -> Iterator[Observation]:
     static = sorted({one.minor for one in found} - usable.keys(), key=SUPPORTED.index)
     remarks = [f"without shared library: {', '.join(static)}"] if static else []
     fetched: list[str] = []
-    if project.python_preference != "only-system":
+    if project.of().python_preference != "only-system":
         fetched, remark = _fetched([minor for minor in SUPPORTED if minor not in usable])
         remarks += [remark] if remark else []
     absent = [minor for minor in SUPPORTED if minor not in {*usable, *static, *fetched}]

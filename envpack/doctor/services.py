@@ -14,9 +14,8 @@ from envpack.conda import read_conda_settings
 from envpack.containers import Daemon, daemon_errors, find_daemon
 from envpack.doctor.observation import Observation
 from envpack.lock import LOCAL_CHANNEL
-from envpack.project import Project
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
+from envpack.settings import Project
 from envpack.support.certificates import verification_setting
 from envpack.support.errors import ServerError
 from envpack.support.isolation import clean_environment
@@ -36,7 +35,7 @@ _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 def channels(project: Project) -> Iterator[Observation]:
     """The channels of the project, else of the user's conda configuration; without any, the local channel."""
     settings = read_conda_settings()
-    names = [name for name in project.channels or settings.channels if name != LOCAL_CHANNEL]
+    names = [name for name in project.of().channels or settings.channels if name != LOCAL_CHANNEL]
     if not names:
         what = "none configured; Python packages are built from the interpreters of this machine"
         yield Observation("channels", "ok", what)
@@ -136,7 +135,7 @@ def containers(project: Project) -> Iterator[Observation]:
         yield Observation("containers", "warn", what, error.hint)
         return
     with contextlib.closing(daemon.client), daemon_errors():
-        yield from _of_daemon(daemon, find_release(project.triton or DEFAULT_RELEASE).image)
+        yield from _of_daemon(daemon, project.release.image)
 
 
 def _of_daemon(daemon: Daemon, image: str) -> Iterator[Observation]:
@@ -151,7 +150,7 @@ def _image(daemon: Daemon, name: str) -> Observation:
     if _has_image(daemon.client, name):
         return Observation("image", "ok", name)
     return Observation(
-        "image", "warn", f"{name} is not present", f"run {daemon.name} pull {name}, or verify with --pull"
+        "image", "warn", f"{name} is not present", f"run {daemon.name} pull {name}, or verify with --set pull=true"
     )
 
 

@@ -30,7 +30,6 @@ from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest, Pac
 from envpack.lock import Lock
 from envpack.pythons import (
     Interpreter,
-    PythonPreference,
     available_interpreters,
     compile_packages,
     fingerprint,
@@ -38,6 +37,7 @@ from envpack.pythons import (
     local_channel,
 )
 from envpack.requirements import CondaPackage, PipPackage
+from envpack.settings import PythonPreference
 from envpack.support.bounded_reading import parse_json
 from envpack.support.cache_locations import cache_folder
 from envpack.support.elf import AbiRequirements, strip_environment, version_key

@@ -13,15 +13,9 @@ from pathlib import Path
 from envpack.conda import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.store import Environment, disappeared, read_environment
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, digest_requirements, lock_requirements, read_lock, write_lock
-from envpack.pythons import (
-    PythonPreference,
-    check_minor,
-    fingerprint,
-    interpreter_for,
-    interpreter_here,
-    reason_to_fetch,
-)
+from envpack.pythons import check_minor, fingerprint, interpreter_for, interpreter_here, reason_to_fetch
 from envpack.requirements import Requirements, Target, host_platform
+from envpack.settings import PythonPreference
 from envpack.support.cache_locations import cache_folder, cache_root
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import InputError

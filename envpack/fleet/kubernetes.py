@@ -11,12 +11,12 @@ import envpack
 from envpack.fleet.orders import build_task
 from envpack.fleet.tasks import BuildOrder, Task
 from envpack.lock import LOCK_NAME
-from envpack.project import FILE_NAME, Project
 from envpack.repository import CONFIG_NAME, DEFAULT_CONFIG, Model, open_model
+from envpack.settings import FILE_NAME, Project, Settings
 from envpack.store import SharedStore
 from envpack.support.errors import InputError, UsageError
 from envpack.support.redaction import redact
-from envpack.workflow import BuildOptions, BuildRequest, LockRequest, build_request
+from envpack.workflow import BuildRequest, LockRequest, build_request
 
 DEFAULT_IMAGE = f"triton-envpack:{envpack.__version__}"
 DEFAULT_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
@@ -46,7 +46,7 @@ class BuildJobOptions:
 
 
 def build_jobs(
-    project: Project, names: Sequence[str], options: BuildOptions, store: SharedStore | None, jobs: BuildJobOptions
+    project: Project, names: Sequence[str], store: SharedStore | None, jobs: BuildJobOptions
 ) -> tuple[dict[str, Any], ...]:
     """A ConfigMap with the files of a model and a Job, for each different environment that these models need."""
     if store is None or store.location.folder:
@@ -61,8 +61,8 @@ def build_jobs(
         model = open_model(project.repository / name)
         if model.is_ensemble:
             continue
-        request = build_request(project, model, options)
-        task = build_task(request, options, store)
+        request = build_request(project, model)
+        task = build_task(request, project.of().abi, store)
         if task is None:
             raise _not_portable(model, "it depends on files of this machine")
         if task.key not in seen:
@@ -171,15 +171,23 @@ def _container(task: Task, jobs: BuildJobOptions) -> dict[str, Any]:
 
 
 def _words(task: Task) -> list[str]:
-    """The command without the model: every option that decides the result, so that the keys are the same."""
+    """The command without the model: every setting that decides the result, so that the keys are the same."""
     order = cast("BuildOrder", task.order)
-    words = ["envpack", "build", "--repository", _COPY, "--store", task.store, "--push"]
-    words += ["--python", order.target.minor, "--platform", order.target.platform, "--triton", order.release]
-    words += ["--abi", order.abi] if order.abi else []
-    words += [word for channel in order.channels for word in ("--channel", channel)]
-    words += [word for name in order.sources for word in ("--allow-source", name)]
-    words += ["--stub", order.stub, "--toolchain", order.toolchain]
-    return [*words, *(["--strip"] if order.strip else [])]
+    said = Settings(
+        python=order.target.minor,
+        triton=order.release,
+        abi=order.abi,
+        platform=order.target.platform,
+        channels=order.channels,
+        python_preference=order.python_preference,
+        allow_source=order.sources,
+        strip=order.strip,
+        stub=order.stub,
+        toolchain=order.toolchain,
+        store=task.store,
+        push=True,
+    )
+    return ["envpack", "build", "--repository", _COPY, *said.words("build")]
 
 
 def _keys(texts: Mapping[str, str]) -> list[str]:
@@ -196,5 +204,5 @@ def _not_portable(model: Model, reason: str) -> InputError:
         f"a Job cannot build {model.folder.name}: {reason}",
         kind="not-portable",
         where=str(model.folder),
-        hint="build it on this machine with --store and --push",
+        hint="build it on this machine with --store and --set push=true",
     )

@@ -7,24 +7,20 @@ from pathlib import Path
 
 from envpack.fleet.tasks import BuildOrder, LockOrder, StubOrder, Task, combined, task_key
 from envpack.lock import LOCAL_CHANNEL, Lock, format_lock, read_lock
-from envpack.project import Project
 from envpack.repository import open_model
+from envpack.settings import Project, ToolchainName
 from envpack.store import SharedStore, lock_key, push_packages
 from envpack.stub import STUB_NAME, Cell, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.workflow import (
-    BuildOptions,
     BuildRequest,
     LockRequest,
-    ResolveOptions,
     build_request,
     lock_request,
 )
 
 
-def build_tasks(
-    project: Project, names: Sequence[str], options: BuildOptions, store: SharedStore | None
-) -> tuple[Task, ...]:
+def build_tasks(project: Project, names: Sequence[str], store: SharedStore | None) -> tuple[Task, ...]:
     """The tasks whose results a build of these models places.
 
     Ensembles and environments that are taken over from a folder have none; with a store, nor have models that require
@@ -34,12 +30,12 @@ def build_tasks(
     for name in names:
         model = open_model(project.repository / name)
         if not model.is_ensemble:
-            task = build_task(build_request(project, model, options), options, store)
+            task = build_task(build_request(project, model), project.of().abi, store)
             tasks += [task] if task else []
     return combined(tasks)
 
 
-def build_task(request: BuildRequest, options: BuildOptions, store: SharedStore | None) -> Task | None:
+def build_task(request: BuildRequest, abi: str, store: SharedStore | None) -> Task | None:
     """The task of one build, ``None`` if only this machine can carry it out."""
     source = request.source
     if not isinstance(source, LockRequest) or (store and _is_local(source)):
@@ -61,7 +57,7 @@ def build_task(request: BuildRequest, options: BuildOptions, store: SharedStore 
             python_preference=source.options.python_preference,
             lock=format_lock(lock) if lock else "",
             release=request.release.name,
-            abi=options.resolve.abi,
+            abi=abi,
             strip=request.strip,
             stub=stub,
             toolchain=request.toolchain,
@@ -72,15 +68,15 @@ def build_task(request: BuildRequest, options: BuildOptions, store: SharedStore 
 
 
 def lock_tasks(
-    project: Project, names: Sequence[str], options: ResolveOptions, update: tuple[str, ...], store: SharedStore | None
+    project: Project, names: Sequence[str], update: tuple[str, ...], store: SharedStore | None
 ) -> tuple[Task, ...]:
     """The tasks that resolve the packages of these models; arguments and errors as `envpack.workflow.lock_model`."""
     tasks = []
     for name in names:
         model = open_model(project.repository / name)
-        if model.is_ensemble or project.settings(name).from_prefix:
+        if model.is_ensemble or project.of(name).from_prefix:
             continue
-        request = lock_request(project, model, options)
+        request = lock_request(project, model)
         if store and _is_local(request):
             continue
         before = read_lock(request.lock_file)
@@ -107,7 +103,7 @@ def lock_tasks(
 
 
 def stub_tasks(
-    cells: Sequence[Cell], *, abi: str, toolchain: str, glibc: str, store: SharedStore | None
+    cells: Sequence[Cell], *, abi: str, toolchain: ToolchainName, glibc: str, store: SharedStore | None
 ) -> tuple[Task, ...]:
     """The tasks that compile stubs; those for the Python of a folder are compiled on this machine."""
     return tuple(

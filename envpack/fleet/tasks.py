@@ -13,8 +13,8 @@ from envpack.support import errors
 from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
-    from envpack.pythons import PythonPreference
     from envpack.requirements import Requirements, Target
+    from envpack.settings import PythonPreference, StubPolicy, ToolchainName
     from envpack.verification import Verdict, VerifyOptions
 
 
@@ -45,8 +45,8 @@ class BuildOrder:
     release: str
     abi: str
     strip: bool
-    stub: str
-    toolchain: str
+    stub: StubPolicy
+    toolchain: ToolchainName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class StubOrder:
     python: str
     release: str
     abi: str
-    toolchain: str
+    toolchain: ToolchainName
     glibc: str
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, cast
 
 from envpack.archive import Selection
 from envpack.conda import read_conda_settings
@@ -13,7 +12,7 @@ from envpack.lock import LOCK_NAME, LockOptions, format_lock, parse_lock
 from envpack.releases import find_release
 from envpack.repository import Model, parse_config
 from envpack.store import SharedStore, open_store, parse_location
-from envpack.stub import ToolchainName, target_from_interpreter
+from envpack.stub import target_from_interpreter
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError
 from envpack.support.progress import Progress
@@ -47,8 +46,8 @@ def _build(order: BuildOrder, name: str, scratch: Path, progress: Progress, stor
         selection=Selection(),
         packer="envpack",
         strip=order.strip,
-        stub=cast("Any", order.stub),
-        toolchain=cast("ToolchainName", order.toolchain),
+        stub=order.stub,
+        toolchain=order.toolchain,
         link_mode="auto",
         backends=None,
         copy_library=None,
@@ -76,7 +75,7 @@ def _stub(order: StubOrder, progress: Progress, store: SharedStore | None) -> Pr
     stub = stub_for(
         target,
         releases,
-        toolchain=cast("ToolchainName", order.toolchain),
+        toolchain=order.toolchain,
         glibc=order.glibc,
         progress=progress,
         store=store,

@@ -21,7 +21,6 @@ from envpack.inspection.finding import Finding, caution, fault, finding_of_error
 from envpack.inspection.starting import start_findings, starts_warm
 from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
-from envpack.project import FILE_NAME, Project
 from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
@@ -40,6 +39,7 @@ from envpack.repository import (
     misspelt_backend,
     unpacking_backends,
 )
+from envpack.settings import FILE_NAME, Project
 from envpack.support.errors import InputError
 
 
@@ -74,23 +74,20 @@ def is_repository(folder: Path) -> bool:
     return (folder / FILE_NAME).is_file() or any(looks_like_model(f) for f in folder.iterdir() if f.is_dir())
 
 
-def inspect_repository(
-    project: Project, release: Release, names: Sequence[str] = (), *, backends: Path | None = None
-) -> RepositoryInspection:
+def inspect_repository(project: Project, release: Release, names: Sequence[str] = ()) -> RepositoryInspection:
     """Find all problems of a repository.
 
     Args:
         project: the repository and its settings.
         release: the release to serve it.
         names: models to inspect; by default all, and the repository itself.
-        backends: folder of backend directories; by default that of `backends_folder`.
 
     Raises:
         InputError: a named model does not exist (``model-missing``), or the folder of the repository cannot be read
             (``unreadable``).
     """
     repository = project.repository
-    backends = backends_folder(project, backends)
+    backends = backends_folder(project)
     try:
         chosen = [repository / name for name in names] or [
             folder for folder in sorted(repository.iterdir()) if folder.is_dir() and looks_like_model(folder)

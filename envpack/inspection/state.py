@@ -14,10 +14,10 @@ from typing import Literal
 
 from envpack.archive import read_metadata, record_in_metadata
 from envpack.lock import LOCK_NAME, digest_requirements
-from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import Model, environment_of
 from envpack.requirements import Requirements, find_requirements, host_platform, read_requirements
+from envpack.settings import Project
 
 _KEY = "requirements"  # in the metadata of a placed environment
 
@@ -47,7 +47,7 @@ def record_requirements(placed: Path, requirements: Requirements | None) -> None
 
 def build_state(project: Project, model: Model, release: Release) -> BuildState:
     """Compare a model's requirements with those that its execution environment was built from."""
-    settings = project.settings(model.folder.name)
+    settings = project.of(model.folder.name)
     if model.is_ensemble or settings.from_prefix:
         return BuildState("unknown")
     file = settings.requirements or find_requirements(model.folder)
@@ -64,7 +64,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
     requirements = (
         read_requirements(
             file,
-            platform=str(metadata.get("platform") or project.platform or host_platform()),
+            platform=str(metadata.get("platform") or settings.platform or host_platform()),
             python=settings.python or str(metadata.get("minor", "")),
             glibc=release.glibc,
         )

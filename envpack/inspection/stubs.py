@@ -32,7 +32,7 @@ from envpack.support.libpython import libpython_name
 from envpack.support.text import major_number
 
 _COMPILE = "compile one: `envpack stub --python VERSION --output {}`"
-_REBUILD = "create the folder again: `envpack build --layout backend MODEL`"
+_REBUILD = "create the folder again: `envpack build --set layout=backend MODEL`"
 
 
 def stub_findings(stub: Path) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def backend_findings(name: str, backends: Path, named_in: Path, release: Release
             "backend-missing",
             named_in,
             f"it names the backend {name!r}, which is not in {backends}",
-            "run `envpack build --layout backend` for it, or give its folder with --backends",
+            "run `envpack build --set layout=backend` for it, or name its folder with --set backends=DIRECTORY",
         )
         return
     if not (folder / STUB_NAME).exists():

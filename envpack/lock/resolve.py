@@ -11,8 +11,9 @@ from pathlib import Path
 from envpack.conda import Channels, CondaSettings, Credentials
 from envpack.lock.indexes import requirement_name
 from envpack.lock.model import Lock, digest_requirements
-from envpack.pythons import PythonPreference, interpreter_for
+from envpack.pythons import interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
+from envpack.settings import PythonPreference
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from envpack.support.progress import Progress
 from envpack.support.text import normalise_name

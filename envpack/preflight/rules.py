@@ -131,7 +131,7 @@ def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[
             f"build the environment on a machine with {host.machine}",
         )
     if _is_older(host.glibc, environment.glibc):
-        managed = "--python-preference managed or with " if is_fetchable(environment.python) else ""
+        managed = "--set python_preference=managed or with " if is_fetchable(environment.python) else ""
         yield Mismatch(
             "glibc-too-old",
             f"the environment needs glibc {environment.glibc}, but {host.name} has {host.glibc}",

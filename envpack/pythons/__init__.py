@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     )
     from envpack.pythons.choice import (
         NO_INTERPRETER as NO_INTERPRETER,
-        PythonPreference as PythonPreference,
         interpreter_for as interpreter_for,
         interpreter_here as interpreter_here,
         reason_to_fetch as reason_to_fetch,

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from envpack.pythons.fetched import FetchError, fetch_python, fetching_forbidden, mark_fetched_used
 from envpack.pythons.interpreters import (
@@ -17,13 +16,13 @@ from envpack.pythons.interpreters import (
     unreadable_folders,
 )
 from envpack.pythons.supported import FREE_THREADED, check_minor
+from envpack.settings import PythonPreference
 from envpack.support.elf import required_abi, version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.libpython import libpython_name
 from envpack.support.progress import NoProgress, Progress
 
 _FETCHED_GLIBC = "2.17"  # those that uv fetches run with this version and later ones
-PythonPreference = Literal["system", "managed", "only-system", "only-managed"]
 # Kinds of the errors that say that there is no interpreter of a version.
 NO_INTERPRETER = ("unknown-python", "static-interpreter", "free-threaded", "glibc-too-old")
 
@@ -215,7 +214,7 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
     if failure and failure.remedy:
         yield failure.remedy
     if preference == "only-system" and candidates.search is None:
-        yield "let envpack fetch one, with --python-preference system"
+        yield "let envpack fetch one, with --set python_preference=system"
     there = [one for one in available_interpreters(candidates.search) if _is_wanted(one, preference)]
     headers, glibc = candidates.headers, candidates.glibc
     fitting = {one.minor for one in there if not _complaint(one, headers=headers, glibc=glibc)}

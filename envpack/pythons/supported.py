@@ -52,7 +52,7 @@ _WITHOUT_DOWNLOAD = ("3.6", "3.7")  # uv has builds from 3.8 on
 
 
 def is_fetchable(minor: str) -> bool:
-    """Whether uv has builds of a supported Python, so that hints may name ``--python-preference managed``."""
+    """Whether uv has builds of a supported Python, so that hints may name ``--set python_preference=managed``."""
     return minor not in _WITHOUT_DOWNLOAD
 
 

@@ -70,7 +70,7 @@ def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError |
         f"no server comes with the backend {backend!r}",
         kind="backend-missing",
         where=str(config),
-        hint=f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --backends',
+        hint=f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --set backends=DIRECTORY',
     )
 
 

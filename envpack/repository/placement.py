@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text, is_too_long
 from envpack.repository.starting import with_start
+from envpack.settings import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
@@ -194,9 +194,9 @@ def library_name(backend: str) -> str:
     return f"libtriton_{backend}.so"
 
 
-def backends_folder(project: Project, explicit: Path | None = None) -> Path:
-    """The folder of the backends of a repository: beside it, unless the project or the caller gives another."""
-    return (explicit or project.backends or project.repository.parent / "backends").absolute()
+def backends_folder(project: Project) -> Path:
+    """The folder of the backends of a repository: beside it, unless a setting names another."""
+    return (project.of().backends or project.repository.parent / "backends").absolute()
 
 
 def find_backends(folder: Path) -> tuple[Backend, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from envpack.containers import Daemon, find_daemon
 from envpack.releases import DEFAULT_RELEASE, find_release
@@ -15,9 +14,9 @@ from envpack.server.interface import Runtime
 from envpack.server.launch import is_other_backend
 from envpack.server.location import find_server
 from envpack.server.process import ProcessRuntime
+from envpack.settings import RuntimeName
 from envpack.support.errors import ServerError
 
-RuntimeName = Literal["auto", "docker", "process"]
 _GIB = 1 << 30
 # Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
 # unpacks its own copy.
@@ -44,7 +43,6 @@ class RuntimeOptions:
         environment: additional environment variables for the server.
         preload: libraries for the server's ``LD_PRELOAD``, see `find_preload`. A library of this machine is mounted at
             the same path in the container.
-        backend_settings: ``backend,name=value`` for ``--backend-config``.
         arguments: additional arguments for tritonserver.
         shm_bytes: container only: size of ``/dev/shm`` in bytes.
         memory_bytes: container only: memory limit in bytes, including ``/tmp``; None sets no limit.
@@ -65,7 +63,6 @@ class RuntimeOptions:
     extra_backends: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[Path, ...] = ()
-    backend_settings: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     shm_bytes: int = 256 << 20
     memory_bytes: int | None = None
@@ -81,9 +78,8 @@ class RuntimeOptions:
 
         Models load one at a time if several backends would unpack environments at the same time.
         """
-        settings = (f"--backend-config={setting}" for setting in self.backend_settings)
         careful = (ONE_AT_A_TIME,) if len(unpacking_backends(models)) > 1 else ()
-        return (*settings, *careful, *self.arguments)
+        return (*careful, *self.arguments)
 
     def all_variables(self) -> dict[str, str]:
         """Environment variables for the server."""

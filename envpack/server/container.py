@@ -297,7 +297,7 @@ def _image_missing(image: str) -> ServerError:
     return ServerError(
         f"the daemon does not have the image {image}",
         kind="image-missing",
-        hint="pull it with --pull, name another with --image, or use --runtime process",
+        hint="pull it with --set pull=true, name another with --image, or use --runtime process",
     )
 
 
@@ -306,5 +306,5 @@ def _failed(log: str) -> ServerError:
     return ServerError(
         f"the Triton server did not start in its container; its last lines:\n{lines}",
         kind="server-failed",
-        hint="check --server-arg and --backend-config if you set them; docker run the image to see the full output",
+        hint="check --server-arg if you set it; docker run the image to see the full output",
     )

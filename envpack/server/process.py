@@ -337,7 +337,7 @@ def _port_taken(port: int) -> ServerError:
         f"port {port} is in use",
         kind="port-taken",
         where=f"127.0.0.1:{port}",
-        hint="choose another port with --port, or omit --port to use a free one",
+        hint="choose another port, or name none to use a free one",
     )
 
 
@@ -346,5 +346,5 @@ def _failed(log: str, home: Path) -> ServerError:
     return ServerError(
         f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}",
         kind="server-failed",
-        hint="check --server-arg and --backend-config if you set them; run tritonserver to see the full output",
+        hint="check --server-arg if you set it; run tritonserver to see the full output",
     )

@@ -200,6 +200,6 @@ def open_store(url: str, *, push: bool = False, timeout: float = TIMEOUT, expiry
             "the folder of the store does not exist",
             kind="store-folder-missing",
             where=str(location),
-            hint="correct the address; with --push its last folder is created",
+            hint="correct the address; with --set push=true its last folder is created",
         )
     return SharedStore(location, push=push, timeout=timeout, expiry=expiry)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from envpack.releases import Release
+from envpack.settings import ToolchainName
 from envpack.store.shared import SharedStore
-from envpack.stub import Stub, StubTarget, ToolchainName, find_stub, keep_stub, stub_key
+from envpack.stub import Stub, StubTarget, find_stub, keep_stub, stub_key
 from envpack.support.errors import StubError
 from envpack.support.progress import NoProgress, Progress
 

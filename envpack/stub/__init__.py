@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         this_machine as this_machine,
     )
     from envpack.stub.toolchain import (
-        ToolchainName as ToolchainName,
         find_tool as find_tool,
         find_toolchain as find_toolchain,
     )

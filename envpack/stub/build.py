@@ -11,13 +11,14 @@ from pathlib import Path
 import envpack
 from envpack.pythons import pybind11_for
 from envpack.repository import STUB_NAME
+from envpack.settings import ToolchainName
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt
 from envpack.stub.recipe import Recipe, Releases, describe_releases, source_folder, stub_key
 from envpack.stub.target import StubTarget, check_platforms
-from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
+from envpack.stub.toolchain import check_glibc, find_toolchain
 from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import kept
 from envpack.support.errors import StubError, UsageError

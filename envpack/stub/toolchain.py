@@ -9,8 +9,8 @@ import shutil
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from envpack.settings import ToolchainName
 from envpack.stub.target import this_machine
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
@@ -18,9 +18,8 @@ from envpack.support.installation import install_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
 
-OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system"
+OTHER_COMPILER = "try the other compiler: --set toolchain=zig, or toolchain=system"
 
-ToolchainName = Literal["auto", "system", "zig"]
 
 # A stub compiled by zig runs with this glibc or newer, unless the user gives another; the oldest images have 2.31.
 DEFAULT_GLIBC = "2.28"
@@ -54,7 +53,7 @@ def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: st
     machine = machine or this_machine()
     beyond = _beyond_system(machine, glibc)
     if name == "system" and beyond:
-        raise UsageError(f"this machine's compiler {beyond}", kind="needs-zig", hint="use --toolchain zig, or auto")
+        raise UsageError(f"this machine's compiler {beyond}", kind="needs-zig", hint="use --set toolchain=zig, or auto")
     found = _system() if name != "zig" and not beyond else None
     if found is None and name != "system":
         found = _zig(machine, glibc or DEFAULT_GLIBC)

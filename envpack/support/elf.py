@@ -200,7 +200,7 @@ def strip_environment(prefix: Path) -> set[Path]:
     program = shutil.which("strip")
     if not program:
         raise EnvironmentBuildError(
-            "strip is not installed", kind="strip-missing", hint="install binutils, or build without --strip"
+            "strip is not installed", kind="strip-missing", hint="install binutils, or build without --set strip=true"
         )
     changed = set()
     for file in sorted(prefix.rglob("*")):

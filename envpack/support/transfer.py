@@ -77,7 +77,7 @@ def _refusal(name: str, destination: Path) -> StorageError:
         f"{what} here: the file system does not support it, or the cache is on another one",
         kind="link-mode-unsupported",
         where=str(destination),
-        hint="leave out --link-mode, or use --link-mode copy",
+        hint="leave out link_mode, or use --set link_mode=copy",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from envpack.local import NOTHING, LocalModel, LogLine, ModelFailed, Request, Response, config_json
-from envpack.project import Project
+from envpack.settings import Project
 from envpack.testing.models import DECOUPLED, ModelError, Outputs
 from envpack.workflow import local_server
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from envpack.local import MORE_TIME, SEQUENCE_END, SEQUENCE_START, RawTensor, Request, readable
-from envpack.project import Project
 from envpack.repository import backends_folder, called_models, needed_first, open_model, version_folders
 from envpack.server import (
     STUB_REPORT,
@@ -25,6 +24,7 @@ from envpack.server import (
     infer_together,
     read_model_error,
 )
+from envpack.settings import Project
 from envpack.testing.grpc_streams import GRPC_ARGUMENTS, stream_by_grpc
 from envpack.testing.models import ModelError, Outputs
 from envpack.verification import abort_and_read_frames

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.project import FILE_NAME, Project, open_project
 from envpack.repository import looks_like_model
+from envpack.settings import FILE_NAME, Project, open_project
 from envpack.support.errors import EnvpackError
 from envpack.testing.local_models import LocalModels
 from envpack.testing.model import ModelUnderTest

@@ -95,7 +95,7 @@ FAULTS = (
     ),
     _fault(
         "backend-missing",
-        "correct backend in config.pbtxt, or name the folder that contains the backend {backend} with --backends",
+        "correct backend in config.pbtxt, or name the folder of the backend {backend} with --set backends=DIRECTORY",
         reported=r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
     ),
     _fault(
@@ -162,7 +162,7 @@ FAULTS = (
     ),
     _fault(
         "shared-memory-full",
-        "enlarge the server's /dev/shm: --shm-size 1g, also an option of docker run",
+        "enlarge the server's /dev/shm: docker run --shm-size=1g, or envpack verify --set shm_size=1g",
         reported=r"[Uu]nable to initialize shared memory key",
     ),
     _fault(
@@ -297,7 +297,7 @@ FAULTS = (
     ),
     _fault(
         "shared-memory-full",
-        "enlarge the server's /dev/shm: --shm-size 1g, also an option of docker run",
+        "enlarge the server's /dev/shm: docker run --shm-size=1g, or envpack verify --set shm_size=1g",
         reported=r"Failed to increase the shared memory pool|[Uu]nable to create shared memory region",
     ),
     _fault(

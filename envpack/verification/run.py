@@ -13,7 +13,6 @@ from pathlib import Path
 
 from envpack.inspection import BuildState, build_state, fit_findings
 from envpack.preflight import Mismatch, find_unsafe_archive, preflight_model
-from envpack.project import Project, open_project
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
 from envpack.repository import (
     STUB_NAME,
@@ -37,6 +36,7 @@ from envpack.server import (
     interruptible,
     temporary_home,
 )
+from envpack.settings import Project, open_project
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
 from envpack.support.progress import NoProgress, Progress
@@ -169,7 +169,7 @@ class _Verification:
             yield unchecked(
                 "release",
                 f"Triton {wanted} was asked for, and this server is {served}, which says nothing about {wanted}",
-                f"verify with the image of {wanted}: --runtime docker --pull",
+                f"verify with the image of {wanted}: --runtime docker --set pull=true",
             )
 
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
@@ -197,7 +197,7 @@ class _Verification:
         name = self._options.where.release
         if not name or (served and served.name == name):
             return
-        backends = backends_folder(self._project, self._options.where.extra_backends)
+        backends = self._options.where.extra_backends or backends_folder(self._project)
         for finding in fit_findings(model, find_release(name), backends):
             if finding.severity == "error":
                 yield Mismatch(finding.kind, f"for Triton {name}: {finding.what}", finding.fix)

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
         lock_model as lock_model,
         resolve_lock as resolve_lock,
     )
-    from envpack.workflow.options import (
-        BuildOptions as BuildOptions,
-        ResolveOptions as ResolveOptions,
-        release_for as release_for,
-    )
     from envpack.workflow.plan import ModelPlan as ModelPlan, PlannedChange as PlannedChange, plan_model as plan_model
     from envpack.workflow.python_choice import ChosenPython as ChosenPython
     from envpack.workflow.requests import (

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive import Format, PackageSize, format_costs, package_sizes, read_metadata
+from envpack.archive import Format, format_costs, read_metadata
 from envpack.environment import Environment, environment_from_prefix
 from envpack.inspection import record_requirements
 from envpack.preflight import (
@@ -18,9 +17,9 @@ from envpack.preflight import (
     read_environment_facts,
     read_stub_requirements,
 )
-from envpack.project import Project
 from envpack.pythons import interpreter_for
 from envpack.repository import PYTHON_BACKEND, configured_start, open_model, python_configs
+from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
@@ -30,7 +29,6 @@ from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import locked_environment, numpy_missing
-from envpack.workflow.options import BuildOptions
 from envpack.workflow.placement import numpy_version, place, wants_stub
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
@@ -53,7 +51,6 @@ class BuiltModel:
         start: ``"warm"`` or ``"cold"``, as its configuration names it; ``""`` if it names neither, and for an ensemble.
         changed: whether anything on disk was changed.
         forms: what each form of the environment costs, whichever was built.
-        sizes: size of each package, the largest first.
         warnings: what of its requirements was not read or does not fit the model's code.
     """
 
@@ -67,14 +64,12 @@ class BuiltModel:
     start: str = ""
     changed: bool = False
     forms: tuple[Format, ...] = ()
-    sizes: tuple[PackageSize, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def build_model(
     project: Project,
     name: str,
-    options: BuildOptions | None = None,
     progress: Progress | None = None,
     *,
     store: SharedStore | None = None,
@@ -87,14 +82,13 @@ def build_model(
     Args:
         project: the model repository and its settings.
         name: of the model.
-        options: what the caller says of the build.
         progress: receives each step.
         store: a store that machines share, as `project_store` opens it; it is looked into before anything is built.
 
     Raises:
         InputError: the model, its configuration or its requirements are wrong.
         UsageError: an unknown Python version or release, a release that does not accept this form of environment, or
-            options that do not go together.
+            settings that do not go together.
         EnvironmentBuildError: the environment cannot be resolved, installed or packed.
         StubError: the stub cannot be compiled.
         StorageError: the store cannot be used, or the disk is full.
@@ -106,15 +100,14 @@ def build_model(
         progress.end("needs no environment")
         return BuiltModel(name=name)
     python_configs(model.folder)  # what is wrong with a custom configuration is an error before any work
-    options = options or BuildOptions()
-    request = build_request(project, model, options)
+    request = build_request(project, model)
     try:
         return build(request, progress, store)
     except EnvironmentBuildError as error:
-        resolve = with_another_python(request.source, options.resolve, error, progress)
-        if resolve is None:
+        another = with_another_python(project, request.source, error, progress)
+        if another is None:
             raise
-    return build(build_request(project, model, dataclasses.replace(options, resolve=resolve)), progress, store)
+    return build(build_request(another, model), progress, store)
 
 
 def build(request: BuildRequest, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
@@ -139,7 +132,6 @@ def build(request: BuildRequest, progress: Progress, store: SharedStore | None =
             start=_start(request),
             changed=placed.changed,
             forms=format_costs(metadata),
-            sizes=package_sizes(environment, metadata),
             warnings=_warnings(request, environment),
         )
 

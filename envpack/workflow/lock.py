@@ -10,8 +10,8 @@ from pathlib import Path
 
 from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
 from envpack.lock import Lock, digest_requirements, lock_requirements, read_lock, write_lock
-from envpack.project import Project
 from envpack.repository import open_model
+from envpack.settings import Project
 from envpack.store import (
     SharedStore,
     find_lock,
@@ -26,7 +26,6 @@ from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
-from envpack.workflow.options import ResolveOptions
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import LockRequest, lock_request
 from envpack.workflow.warnings import requirement_warnings
@@ -62,7 +61,6 @@ class LockedModel:
 def lock_model(
     project: Project,
     name: str,
-    options: ResolveOptions | None = None,
     *,
     update: tuple[str, ...] = (),
     progress: Progress | None = None,
@@ -76,7 +74,6 @@ def lock_model(
     Args:
         project: the model repository.
         name: of the model.
-        options: what decides which packages are chosen, beside the requirements.
         update: packages that are resolved anew all the same.
         progress: receives each step.
         store: a store that machines share. A model without lockfile gets the lock that it has for the same
@@ -90,20 +87,20 @@ def lock_model(
         StorageError: the store cannot be used, or the disk is full.
     """
     model = open_model(project.repository / name)
-    if model.is_ensemble or project.settings(model.folder.name).from_prefix:
+    if model.is_ensemble or project.of(model.folder.name).from_prefix:
         return LockedModel(model.name, None, 0, (), changed=False)
-    options, progress = options or ResolveOptions(), progress or NoProgress()
-    request = lock_request(project, model, options)
+    progress = progress or NoProgress()
+    request = lock_request(project, model)
     file = request.lock_file
     before = read_lock(file)
     with storage_errors(file):
         try:
             lock = resolved or resolve_lock(request, before, update, progress, store)
         except EnvironmentBuildError as error:
-            another = with_another_python(request, options, error, progress)
+            another = with_another_python(project, request, error, progress)
             if another is None:
                 raise
-            lock = resolve_lock(lock_request(project, model, another), before, update, progress, store)
+            lock = resolve_lock(lock_request(another, model), before, update, progress, store)
         changed = write_lock(lock, file)
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]

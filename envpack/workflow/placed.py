@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 from envpack.archive import read_metadata
 from envpack.repository import Model, environment_of
+from envpack.settings import ArchiveFormat
 
 _SUFFIXES = (".tar.gz", ".tar")
 
@@ -23,7 +25,7 @@ class Placed:
 
     path: Path | None = None
     python: str = ""
-    archive_format: str = ""
+    archive_format: ArchiveFormat | Literal[""] = ""
 
 
 def placed_environment(model: Model) -> Placed:
@@ -35,4 +37,4 @@ def placed_environment(model: Model) -> Placed:
     if not python:
         return Placed()
     archive_format = next((suffix.removeprefix(".") for suffix in _SUFFIXES if path.name.endswith(suffix)), "dir")
-    return Placed(path, python, archive_format)
+    return Placed(path, python, cast("ArchiveFormat", archive_format))

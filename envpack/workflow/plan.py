@@ -12,7 +12,6 @@ from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode
 from envpack.environment import Environment, find_environment, find_remembered_lock
 from envpack.inspection import BuildState, build_state
 from envpack.lock import LOCAL_CHANNEL, Lock, read_lock
-from envpack.project import Project
 from envpack.pythons import reason_to_fetch
 from envpack.repository import (
     CONFIG_NAME,
@@ -23,13 +22,13 @@ from envpack.repository import (
     open_model,
     python_configs,
 )
+from envpack.settings import Project
 from envpack.stub import STUB_NAME
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import refuse_stale
-from envpack.workflow.options import BuildOptions
 from envpack.workflow.placement import release_cannot_serve
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
@@ -70,20 +69,19 @@ class ModelPlan:
     changes: tuple[PlannedChange, ...] = ()
 
 
-def plan_model(project: Project, name: str, options: BuildOptions | None = None) -> ModelPlan:
+def plan_model(project: Project, name: str) -> ModelPlan:
     """Compare what a build would make with what the model has."""
     model = open_model(project.repository / name)
     if model.is_ensemble:
         return ModelPlan(name=name)
-    options = options or BuildOptions()
-    request = build_request(project, model, options)
+    request = build_request(project, model)
     try:
         return _plan(project, request)
     except EnvironmentBuildError as error:
-        resolve = with_another_python(request.source, options.resolve, error, NoProgress())
-        if resolve is None:
+        another = with_another_python(project, request.source, error, NoProgress())
+        if another is None:
             raise
-    plan = _plan(project, build_request(project, model, dataclasses.replace(options, resolve=resolve)))
+    plan = _plan(project, build_request(another, model))
     return dataclasses.replace(plan, python_source="this machine, which lacks that of the release")
 
 
@@ -189,13 +187,13 @@ def _files(
     mode = request.link_mode
     if request.archive_format != "dir":
         if environment and not is_archive_of_mode(mode, path, environment, request.archive_format, request.selection):
-            yield f"--link-mode {mode}"
+            yield f"--set link_mode={mode}"
         return
     changed = changed_files(path, str(metadata.get("key", "")))
     if changed:
         yield f"{printable(changed[0])} was changed"
     if environment and not is_folder_of_mode(mode, path, environment):
-        yield f"--link-mode {mode}"
+        yield f"--set link_mode={mode}"
 
 
 def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:

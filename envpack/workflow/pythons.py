@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from envpack.lock import LOCAL_CHANNEL
 from envpack.pythons import NO_INTERPRETER, SUPPORTED
 from envpack.requirements import allows_minor
+from envpack.settings import Project, Settings
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import Progress
-from envpack.workflow.options import ResolveOptions
 from envpack.workflow.python_choice import usable_pythons
 from envpack.workflow.requests import LockRequest, PrefixRequest
 
 
 def with_another_python(
-    source: LockRequest | PrefixRequest, options: ResolveOptions, error: EnvironmentBuildError, progress: Progress
-) -> ResolveOptions | None:
-    """The options with the Python of this machine that is nearest to the release's, for a build that has none.
+    project: Project, source: LockRequest | PrefixRequest, error: EnvironmentBuildError, progress: Progress
+) -> Project | None:
+    """The project with the Python of this machine that is nearest to the release's, for a build that has none.
 
     Returns:
         None if the user or the model names a Python, if the failure has another cause, or if this machine has none.
@@ -37,4 +35,4 @@ def with_another_python(
     nearest = min(usable, key=lambda minor: (abs(SUPPORTED.index(minor) - wanted), -SUPPORTED.index(minor)))
     progress.detail(f"{source.model.name}: {error.message}")
     progress.detail(f"{source.model.name}: neither it nor an option names a Python, so it gets Python {nearest}")
-    return dataclasses.replace(options, python=nearest)
+    return project.saying(Settings(python=nearest))

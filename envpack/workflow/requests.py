@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
-from envpack.archive import PackerName, Selection
+from envpack.archive import Selection
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
-from envpack.project import Project
-from envpack.pythons import PythonPreference, check_minor
+from envpack.pythons import check_minor
 from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
@@ -21,11 +20,11 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
-from envpack.stub import STUB_NAME, ToolchainName
+from envpack.settings import ArchiveFormat, PackerName, Project, Settings, Start, StubPolicy, ToolchainName
+from envpack.stub import STUB_NAME
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import UsageError
 from envpack.support.transfer import LinkMode
-from envpack.workflow.options import ArchiveFormat, BuildOptions, ResolveOptions, Start, StubPolicy, release_for
 from envpack.workflow.placed import Placed, placed_environment
 from envpack.workflow.python_choice import ChosenPython, PythonChooser, usable_pythons
 
@@ -115,33 +114,29 @@ class BuildRequest:
         return (self.start or configured_start(self.model.config)) == "warm"
 
 
-def build_request(project: Project, model: Model, options: BuildOptions) -> BuildRequest:
-    """Resolve options, project and model into one request. Nothing is written."""
-    settings = project.settings(model.folder.name)
-    if error := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends_folder(project, options.backends)):
+def build_request(project: Project, model: Model) -> BuildRequest:
+    """Resolve project and model into one request. Nothing is written."""
+    said = project.of(model.folder.name)
+    if error := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends_folder(project)):
         raise error
-    release = release_for(project, options.resolve)
-    placed = placed_environment(model)
-    archive_format = (
-        options.archive_format or settings.archive_format or project.archive_format or placed.archive_format or "dir"
-    )
+    release, placed = project.release, placed_environment(model)
     request = BuildRequest(
         model=model,
-        source=_source(project, model, options, release, placed),
+        source=_source(project, model, release, placed),
         release=release,
-        release_named=bool(options.resolve.triton or options.resolve.abi or project.triton),
-        served_from=options.served_from or project.served_from or str(project.repository),
-        archive_format=cast("ArchiveFormat", archive_format),
-        selection=Selection((*project.exclude, *settings.exclude, *options.exclude), options.include),
-        packer=options.packer,
-        strip=options.strip,
-        stub=options.stub,
-        toolchain=options.toolchain or cast("ToolchainName", settings.toolchain or project.toolchain or "auto"),
-        link_mode=options.link_mode or cast("LinkMode", settings.link_mode or project.link_mode or "auto"),
-        backends=_backends(project, model, options),
-        copy_library=options.copy_library,
-        start=options.start or cast("Start", settings.start or project.start),
-        force=options.force,
+        release_named=bool(said.triton or said.abi),
+        served_from=said.served_from or str(project.repository),
+        archive_format=said.format or placed.archive_format or "dir",
+        selection=Selection(said.exclude, said.include),
+        packer=said.packer,
+        strip=said.strip,
+        stub=said.stub,
+        toolchain=said.toolchain,
+        link_mode=said.link_mode,
+        backends=_backends(project, model),
+        copy_library=said.copy_library,
+        start=said.start,
+        force=said.force,
     )
     _refuse_folder(request)
     _refuse_foreign_packer(request)
@@ -149,80 +144,66 @@ def build_request(project: Project, model: Model, options: BuildOptions) -> Buil
     return request
 
 
-def lock_request(project: Project, model: Model, options: ResolveOptions) -> LockRequest:
+def lock_request(project: Project, model: Model) -> LockRequest:
     """Resolve what the lock of one model depends on. Nothing is resolved or written."""
-    return _lock_request(project, model, options, release_for(project, options), placed_environment(model))
+    return _lock_request(project, model, project.release, placed_environment(model))
 
 
-def _source(
-    project: Project, model: Model, options: BuildOptions, release: Release, placed: Placed
-) -> LockRequest | PrefixRequest:
-    settings = project.settings(model.folder.name)
-    prefix = options.from_prefix or settings.from_prefix
-    if prefix is None:
-        return _lock_request(project, model, options.resolve, release, placed)
-    python = options.resolve.python or settings.python
-    if python:
-        check_minor(python, where="" if options.resolve.python else str(project.file))
-    return PrefixRequest(prefix=prefix, python=python, platform=options.resolve.platform or project.platform)
+def _source(project: Project, model: Model, release: Release, placed: Placed) -> LockRequest | PrefixRequest:
+    said = project.of(model.folder.name)
+    if said.from_prefix is None:
+        return _lock_request(project, model, release, placed)
+    if said.python:
+        check_minor(said.python, where="" if project.said.python else str(project.file))
+    return PrefixRequest(prefix=said.from_prefix, python=said.python, platform=said.platform)
 
 
-def _lock_request(
-    project: Project, model: Model, options: ResolveOptions, release: Release, placed: Placed
-) -> LockRequest:
-    conda = read_conda_settings()
-    chooser = _python_chooser(project, model, conda, options, release, placed)
-    requirements = _requirements(project, model, release, options, chooser)
-    platform = options.platform or project.platform or requirements.platform or host_platform()
+def _lock_request(project: Project, model: Model, release: Release, placed: Placed) -> LockRequest:
+    said, conda = project.of(model.folder.name), read_conda_settings()
+    chooser = _python_chooser(project, model, conda, release, placed)
+    requirements = _requirements(said, model, release, chooser)
+    platform = said.platform or requirements.platform or host_platform()
     python = chooser.choose(requirements)
     return LockRequest(
         model=model,
         requirements=requirements,
         target=Target(platform, python.minor, release.glibc, release.cuda),
         options=LockOptions(
-            channels=_channels(project, requirements, conda, options),
+            channels=_channels(said, requirements, conda),
             settings=conda,
             cache=cache_root().absolute(),
-            sources=options.sources,
-            python_preference=python_preference_for(project, options),
+            sources=said.allow_source,
+            python_preference=said.python_preference,
         ),
         python=python,
     )
 
 
-def python_preference_for(project: Project, options: ResolveOptions) -> PythonPreference:
-    """Where interpreters come from: the first that the options and the project name."""
-    return options.python_preference or cast("PythonPreference", project.python_preference or "system")
-
-
-def _requirements(
-    project: Project, model: Model, release: Release, options: ResolveOptions, chooser: PythonChooser
-) -> Requirements:
+def _requirements(said: Settings, model: Model, release: Release, chooser: PythonChooser) -> Requirements:
     """What the model requires; without any requirements NumPy, since no model runs without it."""
-    file = project.settings(model.folder.name).requirements or find_requirements(model.folder)
+    file = said.requirements or find_requirements(model.folder)
     if not file:
         return Requirements(pip=("numpy",))
     return read_requirements(
         file,
-        platform=options.platform or project.platform or host_platform(),
+        platform=said.platform or host_platform(),
         python=lambda requirements: chooser.choose(requirements).minor,
         glibc=release.glibc,
     )
 
 
-def _channels(
-    project: Project, requirements: Requirements, settings: CondaSettings, options: ResolveOptions
-) -> tuple[str, ...]:
+def _channels(said: Settings, requirements: Requirements, settings: CondaSettings) -> tuple[str, ...]:
     """The first channels that somebody names, and those that match specs name beside them, as conda does."""
-    sources = (options.channels, project.channels, requirements.channels, settings.channels)
-    named = next((channels for channels in sources if channels), ())
+    named = said.channels or requirements.channels or settings.channels
     return tuple(dict.fromkeys((*named, *spec_channels(requirements.conda)))) or (LOCAL_CHANNEL,)
 
 
 def _python_chooser(
-    project: Project, model: Model, settings: CondaSettings, options: ResolveOptions, release: Release, placed: Placed
+    project: Project, model: Model, settings: CondaSettings, release: Release, placed: Placed
 ) -> PythonChooser:
     """What decides the Python version: explicit settings first, then what the model has."""
+    name = model.folder.name
+    said = project.of(name)
 
     def had() -> tuple[tuple[str, str], ...]:
         lock = read_lock(model.folder / LOCK_NAME)
@@ -231,32 +212,24 @@ def _python_chooser(
 
     def here(requirements: Requirements) -> set[str]:
         """Interpreters of this machine, if Python comes from one."""
-        channels = _channels(project, requirements, settings, options)
-        local, preference = LOCAL_CHANNEL in channels, python_preference_for(project, options)
-        return usable_pythons(preference, release.glibc) if local else set()
+        local = LOCAL_CHANNEL in _channels(said, requirements, settings)
+        return usable_pythons(said.python_preference, release.glibc) if local else set()
 
-    return PythonChooser(
-        said=(
-            (options.python, "--python", ""),
-            (project.settings(model.folder.name).python, project.file.name, str(project.file)),
-        ),
-        had=had,
-        release=release,
-        here=here,
-    )
+    source, where = ("--python", "") if project.said.python else (project.file.name, str(project.file))
+    return PythonChooser(said=((said.python, source, where),), had=had, release=release, here=here)
 
 
-def _backends(project: Project, model: Model, options: BuildOptions) -> Path | None:
+def _backends(project: Project, model: Model) -> Path | None:
     """Where the model's backend goes; None if its stub goes beside it."""
-    named = "backend" if python_of_backend(model.backend) else "model"
-    layout = options.layout or project.settings(model.folder.name).layout or project.layout or named
-    if layout == "backend" and options.stub == "never":
+    said = project.of(model.folder.name)
+    layout = said.layout or ("backend" if python_of_backend(model.backend) else "model")
+    if layout == "backend" and said.stub == "never":
         raise UsageError(
             "a backend for one Python contains a stub, and --stub never excludes it",
             kind="layout-limits",
-            hint="remove --stub never, or use --layout model",
+            hint="remove --stub never, or use --set layout=model",
         )
-    return backends_folder(project, options.backends) if layout == "backend" else None
+    return backends_folder(project) if layout == "backend" else None
 
 
 def _refuse_folder(request: BuildRequest) -> None:
@@ -285,5 +258,5 @@ def _refuse_foreign_packer(request: BuildRequest) -> None:
         raise UsageError(
             f"{request.packer} makes archives only, of all files",
             kind="packer-limits",
-            hint=f"add --format tar.gz and leave out --exclude and --include, or leave out --packer {request.packer}",
+            hint=f"add --format tar.gz and leave out exclude and include, or leave out packer={request.packer}",
         )

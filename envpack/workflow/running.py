@@ -9,7 +9,6 @@ from typing import IO, TYPE_CHECKING
 
 import envpack
 from envpack.local import LocalServer, LogLine, ModelSource, Override, Python
-from envpack.project import Project
 from envpack.repository import (
     STUB_NAME,
     Model,
@@ -20,11 +19,11 @@ from envpack.repository import (
     open_model,
     version_folders,
 )
+from envpack.settings import Project
 from envpack.stub import inspect_stub, this_machine
 from envpack.support.errors import InputError, StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.workflow.instruments import Instruments
-from envpack.workflow.options import BuildOptions, release_for
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 def local_server(
     project: Project,
-    options: BuildOptions | None = None,
     *,
     log: Callable[[LogLine], None] = lambda line: None,  # noqa: ARG005
     progress: Progress | None = None,
@@ -46,8 +44,7 @@ def local_server(
     """The models of a repository, to run without a server. A model runs in the environment that it has, or else in one
     that is built for it in the cache; the repository is not changed.
     """
-    options, shown = options or BuildOptions(), progress or NoProgress()
-    release = release_for(project, options.resolve)
+    shown, release = progress or NoProgress(), project.release
 
     def find(name: str, override: Override | None = None) -> ModelSource | Model | None:
         folder = override.folder if override and override.folder else find_folder(project.repository, name)
@@ -60,7 +57,7 @@ def local_server(
             _refuse_foreign(model)
         if model.is_ensemble:
             return model
-        python = python_of(project, model, options, shown, store)
+        python = python_of(project, model, shown, store)
         own = (instruments or {}).get(model.name)
         return ModelSource(
             name=model.name,
@@ -82,9 +79,7 @@ def local_server(
     )
 
 
-def python_of(
-    project: Project, model: Model, options: BuildOptions, progress: Progress, store: SharedStore | None = None
-) -> Python:
+def python_of(project: Project, model: Model, progress: Progress, store: SharedStore | None = None) -> Python:
     """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be."""
     placed = environment_of(model)
     prefix = placed if placed is not None and _is_prefix(placed) else None
@@ -92,7 +87,7 @@ def python_of(
         from envpack.workflow.build import environment_for  # with all that builds one
         from envpack.workflow.requests import build_request
 
-        prefix = environment_for(build_request(project, model, options), progress, store).prefix
+        prefix = environment_for(build_request(project, model), progress, store).prefix
     stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
         from envpack.stub import target_from_prefix

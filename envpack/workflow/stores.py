@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envpack.project import Project
+from envpack.settings import Project
 from envpack.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,13 +13,8 @@ if TYPE_CHECKING:
 NO_STORE = "none"
 
 
-def project_store(project: Project, url: str = "", *, push: bool | None = None) -> SharedStore | None:
-    """Open the store of a repository. Nothing is sent yet.
-
-    Args:
-        project: the repository and its settings.
-        url: address of the store; ``""`` for the one that `envpack.toml` names, ``"none"`` for no store.
-        push: whether to put there what this machine makes; None for what `envpack.toml` says.
+def project_store(project: Project) -> SharedStore | None:
+    """Open the store that the settings of a repository name. Nothing is sent yet.
 
     Returns:
         The store, ``None`` if neither names one.
@@ -28,13 +23,13 @@ def project_store(project: Project, url: str = "", *, push: bool | None = None) 
         UsageError: the address is wrong (``bad-store-address``), or there is none to push to (``usage``).
         InputError: the folder of a ``file`` address does not exist (``store-folder-missing``).
     """
-    address = url or project.store
-    if address in ("", NO_STORE):
-        if push:
+    said = project.of()
+    if said.store in ("", NO_STORE):
+        if project.said.push:
             raise UsageError(
                 "there is no store to push to", kind="usage", hint="add --store URL, or name a store in envpack.toml"
             )
         return None
     from envpack.store import open_store
 
-    return open_store(address, push=project.push if push is None else push)
+    return open_store(said.store, push=said.push)

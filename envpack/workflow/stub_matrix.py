@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from envpack.repository import is_stub_placed, place_stub
+from envpack.settings import ToolchainName
 from envpack.store import SharedStore, fetch_stub, push_stub
 from envpack.stub import (
     STUB_NAME,
     Cell,
     Recipe,
     Stub,
-    ToolchainName,
     build_from_recipe,
     cached_stub,
     compile_stubs,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from envpack.releases import Release
+from envpack.settings import ToolchainName
 from envpack.store import SharedStore, obtain_stub
-from envpack.stub import Stub, StubTarget, ToolchainName, build_stub
+from envpack.stub import Stub, StubTarget, build_stub
 from envpack.support.progress import Progress
 
 

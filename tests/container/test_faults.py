@@ -59,7 +59,7 @@ def test_a_missing_image_is_an_error_and_nothing_is_pulled(envpack, daemon):
     finally:
         envpack.daemon.image = kept
     assert (code, document["error"]["kind"]) == (6, "image-missing")
-    assert "--pull" in document["error"]["hint"]
+    assert "--set pull=true" in document["error"]["hint"]
 
 
 def test_a_daemon_without_gpus_is_an_error(envpack, daemon):

@@ -69,7 +69,7 @@ def models(tmp_path_factory, pythons):
         (folder / name / "1/model.py").write_text(MODEL)
         (folder / name / "requirements.txt").write_text("numpy<2\n")
     server, other = pythons
-    for words in (("own", server), ("beside", other), ("behind", other, "--layout", "backend")):
+    for words in (("own", server), ("beside", other), ("behind", other, "--set", "layout=backend")):
         name, python, *more = words
         code, document = envpack_json("build", name, "--python", python, "--repository", folder, *more)
         assert code == 0, document

@@ -72,7 +72,7 @@ def running(request, built, tmp_path_factory):
     repository = tmp_path_factory.mktemp("rights") / "models"
     write_model(repository, "hangs", "__import__('time').sleep(1000)", like=built / "double")
     envpack = Envpack(daemon, repository)
-    process = envpack.start("--memory", str(MEMORY), "--timeout", "300")
+    process = envpack.start("--set", f"memory={MEMORY}", "--timeout", "300")
     try:
         container = envpack.wait_for_container()
         mounts = (line.split() for line in read(container, "cat /proc/1/mountinfo").splitlines())

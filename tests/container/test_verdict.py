@@ -68,7 +68,7 @@ def test_a_process_that_outlives_its_model_is_named(envpack, repository):
 
 
 def test_another_path_in_the_container(envpack):
-    code, document = envpack.verify("--served-from", "/srv/triton/models")
+    code, document = envpack.verify("--set", "served_from=/srv/triton/models")
     assert code == 0, document
     assert document["verdict"]["models"][0]["stub"]["executable"].startswith("/srv/triton/models/double/")
 
@@ -91,17 +91,17 @@ def test_too_little_shared_memory_is_reported(envpack, repository):
     million = ", ".join(["1"] * 1_000_000)
     (repository / "double/envpack").mkdir()
     (repository / "double/envpack/smoke.json").write_text(f'{{"data": [{{"X": [{million}]}}]}}')
-    code, document = envpack.verify("--shm-size", "3m")
+    code, document = envpack.verify("--set", "shm_size=3m")
     failure = document["verdict"]["models"][0]["failure"]
     assert (code, failure["kind"]) == (1, "shared-memory-full")
-    assert "--shm-size" in failure["fix"]
-    assert envpack.verify("--shm-size", "64m")[0] == 0
+    assert "--set shm_size=" in failure["fix"]
+    assert envpack.verify("--set", "shm_size=64m")[0] == 0
 
 
 def test_a_model_above_the_memory_limit_is_reported(envpack, repository):
     double = repository / "double"
     write_model(repository, "eats", "self.held = bytearray(b'x') * (600 << 20)", like=double)
-    code, document = envpack.verify("eats", "--memory", "400m")
+    code, document = envpack.verify("eats", "--set", "memory=400m")
     failure = document["verdict"]["models"][0]["failure"]
     assert code == 1
     # The kernel chooses which process of the container it kills: nearly always the model's, once the server's.
@@ -109,14 +109,20 @@ def test_a_model_above_the_memory_limit_is_reported(envpack, repository):
     if failure["kind"] == "stub-died":
         assert "SIGKILL" in failure["reason"]
         assert "memory ran out" in failure["fix"]
-    assert envpack.verify("double", "--memory", "400m")[0] == 0
+    assert envpack.verify("double", "--set", "memory=400m")[0] == 0
 
 
 def test_variables_arguments_and_a_preloaded_library_reach_the_model(envpack, repository):
     library = str(next((repository / "double").glob("*/lib/python3*/site-packages/numpy.libs/libquadmath*")))
     see = "assert __import__('os').environ['SEEN'] == 'yes' and 'LD_PRELOAD' in __import__('os').environ"
     write_model(repository, "sees", see, like=repository / "double")
-    wanted = ("--env", "SEEN=yes", "--preload", library, "--backend-config", "python,shm-default-byte-size=4194304")
+    wanted = (
+        "--env",
+        "SEEN=yes",
+        "--set",
+        f"preload={library}",
+        "--server-arg=--backend-config=python,shm-default-byte-size=4194304",
+    )
     code, document = envpack.verify("sees", *wanted, "--server-arg", "--id=named")
     assert code == 0, document["verdict"]["models"][0]
     assert statuses(document["verdict"]["models"][0]["checks"])["preload"] == "ok"

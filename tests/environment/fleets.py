@@ -28,7 +28,7 @@ class Caller:
         return envpack(*self.words(verb, on, *more), changes={"ENVPACK_CACHE_DIR": str(self.cache), **changes})
 
     def emit(self, *more):
-        return envpack("build", *self._words, "--stub", "never", "--emit", "kubernetes", *more)
+        return envpack("kubernetes", "build", *self._words, "--stub", "never", *more)
 
     def build_here(self, *more, **changes):
         changes |= {"ENVPACK_CACHE_DIR": str(self.cache)}

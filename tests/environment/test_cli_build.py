@@ -178,7 +178,7 @@ def test_a_compiler_that_fails_shows_its_first_error(repository, changes, tmp_pa
     words = ("stub", "--json", "--python", need("3.8"), "--output", repository / "m")
     before = listing(repository)
     ended = envpack(*words, changes={**changes, "CXX": str(compiler)})
-    assert_refused(ended, 5, "compile-failed", "x.cc:1: error: no good", "--toolchain zig")
+    assert_refused(ended, 5, "compile-failed", "x.cc:1: error: no good", "--set toolchain=zig")
     assert listing(repository) == before
 
 
@@ -302,7 +302,7 @@ def usable(model: Path, archive_format: str) -> bool:
 
 def test_sizes_and_forms_are_said(repository, changes, stored):
     require(repository, "numpy", "six")
-    ended = build(repository, "--sizes", "--json", "--exclude", "/lib/python3.8/site-packages/six.py", changes=changes)
+    ended = build(repository, "--json", "--set", "exclude=/lib/python3.8/site-packages/six.py", changes=changes)
     (model,) = ended.document["models"]
     forms = {form["form"]: form for form in model["forms"]}
     assert list(forms) == ["dir", "tar.gz", "tar"]
@@ -337,7 +337,7 @@ def test_models_with_one_archive_are_warned_of(repository, changes, stored):
         (repository / name / "requirements.txt").write_text("numpy\nsix\n")
     text = (repository / "n/config.pbtxt").read_text()
     (repository / "n/config.pbtxt").write_text(text.replace('"m"', '"n"'))
-    words = ("build", "--all", "--repository", repository, "--python", "3.8", "--stub", "never", "--format", "tar")
+    words = ("build", "--repository", repository, "--python", "3.8", "--stub", "never", "--format", "tar")
     ended = envpack(*words, changes=changes)
     assert ended.code == 0, ended.err
     assert "2 models have the same archive" in ended.err
@@ -345,8 +345,12 @@ def test_models_with_one_archive_are_warned_of(repository, changes, stored):
 
 
 def test_another_packer_makes_archives_only(repository, changes):
-    for options in (("--format", "dir"), ("--format", "tar", "--exclude", "x"), ("--format", "tar", "--include", "x")):
-        ended = build(repository, "--packer", "conda-pack", "--json", *options, changes=changes)
+    for options in (
+        ("--format", "dir"),
+        ("--format", "tar", "--set", "exclude=x"),
+        ("--format", "tar", "--set", "include=x"),
+    ):
+        ended = build(repository, "--set", "packer=conda-pack", "--json", "--format", *options, changes=changes)
         assert_refused(ended, 2, "packer-limits", "archives only")
-    ended = build(repository, "--exclude", "!x", "--json", changes=changes)
+    ended = build(repository, "--set", "exclude=!x", "--json", changes=changes)
     assert_refused(ended, 2, "bad-pattern", "--exclude")

@@ -56,7 +56,7 @@ def test_build_and_build_again(repository, virtual, changes):
 
 def test_the_project_can_say_it(repository, virtual, changes):
     (repository / "envpack.toml").write_text(f'[models.m]\nfrom_prefix = "{virtual}"\n')
-    built = envpack("build", "--repository", repository, "--all", "--json", changes=changes)
+    built = envpack("build", "--repository", repository, "--json", changes=changes)
     assert built.code == 0, built.err
     assert Path(built.document["models"][0]["environment"]).name == f"python{PYTHON}"
     locked = envpack("lock", "--repository", repository, "m", "--json", changes=changes)

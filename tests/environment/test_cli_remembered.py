@@ -53,7 +53,7 @@ def test_a_dry_run_says_that_nothing_would_change_and_a_build_agrees(built):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "words", [("--link-mode", "copy"), ("--format", "dir"), ("--format", "dir", "--link-mode", "copy")]
+    "words", [("--set", "link_mode=copy"), ("--format", "dir"), ("--format", "dir", "--set", "link_mode=copy")]
 )
 def test_a_dry_run_knows_how_files_are_placed(built, words):
     """Whatever the mode of the last build was, a build with other words places the environment again, and only once."""
@@ -68,7 +68,7 @@ def test_a_dry_run_knows_how_files_are_placed(built, words):
 
 
 def test_a_dry_run_names_a_changed_file(built):
-    assert built("m", "--format", "dir", "--link-mode", "copy").code == 0
+    assert built("m", "--format", "dir", "--set", "link_mode=copy").code == 0
     file = next((built.repository / "m/python3.8").glob("lib/python3.8/site-packages/six.py"))
     file.chmod(0o644)
     file.write_text("damage")
@@ -82,7 +82,7 @@ def test_a_dry_run_names_a_changed_file(built):
         (("--format", "dir"), ("numpy", "six"), "place an environment as python3.8", "it has python3.8.tar"),
         ((), ("numpy",), "resolve the packages", "were not resolved on this machine before"),
         ((), ("numpy",), "replace python3.8.tar", "requirements.txt changed since python3.8.tar was built"),
-        (("--exclude", "*.md"), ("numpy", "six"), "replace python3.8.tar", "other files are excluded"),
+        (("--set", "exclude=*.md"), ("numpy", "six"), "replace python3.8.tar", "other files are excluded"),
     ],
     ids=["format", "resolution", "requirements", "exclude"],
 )

@@ -183,7 +183,7 @@ def test_only_system_fetches_nothing_and_names_the_option(downloads):
     for find in (interpreter_for, reason_to_fetch):
         with pytest.raises(EnvironmentBuildError) as caught:
             find(PYTHON, preference="only-system", glibc="")
-        assert "--python-preference system" in caught.value.hint
+        assert "--set python_preference=system" in caught.value.hint
     assert downloads.site.requested == []
 
 

@@ -12,10 +12,9 @@ import pytest
 
 import envpack as package
 from envpack.fleet import Address, StubOrder, Task, build_tasks, carry_out_all, parse_address
-from envpack.project import open_project
+from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.support.progress import NoProgress
-from envpack.workflow import BuildOptions, ResolveOptions
 from tests.clusters import Certificates, cluster
 from tests.faults.command_line import assert_refused, variables
 from tests.object_stores import BUCKET, VARIABLES, moto
@@ -113,8 +112,8 @@ class Steps(NoProgress):
 
 def carried_out(addresses, caller, store, served):
     """What several clients, who order the same build at the same time, get from clusters."""
-    options = BuildOptions(resolve=ResolveOptions(python=PYTHON, channels=(served.url("/conda"),)), stub="never")
-    tasks = build_tasks(open_project(caller.repository), ["b"], options, open_store(store, push=True))
+    said = Settings(python=PYTHON, channels=(served.url("/conda"),), stub="never")
+    tasks = build_tasks(open_project(caller.repository, said), ["b"], open_store(store, push=True))
     steps = [Steps() for _ in addresses]
     served.gate.clear()
     with concurrent.futures.ThreadPoolExecutor(len(addresses)) as pool:

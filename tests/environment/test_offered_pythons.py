@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from envpack.doctor.interpreters import pythons
-from envpack.project import Project
 from envpack.pythons import available_interpreters
+from envpack.settings import Project, Settings
 
 from .python_downloads import NAME
 from .sources import PYTHON
@@ -41,7 +41,7 @@ def test_doctor_names_what_uv_would_fetch_and_where_from(downloads, project):
 
 
 def test_doctor_counts_nothing_that_is_forbidden_or_does_not_answer(downloads, project, monkeypatch):
-    only_here = Project(repository=project.repository, python_preference="only-system")
+    only_here = project.saying(Settings(python_preference="only-system"))
     (seen,) = pythons(only_here)
     assert "fetch" not in seen.what
     for name, value, reason in (

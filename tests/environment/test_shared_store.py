@@ -87,7 +87,7 @@ def test_the_second_machine_gets_the_same_bytes_without_index_and_channel(machin
     if locked:
         done(first.run("lock", "--python", PYTHON, "--channel", first.channel))
         shutil.copy(first.repository / "m/envpack.lock", second.repository / "m")
-    assert "put environment" in done(first.build("--push"))
+    assert "put environment" in done(first.build("--set", "push=true"))
     served.requested.clear()
     said = done(second.build(UV_OFFLINE="1"))
     assert served.requested == []
@@ -117,7 +117,7 @@ def test_the_repository_says_which_store_it_has_and_what_was_made_before_is_put_
 
 def test_a_lock_is_shared_before_anything_is_built(machines, served):
     first, second = machines("first"), machines("second")
-    done(first.lock("--push"))
+    done(first.lock("--set", "push=true"))
     served.requested.clear()
     done(second.lock())
     assert served.requested == []
@@ -129,7 +129,7 @@ def test_an_interpreter_that_only_one_machine_has_comes_from_the_store(machines,
     need(PYTHON)
     first, second = machines("first", local=True), machines("second", local=True)
     packaged(PYTHON, first.cache)
-    done(first.lock("--push"))
+    done(first.lock("--set", "push=true"))
     shutil.copy(first.repository / "m/envpack.lock", second.repository / "m")
     shutil.rmtree(first.cache / "channel")
     said = done(second.build())
@@ -141,7 +141,7 @@ def test_an_interpreter_that_only_one_machine_has_comes_from_the_store(machines,
 def test_of_two_machines_at_once_one_builds_and_the_other_waits(machines, s3):
     both = [machines("first"), machines("second")]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        said = [done(ended) for ended in pool.map(lambda machine: machine.build("--push"), both)]
+        said = [done(ended) for ended in pool.map(lambda machine: machine.build("--set", "push=true"), both)]
     assert sorted("fetch environment" in text for text in said) == [False, True], said
     assert sorted("make the environment relocatable" in text for text in said) == [False, True], said
     assert both[0].archive == both[1].archive
@@ -152,17 +152,17 @@ def test_a_store_that_fails_after_the_build_loses_nothing(machines, proxy):
     first = machines("first")
     before = listing(first.repository)
     proxy.refuses = lambda method, path: method == "PUT" and "/records/environment/" in path
-    ended = first.build("--push", "--json")
+    ended = first.build("--set", "push=true", "--json")
     assert_refused(ended, 7, "store-forbidden", "refuses access")
     assert listing(first.repository) == before
     proxy.refuses = lambda *_: False
-    said = done(first.build("--push"))
+    said = done(first.build("--set", "push=true"))
     assert "install" not in said
     assert "put environment" in said
 
 
 def test_a_blob_that_was_altered_is_refused_and_nothing_is_half_written(machines, proxy):
-    done(machines("first").build("--push"))
+    done(machines("first").build("--set", "push=true"))
     second = machines("second")
     before = listing(second.repository)
     answer = proxy.fault
@@ -192,7 +192,7 @@ def test_a_stub_comes_from_the_store_where_no_compiler_is(tmp_path):
         (tmp_path / name).mkdir()
     words = ("stub", "--python", PYTHON, "--store", f"file://{folder}", "--json")
     kept = {"ENVPACK_CACHE_DIR": os.environ["ENVPACK_TEST_CACHE"]}
-    first = envpack(*words, "--push", "--output", tmp_path / "a", changes=kept)
+    first = envpack(*words, "--set", "push=true", "--output", tmp_path / "a", changes=kept)
     done(first)
     without = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": "/nonexistent/c++", "PATH": "/nonexistent"}
     second = envpack(*words, "--output", tmp_path / "b", changes=without)

@@ -20,15 +20,15 @@ class AskedError(BaseException):
 def noted(requests):
     """Append the requests of commands to a list, and build, lock and compile nothing."""
 
-    def build_model(project, name, options, _console, *, store):
+    def build_model(project, name, _console, *, store):
         model = open_model(project.repository / name)
-        asked = {} if model.is_ensemble else _build(build_request(project, model, options))
+        asked = {} if model.is_ensemble else _build(build_request(project, model))
         requests.append({"model": name, **asked, **_store(store)})
         return BuiltModel(name=name)
 
-    def lock_model(project, name, options, *, update, progress, store, resolved):
+    def lock_model(project, name, *, update, progress, store, resolved):
         model = open_model(project.repository / name)
-        asked = {} if model.is_ensemble else _lock(lock_request(project, model, options))
+        asked = {} if model.is_ensemble else _lock(lock_request(project, model))
         requests.append({"model": name, **asked, "update": update, **_store(store)})
         return LockedModel(name, None, 0, (), changed=False)
 

@@ -35,8 +35,8 @@ _COMMANDS = {
         "stub --print-matrix --prefix pythons/3.8 --triton 23.04 --triton 25.08 --skip *23*",
     ),
     "kubernetes": (
-        "build --repository repository --emit kubernetes --store s3://bucket/envpack --channel https://channel.example/c",
-        "verify --repository repository --emit kubernetes --envpack-image registry.example/envpack:1",
+        "kubernetes build --repository repository --store s3://bucket/envpack --channel https://channel.example/c",
+        "kubernetes verify --repository repository --envpack-image registry.example/envpack:1",
     ),
     "cache": (
         "cache ls",

@@ -27,8 +27,8 @@ _TEST = """def test_one_is_doubled(triton_model):
 _COMMANDS = {
     "lock": (f"lock double {_AT} --python {_PYTHON} --channel local", f"lock double {_AT} --update numpy"),
     "build": (
-        *(f"{_BUILD} --dry-run", f"{_BUILD} --stub always --sizes", f"{_BUILD} --stub always", f"{_BUILD} --dry-run"),
-        f"{_BUILD} --start warm --store file://WORK/store --push",
+        *(f"{_BUILD} --dry-run", f"{_BUILD} --stub always", f"{_BUILD} --stub always", f"{_BUILD} --dry-run"),
+        f"{_BUILD} --start warm --store file://WORK/store --set push=true",
     ),
     "stub": (
         *(f"{_STUB} --output out --dry-run", f"{_STUB} --output out", f"{_STUB} --output out"),
@@ -44,7 +44,7 @@ _COMMANDS = {
     # These leave byte code beside the models.
     "run": (f"run double {_AT} --repeat 3 --input samples.json",),
     "test": (f"test {_AT} -- -p no:cacheprovider",),
-    "verify": (f"verify {_AT} --runtime process --requests 3",),
+    "verify": (f"verify {_AT} --runtime process --set requests=3",),
 }
 
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from envpack.project import open_project
 from envpack.repository import backends_folder
 from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
+from envpack.settings import open_project
 from envpack.support.errors import ServerError
 from envpack.workflow import local_server
 from tests.cache import kept_cache

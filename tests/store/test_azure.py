@@ -3,6 +3,7 @@
 import pytest
 
 from envpack.deployment import copy_publication, plan_deployment, publish, published_files
+from envpack.settings import Settings
 from envpack.store import Objects, open_store, parse_location, server_address
 from envpack.store.claims import probe
 from envpack.support.errors import StorageError
@@ -66,7 +67,7 @@ def test_a_repository_is_published_and_copied_back(url, project, release, tmp_pa
         path.rename(tmp_path / path.parent.name)
         (path.parent / "config.pbtxt").write_text('backend: "python"\n')
     objects = Objects(parse_location(url))
-    plan = plan_deployment(project, tmp_path / "backends", release)
+    plan = plan_deployment(project.saying(Settings(backends=tmp_path / "backends")))
     with published_files(plan, NoProgress()) as publication:
         assert publish(publication, objects).sent[-1] == "both/config.pbtxt"
         assert publish(publication, objects).sent == ()

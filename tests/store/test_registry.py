@@ -15,7 +15,7 @@ import pytest
 from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment, publish_image, pull_image
 from envpack.deployment.image_publication import CONTENT
 from envpack.registry import INDEX, connected, encoded, parse_image_address
-from envpack.repository import backends_folder
+from envpack.settings import Settings
 from envpack.signing import read_public_key, read_signing_key
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
@@ -29,7 +29,7 @@ SHARED = "opt/envpack"
 
 @pytest.fixture
 def plan(project, release):
-    return plan_deployment(project, backends_folder(project), release)
+    return plan_deployment(project)
 
 
 @pytest.fixture
@@ -66,6 +66,7 @@ def test_the_image_holds_the_tree_of_layout(plan, address, reader, tmp_path):
     assert published.image == f"{address.name}@{digest}"
     files = reader.files(manifest)
     assemble(plan, tmp_path / "tree")
+    (tmp_path / "tree/Dockerfile").unlink()  # it makes another image
     for path in (tmp_path / "tree").rglob("*"):
         name = str(path.relative_to(tmp_path / "tree"))
         if path.is_symlink() and "/python3.8/" in name:
@@ -143,7 +144,7 @@ def test_the_same_input_gives_the_same_digest(plan, project, release, address, t
     shutil.copytree(tmp_path / "backends", tmp_path / "elsewhere/backends", symlinks=True)
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "other cache"))
     again = type(project)(repository=tmp_path / "elsewhere/repository")
-    other = plan_deployment(again, tmp_path / "elsewhere/backends", release)
+    other = plan_deployment(again.saying(Settings(backends=tmp_path / "elsewhere/backends")))
     assert publish_image(other, address).image == first
 
 
@@ -369,12 +370,12 @@ MEMORY = """
 import re, sys
 from pathlib import Path
 from envpack.deployment import plan_deployment, publish_image
-from envpack.project import Project
+from envpack.settings import Project, Settings
 from envpack.registry import parse_image_address
 from envpack.releases import find_release
 from envpack.repository import backends_folder
 project = Project(repository=Path(sys.argv[1]))
-plan = plan_deployment(project, backends_folder(project), find_release("24.10"))
+plan = plan_deployment(project)
 publish_image(plan, parse_image_address(sys.argv[2]))
 print(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1])
 """

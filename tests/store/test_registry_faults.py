@@ -7,7 +7,6 @@ import pytest
 
 from envpack.deployment import plan_deployment, publish_image, pull_image
 from envpack.registry import client, parse_image_address
-from envpack.repository import backends_folder
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import free_port
@@ -16,7 +15,7 @@ from tests.registries import Reader
 
 @pytest.fixture
 def plan(project, release):
-    return plan_deployment(project, backends_folder(project), release)
+    return plan_deployment(project)
 
 
 @pytest.fixture(autouse=True)

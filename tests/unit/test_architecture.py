@@ -18,7 +18,7 @@ PACKAGE = Path(envpack.__file__).parent
 ORDER = [
     "support",
     "releases",
-    "project",
+    "settings",
     "recipes",
     "templates",
     "signing",

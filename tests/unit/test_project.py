@@ -2,19 +2,20 @@
 
 import pytest
 
-from envpack.project import open_project
+from envpack.settings import open_project
 from envpack.support.errors import InputError
 
 
 def test_without_a_file_the_defaults_hold(tmp_path):
     project = open_project(tmp_path)
-    assert project.triton == ""
-    assert project.settings("anything").python == ""
+    assert project.of().triton == ""
+    assert project.of("anything").python == ""
+    assert project.of("anything").link_mode == "auto"
 
 
 def test_models_have_their_python_and_requirements(tmp_path):
     (tmp_path / "envpack.toml").write_text('[models.core]\npython = "3.10"\nrequirements = "shared/core.txt"\n')
-    settings = open_project(tmp_path).settings("core")
+    settings = open_project(tmp_path).of("core")
     assert settings.python == "3.10"
     assert settings.requirements == tmp_path / "shared/core.txt"
 
@@ -25,7 +26,7 @@ def test_a_model_can_take_over_an_environment(tmp_path, monkeypatch):
         "[models.a]\nfrom_prefix = 'env'\n[models.b]\nfrom_prefix = '/env'\n[models.c]\nfrom_prefix = '~/env'\n"
     )
     project = open_project(tmp_path)
-    found = [str(project.settings(name).from_prefix) for name in ("a", "b", "c")]
+    found = [str(project.of(name).from_prefix) for name in ("a", "b", "c")]
     assert found == [f"{tmp_path}/env", "/env", "/home/me/env"]
 
 
@@ -34,12 +35,8 @@ def test_layouts_and_the_folder_of_backends(tmp_path):
         "layout = 'backend'\nbackends = '../shared'\n[models.core]\nlayout = 'model'\n"
     )
     project = open_project(tmp_path)
-    assert (project.layout, project.settings("core").layout, project.settings("other").layout) == (
-        "backend",
-        "model",
-        "",
-    )
-    assert project.backends == tmp_path / "../shared"
+    assert [project.of(name).layout for name in ("", "core", "other")] == ["backend", "model", "backend"]
+    assert project.of().backends == tmp_path / "../shared"
 
 
 @pytest.mark.parametrize(

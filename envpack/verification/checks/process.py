@@ -201,7 +201,9 @@ def check_libraries(server: Server, model: Model, running: StubState) -> Check |
         return passed("libraries", f"{len(own)} native libraries, all from the environment")
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     managed = (
-        ", or for those of Python --python-preference managed," if is_fetchable(mapped_python(running.mapped)) else ""
+        ", or for those of Python --set python_preference=managed,"
+        if is_fetchable(mapped_python(running.mapped))
+        else ""
     )
     fix = f"works as long as every server's image has them; packages that contain them{managed} remove the dependency"
     return warning("libraries", f"native libraries from the system: {shown}", fix)

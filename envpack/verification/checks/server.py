@@ -23,7 +23,9 @@ def check_runtime(runtime: Runtime) -> Check | None:
     if not runtime.instead_of:
         return None
     evidence = f"the daemon does not have the image {runtime.instead_of}, so a server of this machine was used"
-    return warning("runtime", evidence, "add --pull to verify in the image, or --runtime process if this is meant")
+    return warning(
+        "runtime", evidence, "--set pull=true verifies in the image; if this is meant, add --runtime process"
+    )
 
 
 def check_repository(repository: Path) -> Check:

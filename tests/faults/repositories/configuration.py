@@ -161,7 +161,7 @@ ENTRIES = (
         _configure('backend: "python"', 'backend: "pyton"'),
         "backend-missing",
         "no server comes with the backend 'pyton'",
-        'write backend: "python"; or name the folder that contains pyton with --backends',
+        'write backend: "python"; or name the folder that contains pyton with --set backends=DIRECTORY',
     ),
     Broken(
         "backend-unheard-of",
@@ -169,7 +169,7 @@ ENTRIES = (
         _configure('backend: "python"', 'backend: "ours"'),
         "backend-missing",
         "unable to find backend library for backend 'ours'",
-        "correct backend in config.pbtxt, or name the folder that contains the backend ours with --backends",
+        "correct backend in config.pbtxt, or name the folder of the backend ours with --set backends=DIRECTORY",
         found_by="verify",
     ),
     Broken(

@@ -66,8 +66,8 @@ ENTRIES = (
         written(execute=_BIG),
         "shared-memory-full",
         "Failed to increase the shared memory pool size",
-        "enlarge the server's /dev/shm: --shm-size 1g",
-        options=("--shm-size", "4m"),
+        "enlarge the server's /dev/shm: docker run --shm-size=1g",
+        options=("--set", "shm_size=4m"),
         step="inference",
     ),
     _v(
@@ -76,7 +76,7 @@ ENTRIES = (
         _good,
         "image-missing",
         "the daemon does not have the image localhost/nothing:1",
-        "pull it with --pull, name another with --image, or use --runtime process",
+        "pull it with --set pull=true, name another with --image, or use --runtime process",
         options=("--image", "localhost/nothing:1"),
         step="start",
     ),
@@ -117,7 +117,7 @@ ENTRIES = (
         "preload-missing",
         "/usr/lib/libnothing.so.1 is not in the memory of process",
         "check that the server has the library, for its processor",
-        options=("--preload", "/usr/lib/libnothing.so.1"),
+        options=("--set", "preload=/usr/lib/libnothing.so.1"),
         step="process",
     ),
     _v(

@@ -34,7 +34,7 @@ def _other_machine(site: Site):
 
 
 def _backend(leave_out: str):
-    """The model's stub in a backend folder, as `envpack build --layout backend` makes it, without one part."""
+    """The model's stub in a backend folder, as `envpack build --set layout=backend` makes it, without one part."""
 
     def change(site: Site):
         backend = backend_for("3.10", site.repository.parent / "backends")
@@ -119,7 +119,7 @@ ENTRIES = (
         lambda s: s.configure('"python"', '"python_3_12"'),
         "backend-missing",
         "it names the backend 'python_3_12', which is not in",
-        "run `envpack build --layout backend` for it, or give its folder with --backends",
+        "run `envpack build --set layout=backend` for it, or name its folder with --set backends=DIRECTORY",
     ),
     Broken(
         "backend-stub",
@@ -127,7 +127,7 @@ ENTRIES = (
         _backend(STUB),
         "stub-missing",
         "it has no triton_python_backend_stub",
-        "create the folder again: `envpack build --layout backend MODEL`",
+        "create the folder again: `envpack build --set layout=backend MODEL`",
     ),
     Broken(
         "backend-utilities",
@@ -135,7 +135,7 @@ ENTRIES = (
         _backend("triton_python_backend_utils.py"),
         "backend-incomplete",
         "it has no triton_python_backend_utils.py: without that file, a server silently uses its own stub",
-        "create the folder again: `envpack build --layout backend MODEL`",
+        "create the folder again: `envpack build --set layout=backend MODEL`",
     ),
     Broken(
         "backend-library",
@@ -143,7 +143,7 @@ ENTRIES = (
         _backend("libtriton_python_3_10.so"),
         "backend-incomplete",
         "it has no libtriton_python_3_10.so",
-        "create the folder again: `envpack build --layout backend MODEL`",
+        "create the folder again: `envpack build --set layout=backend MODEL`",
         options=("--triton", "23.08"),
         also=("release-mismatch",),
     ),
@@ -153,7 +153,7 @@ ENTRIES = (
         _backend("model.py"),
         "backend-incomplete",
         "it has no model.py, which other stubs than envpack's import instead of the model's file since 23.10",
-        "create the folder again: `envpack build --layout backend MODEL`",
+        "create the folder again: `envpack build --set layout=backend MODEL`",
     ),
     Broken(
         "unpacked-at-once",

@@ -94,7 +94,9 @@ def test_a_port_in_use_is_an_error(environment, repository):
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         port = str(busy.getsockname()[1])
-        assert_refused(envpack("verify", "--json", "--repository", repository, "--port", port), 6, "port-taken", port)
+        assert_refused(
+            envpack("verify", "--json", "--repository", repository, "--set", f"port={port}"), 6, "port-taken", port
+        )
     assert listing(repository) == before
 
 

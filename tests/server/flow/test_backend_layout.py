@@ -41,7 +41,7 @@ def test_into_a_backend_and_back(doubler, envpack_json):
     tree = doubler.parents[1] / "tree"
     code, document = envpack_json("layout", "--repository", doubler.parent, "--output", tree)
     assert code == 0, document
-    deployed = ("--repository", tree / "models", "--backends", tree / "backends")
+    deployed = ("--repository", tree / "models", "--set", f"backends={tree / 'backends'}")
     code, document = envpack_json("verify", *deployed)
     assert code == 0, document
 
@@ -52,7 +52,7 @@ def test_into_a_backend_and_back(doubler, envpack_json):
     code, document = envpack_json("build", *words, "--python", PYTHON)
     assert document["models"][0]["backend"] == "python_3_13"  # as it was
 
-    code, document = envpack_json("build", *words, "--python", PYTHON, "--layout", "model")
+    code, document = envpack_json("build", *words, "--python", PYTHON, "--set", "layout=model")
     assert (document["models"][0]["backend"], document["models"][0]["stub"]) == ("python", str(doubler / STUB))
     assert re.search(r'^backend: "python"$', (doubler / "config.pbtxt").read_text(), re.MULTILINE)
     code, document = envpack_json("verify", *words)
@@ -63,21 +63,21 @@ def test_a_copied_library_replaces_the_link(doubler, envpack_json, tmp_path):
     server = tmp_path / "server"
     server.mkdir()
     (server / "libtriton_python.so").write_text("library")
-    words = ("build", "doubler", "--repository", doubler.parent, "--python", PYTHON, "--layout", "backend")
+    words = ("build", "doubler", "--repository", doubler.parent, "--python", PYTHON, "--set", "layout=backend")
     backends = tmp_path / "elsewhere"
-    code, document = envpack_json(*words, "--backends", backends, "--copy-library", server)
+    code, document = envpack_json(*words, "--set", f"backends={backends}", "--set", f"copy_library={server}")
     assert (code, document["error"]["kind"]) == (3, "no-python-backend")
     (doubler.parent / "neighbour").mkdir()
     (doubler.parent / "neighbour/config.pbtxt").write_text("nonsense {")
     (server / "triton_python_backend_utils.py").write_text("utilities")
-    assert envpack_json(*words, "--backends", backends)[0] == 0
+    assert envpack_json(*words, "--set", f"backends={backends}")[0] == 0
     assert (backends / "python_3_13" / LIBRARY).is_symlink()
-    assert envpack_json(*words, "--backends", backends, "--copy-library", server)[0] == 0
+    assert envpack_json(*words, "--set", f"backends={backends}", "--set", f"copy_library={server}")[0] == 0
     assert (backends / "python_3_13" / LIBRARY).read_text() == "library"
     assert not (backends / "python_3_13" / LIBRARY).is_symlink()
 
 
 def test_no_stub_and_a_backend_do_not_go_together(doubler, envpack_json):
     words = ("--repository", doubler.parent, "--python", find_release(DEFAULT_RELEASE).python)
-    code, document = envpack_json("build", "doubler", *words, "--layout", "backend", "--stub", "never")
+    code, document = envpack_json("build", "doubler", *words, "--set", "layout=backend", "--stub", "never")
     assert (code, document["error"]["kind"]) == (2, "layout-limits")

@@ -144,16 +144,16 @@ def test_a_model_that_begins_to_complete_its_configuration_may(required, develop
 )
 def test_a_server_without_completion_serves_the_same_configuration(required, more):
     from envpack.development.completion import may_complete
-    from envpack.project import open_project
     from envpack.releases import DEFAULT_RELEASE, find_release
     from envpack.repository import open_model
     from envpack.server import ProcessRuntime, find_server
-    from envpack.workflow import BuildOptions, ResolveOptions, build_model
+    from envpack.settings import Settings, open_project
+    from envpack.workflow import build_model
 
     file = required / "config.pbtxt"
     file.write_text(file.read_text() + more + "\n")
-    options = BuildOptions(ResolveOptions(python=find_release(DEFAULT_RELEASE).python))
-    build_model(open_project(required.parent), "doubler", options)
+    said = Settings(python=find_release(DEFAULT_RELEASE).python)
+    build_model(open_project(required.parent, said), "doubler")
     assert not may_complete(open_model(required))
     served = []
     for arguments in ((), ("--disable-auto-complete-config",)):

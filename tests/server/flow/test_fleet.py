@@ -31,7 +31,7 @@ def repository(tmp_path):
 
 
 def test_all_models_are_built_although_a_worker_dies_and_all_verify(repository, tmp_path):
-    words = ("build", "--all", "--repository", repository, "--stub", "never", *ON)
+    words = ("build", "--repository", repository, "--stub", "never", *ON)
     everywhere = variables({"ENVPACK_CACHE_DIR": str(tmp_path / "cache")})
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     building = subprocess.Popen(command(*words), env=everywhere, **pipes)
@@ -43,7 +43,7 @@ def test_all_models_are_built_although_a_worker_dies_and_all_verify(repository, 
     tasks = json.loads(out)["cluster"]["tasks"]
     assert sorted(task["models"] for task in tasks) == sorted([name] for name in MODELS)
     assert max(task["attempts"] for task in tasks) == 2
-    verified = envpack("verify", "--repository", repository, "--runtime", "process", "--group", "6", *ON)
+    verified = envpack("verify", "--repository", repository, "--runtime", "process", "--set", "group=6", *ON)
     assert verified.code == 0, verified.err
     verdict = verified.document["verdict"]
     assert verdict["ok"]

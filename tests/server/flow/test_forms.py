@@ -21,10 +21,10 @@ FORMS = [
     ("dir",),
     ("tar.gz",),
     ("tar",),
-    ("tar.gz", "--exclude", "*.pyc"),
-    ("tar.gz", "--include", "**"),
-    ("tar.gz", "--packer", "conda-pack"),
-    ("tar", "--packer", "conda-pack"),
+    ("tar.gz", "--set", "exclude=*.pyc"),
+    ("tar.gz", "--set", "include=**"),
+    ("tar.gz", "--set", "packer=conda-pack"),
+    ("tar", "--set", "packer=conda-pack"),
 ]
 
 

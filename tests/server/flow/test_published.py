@@ -46,7 +46,7 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     repository = doubler.parent
     (repository / "both/1").mkdir(parents=True)
     (repository / "both/config.pbtxt").write_text(ENSEMBLE)
-    words = ("--repository", repository, "--python", PYTHON, "--layout", "backend")
+    words = ("--repository", repository, "--python", PYTHON, "--set", "layout=backend")
     code, document = envpack_json("build", "doubler", *words)
     assert code == 0, document
 
@@ -137,7 +137,10 @@ def test_the_server_serves_a_published_image(doubler, envpack_json, tmp_path):
     code, document = envpack_json("build", "doubler", "--repository", repository, "--python", PYTHON)
     assert code == 0, document
     shutil.copytree(doubler, repository / "again", symlinks=True)
-    assert envpack_json("build", "again", "--repository", repository, "--python", PYTHON, "--layout", "backend")[0] == 0
+    assert (
+        envpack_json("build", "again", "--repository", repository, "--python", PYTHON, "--set", "layout=backend")[0]
+        == 0
+    )
     private, public = write_pair(tmp_path)
     (tmp_path / "registry").mkdir()
     with registries.registry(tmp_path / "registry") as host:

@@ -84,7 +84,7 @@ def test_locks_bring_models_to_a_machine_that_has_nothing(digits, s3, nothing, t
     done(envpack("lock", "--repository", digits))
     second = tmp_path / "second/digits"
     shutil.copytree(digits, second)
-    done(envpack("build", "--repository", digits, *store, "--push"))
+    done(envpack("build", "--repository", digits, *store, "--set", "push=true"))
 
     def run(*words):
         return envpack(*words, changes=nothing)

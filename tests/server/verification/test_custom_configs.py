@@ -3,10 +3,10 @@
 import pytest
 
 from envpack.inspection import inspect_repository
-from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import open_model, point_to_environment
 from envpack.server import Client, ProcessRuntime, RequestError
+from envpack.settings import Project
 from tests.server.verification.test_inspect_agrees import CODE, PYTHON, tensors
 
 CUSTOM = {

@@ -5,9 +5,9 @@ import struct
 import pytest
 
 from envpack.inspection import inspect_repository
-from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import Client, ProcessRuntime, RequestError
+from envpack.settings import Project
 
 CODE = """import triton_python_backend_utils as pb_utils
 

@@ -98,7 +98,7 @@ def checks_of(done):
 
 
 def test_models_of_backends_that_the_server_has_are_verified_and_the_others_named(server, repository, backends):
-    done = envpack("verify", "--repository", repository, "--backends", backends, "--json")
+    done = envpack("verify", "--repository", repository, "--set", f"backends={backends}", "--json")
     assert done.code == 8, done
     network = 'needs the backend "onnxruntime", which this server does not have'
     found = checks_of(done)
@@ -123,7 +123,7 @@ def test_models_of_backends_that_the_server_has_are_verified_and_the_others_name
 
 
 def test_a_model_of_another_backend_and_an_ensemble_are_verified_by_name(server, repository, backends):
-    by_name = envpack("verify", "--repository", repository, "--backends", backends, "same", "both", "--json")
+    by_name = envpack("verify", "--repository", repository, "--set", f"backends={backends}", "same", "both", "--json")
     assert (by_name.code, list(checks_of(by_name))) == (0, ["same", "double", "both"]), by_name.err
     missing = envpack("verify", "--repository", repository, "network", "--json")
     assert missing.code == 8, missing
@@ -143,7 +143,7 @@ def test_a_server_is_verified_with_all_of_its_backends(server, repository, backe
 
 def test_a_broken_model_of_another_backend_is_a_fault(server, repository, backends):
     shutil.rmtree(repository / "same/1")
-    done = envpack("verify", "--repository", repository, "--backends", backends, "same", "both", "--json")
+    done = envpack("verify", "--repository", repository, "--set", f"backends={backends}", "same", "both", "--json")
     assert done.code == 1, done
     failures = {
         model["name"]: model["failure"]["kind"] for model in done.document["verdict"]["models"] if not model["ok"]

@@ -149,8 +149,10 @@ def test_a_port_that_is_taken_is_named(repository, server, capsys):
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         port = str(busy.getsockname()[1])
-        code = run(["verify", "--json", "--repository", str(repository), "--server", str(server), "--port", port])
-    assert_refused(Ended(code, *capsys.readouterr()), 6, "port-taken", port, "--port")
+        code = run(
+            ["verify", "--json", "--repository", str(repository), "--server", str(server), "--set", f"port={port}"]
+        )
+    assert_refused(Ended(code, *capsys.readouterr()), 6, "port-taken", port, "choose another port")
     assert listing(repository) == before
 
 
@@ -166,16 +168,17 @@ def test_a_server_that_does_not_start_shows_its_last_words_below_the_error(repos
     [
         ("--runtime", "docker", "--server", "/opt/tritonserver"),
         ("--runtime", "process", "--image", "example/triton:1"),
-        ("--runtime", "process", "--pull"),
+        ("--runtime", "process", "--set", "pull=true"),
         ("--env", "no-equals-sign"),
-        ("--shm-size", "much"),
+        ("--set", "shm_size=much"),
         ("--report", "/not/there/report.html"),
     ],
     ids=" ".join,
 )
 def test_options_of_verify_that_make_no_sense_are_refused(repository, capsys, words):
     code = run(["verify", "--json", "--repository", str(repository), *words])
-    assert_refused(Ended(code, *capsys.readouterr()), 2, "usage", words[0] if len(words) == 2 else words[2])
+    named = words[-1].partition("=")[0] if "--set" in words else words[0] if len(words) == 2 else words[2]
+    assert_refused(Ended(code, *capsys.readouterr()), 2, "usage", named)
 
 
 def test_releases_are_listed_for_people_and_for_programs(capsys):

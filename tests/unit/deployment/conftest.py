@@ -1,17 +1,16 @@
 import pytest
 
 from envpack.deployment import plan_deployment
-from envpack.project import Project
 from envpack.registry import client, parse_image_address
 from envpack.releases import find_release
 from envpack.repository import (
     backend_for,
-    backends_folder,
     in_model_folder,
     open_model,
     place_backend,
     point_to_environment,
 )
+from envpack.settings import Project
 from tests.memory_registry import memory_registry
 
 BACKENDS = {"early": "python_3_8", "late": ""}
@@ -62,7 +61,7 @@ def registry(monkeypatch, tmp_path):
 
 @pytest.fixture
 def plan(project, release):
-    return plan_deployment(project, backends_folder(project), release)
+    return plan_deployment(project)
 
 
 @pytest.fixture

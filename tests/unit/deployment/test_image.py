@@ -10,7 +10,6 @@ import pytest
 from envpack.deployment import MANIFEST_NAME, image_publication, plan_deployment, publish_image
 from envpack.deployment.image_layers import LayerMemory, files_with_credentials, image_layers
 from envpack.registry import MANIFEST, digest_of, parse_image_address
-from envpack.repository import backends_folder
 from envpack.support.errors import InputError
 
 from .images import ARCHITECTURE, Image, Steps
@@ -154,7 +153,7 @@ def test_a_memory_that_is_damaged_is_empty(plan, registry, tmp_path):
 
 
 def test_a_folder_of_a_server_may_have_another_path(project, release, registry, address):
-    plan = plan_deployment(project, backends_folder(project), release, served_from="/srv/m/")
+    plan = plan_deployment(project, served_from="/srv/m/")
     layers = image_layers(plan, LayerMemory(), based=True)
     (model,) = (layer for layer in layers if layer.title == "model early")
     assert [member.path for member in model.members][:3] == ["srv", "srv/m", "srv/m/early"]

@@ -4,13 +4,13 @@ import pytest
 
 from envpack.deployment import docker_command, plan_deployment, server_arguments
 from envpack.environment.store import MANIFEST
-from envpack.project import Project
-from envpack.repository import backends_folder, open_model, point_to_environment
+from envpack.repository import open_model, point_to_environment
+from envpack.settings import Project, Settings
 from envpack.support.errors import InputError, ModelsError
 
 
 def plan(project, release, *names, **options):
-    return plan_deployment(project, backends_folder(project), release, names, **options)
+    return plan_deployment(project, names, **options)
 
 
 def test_a_plan_has_all_models_and_their_backends(project, release):
@@ -95,12 +95,12 @@ def test_files_with_another_prefix_are_a_caution(project, release):
         manifest.write_text(json.dumps({"selection": {"final_prefix": prefix}}))
         assert len(plan(project, release).cautions) == count
     manifest.write_text(json.dumps({"selection": {"final_prefix": "/srv/late/python3.8"}}))
-    assert plan(Project(repository=project.repository, served_from="/srv/"), release).cautions == ()
+    assert plan(project.saying(Settings(served_from="/srv/")), release).cautions == ()
 
 
 def test_a_missing_backend_is_an_error(project, release, tmp_path):
     with pytest.raises(ModelsError) as caught:
-        plan_deployment(project, tmp_path / "elsewhere", release)
+        plan_deployment(project.saying(Settings(backends=tmp_path / "elsewhere")))
     (name, error), *others = caught.value.errors.items()
     assert "'python_3_8'" in error.message
     assert (name, error.kind, error.where) == ("early", "backend-missing", str(project.repository / "early"))
@@ -110,14 +110,14 @@ def test_a_missing_backend_is_an_error(project, release, tmp_path):
 def test_every_model_that_cannot_be_deployed_is_named(project, release, tmp_path):
     (project.repository / "late/config.pbtxt").write_text("max_batch_size: many\n")
     with pytest.raises(ModelsError) as caught:
-        plan_deployment(project, tmp_path / "elsewhere", release)
+        plan_deployment(project.saying(Settings(backends=tmp_path / "elsewhere")))
     assert {name: error.kind for name, error in caught.value.errors.items()} == {
         "early": "backend-missing",
         "late": "bad-config",
     }
     assert (caught.value.kind, caught.value.exit_code) == ("backend-missing", 3)
     with pytest.raises(InputError) as alone:
-        plan_deployment(project, tmp_path, release, ["late"])
+        plan_deployment(project.saying(Settings(backends=tmp_path)), ["late"])
     assert alone.value.kind == "bad-config"
 
 

@@ -18,6 +18,7 @@ from envpack.deployment import (
 )
 from envpack.deployment.publication_record import RECORD
 from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
+from envpack.settings import Settings
 from envpack.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.store import Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
@@ -364,7 +365,7 @@ def repository(project, tmp_path, cache):
 
 @pytest.fixture
 def described(repository, release, tmp_path):
-    plan = plan_deployment(repository, tmp_path / "backends", release)
+    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
     with published_files(plan, NoProgress()) as publication:
         yield publication
 
@@ -374,7 +375,7 @@ def test_custom_configurations_name_the_archives_too(repository, release, tmp_pa
     for model, text in (("early", 'backend: "python_3_8"\n'), ("late", 'backend: "python"\n'), ("both", network)):
         (repository.repository / model / "configs").mkdir()
         (repository.repository / model / "configs/large.pbtxt").write_text(f"{text}max_batch_size: 64\n")
-    plan = plan_deployment(repository, tmp_path / "backends", release)
+    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
     with published_files(plan, NoProgress()) as publication:
         publish(publication, objects)
     configs = [path for path in objects.written if path.endswith(".pbtxt")]
@@ -428,7 +429,9 @@ def test_models_of_other_backends_are_published_as_they_are(repository, release,
         (folder / "1/model.onnx").write_bytes(b"graph")
     (net / "config.pbtxt").write_bytes(b'platform: "onnxruntime_onnx" # as it is')
     (repository.repository / "both/1").rmdir()
-    with published_files(plan_deployment(repository, tmp_path / "backends", release), NoProgress()) as publication:
+    with published_files(
+        plan_deployment(repository.saying(Settings(backends=tmp_path / "backends"))), NoProgress()
+    ) as publication:
         publish(publication, objects)
     assert [name for name in below(remote) if name.split("/")[0] in ("net", "bare", "both")] == [
         "bare/1/model.onnx",
@@ -447,7 +450,7 @@ def test_files_with_credentials_are_left_out_and_named(described):
 
 def test_another_environment_has_another_name(repository, release, tmp_path, cache):
     def archive_of_early():
-        plan = plan_deployment(repository, tmp_path / "backends", release, ["early"])
+        plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")), ["early"])
         with published_files(plan, NoProgress()) as found:
             return next(file.path for file in found.files if file.path.startswith("early/python3.8"))
 
@@ -461,7 +464,7 @@ def test_another_environment_has_another_name(repository, release, tmp_path, cac
 
 def test_a_folder_whose_environment_the_cache_lacks_is_refused(repository, release, tmp_path, cache):
     shutil.rmtree(cache / "environments/one")
-    plan = plan_deployment(repository, tmp_path / "backends", release)
+    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
     with pytest.raises(ModelsError) as raised, published_files(plan, NoProgress()):
         pass
     assert raised.value.kind == "environment-not-cached"
@@ -469,7 +472,7 @@ def test_a_folder_whose_environment_the_cache_lacks_is_refused(repository, relea
 
 def test_what_is_no_file_is_refused(repository, release, tmp_path):
     os.mkfifo(repository.repository / "late/pipe")
-    plan = plan_deployment(repository, tmp_path / "backends", release)
+    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
     with pytest.raises(EnvpackError) as raised, published_files(plan, NoProgress()):
         pass
     assert raised.value.kind == "special-file"

@@ -7,13 +7,12 @@ import sys
 import pytest
 
 from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment
-from envpack.repository import backends_folder
 from envpack.support.errors import InputError, UsageError
 
 
 @pytest.fixture
 def plan(project, release):
-    return plan_deployment(project, backends_folder(project), release)
+    return plan_deployment(project)
 
 
 def everything(folder):
@@ -56,7 +55,7 @@ def test_the_dockerfile_copies_what_the_tree_has_to_where_the_server_reads_it(pl
         "ENV PYTHONNOUSERSITE=1",
         'CMD ["tritonserver", "--model-repository=/models"]',
     ]
-    without_backends = plan_deployment(project, backends_folder(project), release, ["late"], served_from="/srv/$x/")
+    without_backends = plan_deployment(project, ["late"], served_from="/srv/$x/")
     assemble(without_backends, tmp_path / "tree")
     lines = (tmp_path / "tree/Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith("COPY")] == [
@@ -78,7 +77,7 @@ def test_models_of_other_backends_are_copied_as_they_are(project, release, tmp_p
     (net / "1").mkdir(parents=True)
     (net / "1/model.onnx").write_bytes(b"graph")
     (net / "labels.txt").write_text("cat\n")
-    assemble(plan_deployment(project, backends_folder(project), release), tmp_path / "tree")
+    assemble(plan_deployment(project), tmp_path / "tree")
     assert everything(tmp_path / "tree/models/net") == ["1", "1/model.onnx", "labels.txt"]
     assert (tmp_path / "tree/models/net/1/model.onnx").read_bytes() == b"graph"
 
@@ -163,12 +162,12 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from envpack.deployment import assemble, plan_deployment
-from envpack.project import Project
+from envpack.settings import Project
 from envpack.releases import find_release
 from envpack.repository import backends_folder
 
 project = Project(repository=Path(sys.argv[1]))
-plan = plan_deployment(project, backends_folder(project), find_release("24.10"))
+plan = plan_deployment(project)
 place, operations = int(sys.argv[3]), 0
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.development.changes import Change, FileFinder
-from envpack.project import open_project
+from envpack.settings import open_project
 
 
 @pytest.fixture

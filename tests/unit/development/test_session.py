@@ -8,10 +8,9 @@ import threading
 import pytest
 
 from envpack.development import Session, session as module
-from envpack.project import open_project
+from envpack.settings import open_project
 from envpack.support.errors import EnvironmentBuildError, ServerError
 from envpack.support.progress import NoProgress
-from envpack.workflow import BuildOptions
 from tests.waiting import soon
 
 from .fakes import CODE, CONFIG, FakeServer, running, write_model
@@ -37,7 +36,7 @@ class Bench:
         monkeypatch.setattr(module, "_LOOK_SECONDS", 0.1)
         monkeypatch.setattr(module, "_WRITE_SECONDS", 0.01)
 
-    def _build(self, project, name, options, progress):
+    def _build(self, project, name, progress):
         self.built.append(name)
         if name in self.errors:
             raise self.errors[name]
@@ -63,7 +62,6 @@ class Bench:
         self.session = Session(
             open_project(self.repository),
             names,
-            BuildOptions(),
             self.runtime,
             show=self._show,
             progress=NoProgress(),
@@ -203,7 +201,7 @@ def test_a_change_of_the_settings_builds_everything(bench):
     (bench.repository / "envpack.toml").write_text('served_from = "/srv"\n')
     assert soon(lambda: bench.session.trouble == "")
     assert soon(lambda: len(bench.built) >= 3)
-    assert bench.session._project.served_from == "/srv"
+    assert bench.session._project.of().served_from == "/srv"
 
 
 def test_a_model_that_can_complete_its_configuration_needs_another_server(bench):
@@ -304,7 +302,7 @@ def test_the_model_that_is_debugged_is_prepared_before_each_load(bench, monkeypa
         def prepare(self, model, python, progress):
             self.calls.append(("prepare", model.name, python()))
 
-    monkeypatch.setattr(module, "python_of", lambda project, model, options, progress: f"python of {model.name}")
+    monkeypatch.setattr(module, "python_of", lambda project, model, progress: f"python of {model.name}")
     write_model(bench.repository, "two")
     debugger = Debugger()
     bench.start(debugger=debugger)

@@ -45,8 +45,8 @@ def _wrong_choice(parameter, values):
 @every_row(
     ("line", "wrong"),
     [
-        ("build --all --format tar.gz", ""),
-        ("build --all --format zip", "--format takes no zip"),
+        ("build --dry-run --format tar.gz", ""),
+        ("build --dry-run --format zip", "--format takes no zip"),
         ("build --everything", "No such option"),
         ("build --format", ""),
         ("bild", "no command bild"),

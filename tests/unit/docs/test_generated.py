@@ -2,13 +2,17 @@
 
 import json
 import re
+import tomllib
 
 import click
+import jsonschema
+import pytest
 
 import envpack
-from ci.docs import pages
-from envpack import project
+from ci.docs import pages, settings
 from envpack.releases import all_releases
+from envpack.settings import open_project
+from envpack.support.errors import InputError
 from tests.tables import every_row
 from tests.unit.docs.documents import CHECKOUT, NAMES, read
 
@@ -63,16 +67,25 @@ def test_every_key_of_a_verdict_is_described():
 
 
 def test_every_key_of_envpack_toml_is_described():
-    page = read("docs/reference/envpack-toml.md")
-    top, _, model = page.partition("## A model")
-    assert set(re.findall(r"^\| `(\w+)`", top, re.MULTILINE)) == project._PROJECT_KEYS - {"models"}
-    assert set(re.findall(r"^\| `(\w+)`", model, re.MULTILINE)) == project._MODEL_KEYS
+    for where in ("project", "model"):
+        described = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", settings.table(where), re.MULTILINE)
+        assert described == [field.name for field in settings.keys(where)]
 
 
-def test_the_example_of_envpack_toml_is_one(tmp_path):
+def test_the_example_of_envpack_toml_is_one_for_envpack_and_for_editors(tmp_path):
     example = re.search(r"```toml\n(.*?)```", read("docs/reference/envpack-toml.md"), re.DOTALL)[1]
     (tmp_path / "envpack.toml").write_text(example)
-    assert project.open_project(tmp_path).models.keys() == {"core", "tree"}
+    assert open_project(tmp_path).models.keys() == {"core", "tree"}
+    jsonschema.validate(tomllib.loads(example), settings.schema())
+
+
+@every_row("text", ["pythn = '3.8'", "layout = 'x'", "push = 1", "timeout = 0", "[models.m]\npush = true"])
+def test_the_schema_refuses_what_envpack_refuses(tmp_path, text):
+    (tmp_path / "envpack.toml").write_text(text)
+    with pytest.raises(InputError):
+        open_project(tmp_path)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(text), settings.schema())
 
 
 def test_every_exit_code_is_documented():

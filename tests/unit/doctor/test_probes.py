@@ -16,8 +16,13 @@ from envpack.doctor import PROBES, Observation, examine, host as probes
 from envpack.doctor.host import cache, compiler, gpu, shared_memory, system
 from envpack.doctor.interpreters import pythons
 from envpack.doctor.services import channels, containers, index
-from envpack.project import Project
+from envpack.settings import Project, Settings
 from envpack.support.errors import InputError, StubError
+
+
+def of(folder, *channels):
+    """A project that names channels."""
+    return Project(repository=folder, settings=Settings(channels=channels))
 
 
 @pytest.fixture
@@ -131,7 +136,7 @@ class TestNetwork:
     )
     def test_a_channel(self, tmp_path, answering, status, state, words):
         answering.status = status
-        (seen,) = channels(Project(repository=tmp_path, channels=(f"{answering.address}/mine", "local")))
+        (seen,) = channels(of(tmp_path, f"{answering.address}/mine", "local"))
         assert answering.requested == ["/mine/noarch/repodata.json"]
         assert seen.state == state
         assert words in seen.what
@@ -143,13 +148,13 @@ class TestNetwork:
 
     def test_a_channel_in_a_folder(self, tmp_path):
         (tmp_path / "channel/noarch").mkdir(parents=True)
-        (seen,) = channels(Project(repository=tmp_path, channels=(str(tmp_path / "channel"),)))
+        (seen,) = channels(of(tmp_path, str(tmp_path / "channel")))
         assert seen.state == "ok"
-        (seen,) = channels(Project(repository=tmp_path, channels=(str(tmp_path / "none"),)))
+        (seen,) = channels(of(tmp_path, str(tmp_path / "none")))
         assert (seen.state, "no such folder" in seen.what) == ("warn", True)
 
     def test_an_unreachable_channel(self, tmp_path, closed, monkeypatch):
-        (seen,) = channels(Project(repository=tmp_path, channels=(closed,)))
+        (seen,) = channels(of(tmp_path, closed))
         assert (seen.state, seen.what) == ("warn", f"{closed}: unreachable")
         monkeypatch.setenv("PIP_INDEX_URL", closed.replace("://", "://me:secret@"))
         (seen,) = index(Project(repository=tmp_path))
@@ -182,7 +187,7 @@ class TestNetwork:
         monkeypatch.setenv("CONDA_OFFLINE", "true")
         (seen,) = index(Project(repository=tmp_path))
         assert (seen.state, "not checked" in seen.what) == ("ok", True)
-        (seen,) = channels(Project(repository=tmp_path, channels=(closed,)))
+        (seen,) = channels(of(tmp_path, closed))
         assert (seen.state, "not checked" in seen.what) == ("ok", True)
 
     def test_without_channels_the_pythons_of_this_machine_count(self, project):
@@ -241,7 +246,7 @@ class TestStorage:
     )
     def test_a_folder_that_servers_cannot_unpack_to(self, tmp_path, options, words):
         code = (
-            "import sys; from pathlib import Path; from envpack.project import Project;"
+            "import sys; from pathlib import Path; from envpack.settings import Project, Settings;"
             "from envpack.doctor.host import shared_memory, temporary_folder; place = Path(sys.argv[1]);"
             "project = Project(repository=place);"
             "print(*temporary_folder(project, place), *shared_memory(project, place), sep='\\n')"
@@ -252,7 +257,7 @@ class TestStorage:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError:
             pytest.skip("needs unshare")
-        # unshare refuses in a root folder that is no mount point, as of chroot, since it cannot keep the mount to itself.
+        # unshare refuses in a root folder that is no mount point, as of chroot.
         if any(word in done.stderr for word in ("permitted", "denied", "propagation")):
             pytest.skip(f"needs the right to mount: {done.stderr.strip()}")
         temporary, shared = done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""`envpack build --emit kubernetes` prints one Job for each environment, and no secret."""
+"""`envpack kubernetes build` prints one Job for each environment, and no secret."""
 
 import json
 
@@ -15,7 +15,7 @@ STORE = "s3://bucket/envpack"
 def emit(tmp_path, capsys):
     def emit(*words, store=("--store", STORE)):
         place = ("--repository", str(tmp_path), "--python", "3.10", "--channel", "https://channel.example/conda")
-        code = run(["build", "--emit", "kubernetes", *place, *store, *words])
+        code = run(["kubernetes", "build", *place, *store, *words])
         return code, capsys.readouterr()
 
     return emit
@@ -36,7 +36,7 @@ def test_equal_environments_share_a_job_and_all_is_valid(add_model, emit, versio
 
 def test_a_job_names_the_store_the_image_and_the_secret(add_model, emit):
     add_model("a")
-    _, shown = emit("--image", "registry.example/envpack:1", "--secret", "bucket", "--memory", "1g", "--json")
+    _, shown = emit("--build-image", "registry.example/envpack:1", "--secret", "bucket", "--memory", "1g", "--json")
     config_map, job = json.loads(shown.out)["jobs"]
     assert config_map["data"]["file-0"] == "numpy\n"
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -87,11 +87,10 @@ def test_a_job_needs_a_store_that_other_machines_reach(add_model, emit, tmp_path
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--emit", "kubernetes", "--on", "local:2"), "--on does not go with --emit"),
-        (("--emit", "kubernetes", "--dry-run"), "--dry-run does not go with --emit"),
-        (("--image", "x"), "--image is for the Jobs"),
-        (("--store-only",), "--store-only is for --on and --store"),
-        (("--on", "local:2", "--store-only"), "--store-only is for --on and --store"),
+        (("--emit", "kubernetes"), "use envpack kubernetes build"),
+        (("--image", "x"), "use envpack kubernetes build --build-image"),
+        (("--set", "store_only=true"), "store_only is for --on and --store"),
+        (("--on", "local:2", "--set", "store_only=true"), "store_only is for --on and --store"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(add_model, tmp_path, capsys, words, says):

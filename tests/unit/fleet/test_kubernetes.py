@@ -7,13 +7,12 @@ import pytest
 from envpack.fleet import kubernetes as module
 from envpack.fleet.kubernetes import BuildJobOptions, build_jobs, jobs_yaml
 from envpack.lock import Lock, write_lock
-from envpack.project import open_project
 from envpack.requirements import Target
+from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.support.errors import InputError
-from envpack.workflow import BuildOptions, ResolveOptions
 
-RESOLVE = ResolveOptions(python="3.10", channels=("https://channel.example/conda",))
+RESOLVE = Settings(python="3.10", channels=("https://channel.example/conda",))
 
 
 @pytest.fixture
@@ -31,9 +30,9 @@ def store():
 
 
 def test_the_whole_of_a_job(project, store):
-    options = BuildOptions(RESOLVE, stub="always", toolchain="zig", strip=True)
+    options = RESOLVE.saying(stub="always", toolchain="zig", strip=True)
     jobs = BuildJobOptions(image="registry.example/envpack:1", secret="bucket", memory_bytes=(1 << 30) + 1)
-    config_map, job = build_jobs(project, ["a"], options, store, jobs)
+    config_map, job = build_jobs(project.saying(options), ["a"], store, jobs)
     name = config_map["metadata"]["name"]
     assert name.startswith("envpack-build-")
     assert len(name) <= 63
@@ -54,10 +53,10 @@ def test_the_whole_of_a_job(project, store):
         'mkdir -p "/scratch/repository/$1/1" && cp -rL /project/. /scratch/repository && '
         ': > "/scratch/repository/$1/1/model.py" && shift && exec "$@"'
     )
-    command = ["envpack", "build", "--repository", "/scratch/repository", "--store", "s3://bucket/envpack", "--push"]
-    command += ["--python", "3.10", "--platform", "linux-64", "--triton", "24.10"]
-    command += ["--channel", "https://channel.example/conda", "--stub", "always"]
-    command += ["--toolchain", "zig", "--strip", "--", "a"]
+    command = ["envpack", "build", "--repository", "/scratch/repository", "--python", "3.10", "--triton", "24.10"]
+    command += ["--platform", "linux-64", "--channel", "https://channel.example/conda"]
+    command += ["--set", "python_preference=system", "--set", "strip=true", "--stub", "always"]
+    command += ["--set", "toolchain=zig", "--store", "s3://bucket/envpack", "--set", "push=true", "--", "a"]
     container = {
         "name": "build",
         "image": "registry.example/envpack:1",
@@ -110,14 +109,15 @@ def words_of(documents):
 
 
 def test_options_that_are_not_the_usual_ones_travel(project, store):
-    resolve = ResolveOptions(
-        python="3.10", platform="linux-aarch64", channels=("https://a", "https://b"), sources=("x", "y")
+    options = Settings(
+        python="3.10", platform="linux-aarch64", channels=("https://a", "https://b"), allow_source=("x", "y")
     )
-    documents = build_jobs(project, ["a"], BuildOptions(resolve), store, BuildJobOptions())
+    documents = build_jobs(project.saying(options), ["a"], store, BuildJobOptions())
     words = " ".join(words_of(documents))
-    assert "--channel https://a --channel https://b --allow-source x --allow-source y" in words
-    assert "--strip" not in words
-    assert "--abi" not in words
+    assert "--channel https://a --channel https://b " in words
+    assert "--allow-source x --allow-source y" in words
+    assert "strip=true" not in words
+    assert "abi=" not in words
     pod = documents[1]["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
     assert pod["containers"][0]["resources"]["limits"] == {"memory": "4096Mi"}
@@ -128,7 +128,7 @@ def test_a_lockfile_travels(project, store, tmp_path):
         Lock(Target("linux-64", "3.10", "2.35", ""), ("https://channel.example/conda",), (), ()),
         tmp_path / "a/envpack.lock",
     )
-    config_map, job = build_jobs(project, ["a"], BuildOptions(RESOLVE), store, BuildJobOptions())
+    config_map, job = build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
     items = job["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"]
     (key,) = (item["key"] for item in items if item["path"] == "a/envpack.lock")
     assert config_map["data"][key] == (tmp_path / "a/envpack.lock").read_text()
@@ -137,19 +137,17 @@ def test_a_lockfile_travels(project, store, tmp_path):
 def test_a_model_without_requirements_needs_none(project, store, tmp_path, add_model):
     folder = add_model("plain")
     (folder / "requirements.txt").unlink()
-    config_map, _ = build_jobs(project, ["plain"], BuildOptions(RESOLVE), store, BuildJobOptions())
+    config_map, _ = build_jobs(project.saying(RESOLVE), ["plain"], store, BuildJobOptions())
     assert list(config_map["data"].values()) == [module.DEFAULT_CONFIG]
 
 
 def test_files_that_are_too_large_for_a_config_map_are_refused(project, store, tmp_path, monkeypatch):
-    size = sum(
-        map(len, build_jobs(project, ["a"], BuildOptions(RESOLVE), store, BuildJobOptions())[0]["data"].values())
-    )
+    size = sum(map(len, build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())[0]["data"].values()))
     monkeypatch.setattr(module, "_MOST_BYTES", size)
-    build_jobs(project, ["a"], BuildOptions(RESOLVE), store, BuildJobOptions())
+    build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
     monkeypatch.setattr(module, "_MOST_BYTES", size - 1)
     with pytest.raises(InputError) as raised:
-        build_jobs(project, ["a"], BuildOptions(RESOLVE), store, BuildJobOptions())
+        build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
     assert raised.value.message == (f"a Job cannot build a: its requirements and lock have more than {size - 1} bytes")
     assert (raised.value.kind, raised.value.where) == ("not-portable", str(tmp_path / "a"))
 
@@ -159,5 +157,5 @@ def test_an_ensemble_needs_no_job(project, store, tmp_path):
     (tmp_path / "e/config.pbtxt").write_text(
         'platform: "ensemble" ensemble_scheduling { step [ { model_name: "a" model_version: -1 } ] }'
     )
-    assert build_jobs(project, ["e"], BuildOptions(RESOLVE), store, BuildJobOptions()) == ()
-    assert json.dumps(build_jobs(project, ["e", "a"], BuildOptions(RESOLVE), store, BuildJobOptions()))
+    assert build_jobs(project.saying(RESOLVE), ["e"], store, BuildJobOptions()) == ()
+    assert json.dumps(build_jobs(project.saying(RESOLVE), ["e", "a"], store, BuildJobOptions()))

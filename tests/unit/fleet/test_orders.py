@@ -10,16 +10,15 @@ from envpack.fleet import build_tasks, orders, stub_tasks
 from envpack.fleet.orders import lock_tasks
 from envpack.fleet.tasks import BuildOrder, LockOrder
 from envpack.lock import Lock, format_lock, write_lock
-from envpack.project import open_project
 from envpack.releases import find_release
 from envpack.requirements import CondaPackage, Target
+from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.stub import STUB_NAME, Cell, StubTarget
 from envpack.support.errors import StubError
-from envpack.workflow import BuildOptions, ResolveOptions
 
 CHANNEL = "https://channel.example/conda"
-RESOLVE = ResolveOptions(python="3.10", channels=(CHANNEL,))
+RESOLVE = Settings(python="3.10", channels=(CHANNEL,))
 ENSEMBLE = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "a" model_version: -1 } ] }'
 
 
@@ -45,7 +44,7 @@ def one(tasks):
 
 
 def test_equal_environments_are_one_task(project):
-    tasks = build_tasks(project, ["a", "b", "c", "e"], BuildOptions(RESOLVE), None)
+    tasks = build_tasks(project.saying(RESOLVE), ["a", "b", "c", "e"], None)
     assert [task.names for task in tasks] == [("a", "c"), ("b",)]
     first = tasks[0]
     assert first.key.startswith("envpack-environment-")
@@ -67,29 +66,29 @@ def test_equal_environments_are_one_task(project):
 
 
 def test_each_option_that_decides_the_result_is_another_task(project, store):
-    plain = one(build_tasks(project, ["a"], BuildOptions(RESOLVE), None))
+    plain = one(build_tasks(project.saying(RESOLVE), ["a"], None))
     others = [
-        (BuildOptions(RESOLVE, strip=True), None),
-        (BuildOptions(RESOLVE, stub="always"), None),
-        (BuildOptions(RESOLVE, toolchain="zig"), None),
-        (BuildOptions(replace(RESOLVE, triton="25.08")), None),
-        (BuildOptions(replace(RESOLVE, python="3.11")), None),
-        (BuildOptions(RESOLVE), store),
+        (RESOLVE.saying(strip=True), None),
+        (RESOLVE.saying(stub="always"), None),
+        (RESOLVE.saying(toolchain="zig"), None),
+        (RESOLVE.saying(triton="25.08"), None),
+        (RESOLVE.saying(python="3.11"), None),
+        (RESOLVE, store),
     ]
-    keys = [one(build_tasks(project, ["a"], options, place)).key for options, place in others]
+    keys = [one(build_tasks(project.saying(options), ["a"], place)).key for options, place in others]
     assert len({plain.key, *keys}) == 7
-    assert one(build_tasks(project, ["a"], BuildOptions(RESOLVE), None)).key == plain.key
-    found = one(build_tasks(project, ["a"], others[0][0], store))
+    assert one(build_tasks(project.saying(RESOLVE), ["a"], None)).key == plain.key
+    found = one(build_tasks(project.saying(others[0][0]), ["a"], store))
     assert (found.order.strip, found.store) == (True, str(store.location))
 
 
 def test_a_stub_needs_a_compiler(project, tmp_path):
     for options in ({"stub": "always"}, {"layout": "backend"}, {"start": "warm"}):
-        task = one(build_tasks(project, ["a"], BuildOptions(RESOLVE, **options), None))
+        task = one(build_tasks(project.saying(RESOLVE.saying(**options)), ["a"], None))
         assert (task.order.stub, task.needs) == ("always", ("platform linux-64", "compiler")), options
-    assert one(build_tasks(project, ["a"], BuildOptions(RESOLVE, stub="never"), None)).order.stub == "never"
+    assert one(build_tasks(project.saying(RESOLVE.saying(stub="never")), ["a"], None)).order.stub == "never"
     (tmp_path / "a" / STUB_NAME).touch()
-    assert one(build_tasks(project, ["a"], BuildOptions(RESOLVE), None)).order.stub == "always"
+    assert one(build_tasks(project.saying(RESOLVE), ["a"], None)).order.stub == "always"
 
 
 def test_a_lockfile_travels_and_names_the_environment(project, tmp_path, store):
@@ -105,22 +104,22 @@ def test_a_lockfile_travels_and_names_the_environment(project, tmp_path, store):
     )
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("local",), (package,), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
-    task = one(build_tasks(project, ["a"], BuildOptions(RESOLVE, strip=True), store))
+    task = one(build_tasks(project.saying(RESOLVE.saying(strip=True)), ["a"], store))
     assert task.order.lock == format_lock(lock)
     assert task.key.startswith(f"envpack-environment-{lock.environment_key(strip=True)}-")
     assert store.find("package", package.sha256), "what only this machine has is shared before"
     store.push = False
     store.objects.delete([found.path for found in store.objects.list("records")])
-    build_tasks(project, ["a"], BuildOptions(RESOLVE), store)
+    build_tasks(project.saying(RESOLVE), ["a"], store)
     assert store.find("package", package.sha256) is None
 
 
 def test_an_interpreter_becomes_a_package_on_a_worker_that_has_it(project, tmp_path):
-    local = BuildOptions(ResolveOptions(python="3.10"))
-    assert one(build_tasks(project, ["a"], local, None)).needs == ("platform linux-64", "python 3.10")
+    local = Settings(python="3.10")
+    assert one(build_tasks(project.saying(local), ["a"], None)).needs == ("platform linux-64", "python 3.10")
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("local",), (), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
-    assert one(build_tasks(project, ["a"], local, None)).needs == ("platform linux-64",)
+    assert one(build_tasks(project.saying(local), ["a"], None)).needs == ("platform linux-64",)
 
 
 @pytest.mark.parametrize(
@@ -132,29 +131,31 @@ def test_files_of_this_machine_stay_here_where_a_store_is_between(project, tmp_p
     (tmp_path / "a/wheels").mkdir()
     (tmp_path / "a/wheels/numpy-1-py3-none-any.whl").touch()
     (tmp_path / "a/requirements.txt").write_text(requirements)
-    assert build_tasks(project, ["a"], BuildOptions(RESOLVE), store) == ()
-    assert len(build_tasks(project, ["a"], BuildOptions(RESOLVE), None)) == 1
-    assert lock_tasks(project, ["a"], RESOLVE, (), store) == ()
-    assert len(lock_tasks(project, ["a"], RESOLVE, (), None)) == 1
+    assert build_tasks(project.saying(RESOLVE), ["a"], store) == ()
+    assert len(build_tasks(project.saying(RESOLVE), ["a"], None)) == 1
+    assert lock_tasks(project.saying(RESOLVE), ["a"], (), store) == ()
+    assert len(lock_tasks(project.saying(RESOLVE), ["a"], (), None)) == 1
 
 
 def test_channels_of_this_machine_stay_here_too(project, tmp_path, store, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for channel in ("./channel", "/channel", "~/channel", "file:///channel", "a"):
-        options = BuildOptions(replace(RESOLVE, channels=(channel,)))
-        assert build_tasks(project, ["b"], options, store) == (), channel
-    assert len(build_tasks(project, ["b"], BuildOptions(ResolveOptions(python="3.10")), store)) == 1
+        options = RESOLVE.saying(channels=(channel,))
+        assert build_tasks(project.saying(options), ["b"], store) == (), channel
+    assert len(build_tasks(project.saying(Settings(python="3.10")), ["b"], store)) == 1
 
 
 def test_an_environment_from_a_folder_is_taken_over_here(project, tmp_path):
-    options = BuildOptions(RESOLVE, from_prefix=tmp_path)
-    assert build_tasks(project, ["a"], options, None) == ()
+    options = RESOLVE.saying(from_prefix=tmp_path)
+    assert build_tasks(project.saying(options), ["a"], None) == ()
     (tmp_path / "envpack.toml").write_text('[models.a]\nfrom_prefix = "/srv/env"\n')
-    assert [task.names for task in lock_tasks(open_project(tmp_path), ["a", "b", "e"], RESOLVE, (), None)] == [("b",)]
+    assert [task.names for task in lock_tasks(open_project(tmp_path).saying(RESOLVE), ["a", "b", "e"], (), None)] == [
+        ("b",)
+    ]
 
 
 def test_locks_are_tasks_with_what_they_were_before(project, tmp_path, store):
-    tasks = lock_tasks(project, ["a", "b", "c", "e"], RESOLVE, ("numpy",), store)
+    tasks = lock_tasks(project.saying(RESOLVE), ["a", "b", "c", "e"], ("numpy",), store)
     assert [task.names for task in tasks] == [("a", "c"), ("b",)]
     first = tasks[0]
     assert first.order == LockOrder(
@@ -170,13 +171,15 @@ def test_locks_are_tasks_with_what_they_were_before(project, tmp_path, store):
     assert first.key.startswith("envpack-lock-")
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), (CHANNEL,), (), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
-    again = lock_tasks(project, ["a"], RESOLVE, ("numpy",), store)[0]
+    again = lock_tasks(project.saying(RESOLVE), ["a"], ("numpy",), store)[0]
     assert (again.order.lock, again.key != first.key) == (format_lock(lock), True)
     keys = {
-        lock_tasks(project, ["a"], RESOLVE, update, place)[0].key for update in ((), ("x",)) for place in (None, store)
+        lock_tasks(project.saying(RESOLVE), ["a"], update, place)[0].key
+        for update in ((), ("x",))
+        for place in (None, store)
     }
     assert len(keys) == 4
-    local = lock_tasks(project, ["b"], ResolveOptions(python="3.10"), (), None)[0]
+    local = lock_tasks(project.saying(Settings(python="3.10")), ["b"], (), None)[0]
     assert local.needs == ("platform linux-64", "python 3.10")
 
 

@@ -74,9 +74,10 @@ def test_a_container_needs_a_worker_with_docker(add_model, tmp_path):
     assert "server" in planned(tmp_path, runtime="process")["a",].needs
 
 
-@pytest.mark.parametrize("option", [("--keep",), ("--port", "8000"), ("--require-signature", "key.pub")])
+@pytest.mark.parametrize("option", [("--keep",), ("--set", "port=8000"), ("--require-signature", "key.pub")])
 def test_options_for_one_server_are_refused(add_model, tmp_path, capsys, option):
     add_model("a")
     place = ("s3://bucket/models",) if option[0] == "--require-signature" else ("--repository", str(tmp_path))
     assert run(["verify", "--on", "local:2", *place, *option]) == 2
-    assert f"{option[0]} is for a server of this machine" in capsys.readouterr().err
+    name = option[-1].partition("=")[0] if option[0] == "--set" else option[0]
+    assert f"{name} is for a server of this machine" in capsys.readouterr().err

@@ -37,18 +37,18 @@ COMMANDS = st.sampled_from(
         ["build", "m", "--dry-run", "--triton"],
         ["build", "m", "--dry-run", "--python"],
         ["build", "m", "--dry-run", "--channel"],
-        ["build", "m", "--dry-run", "--abi"],
+        ["build", "m", "--dry-run", "--set", "abi="],
         ["build", "m", "--dry-run", "--from-prefix"],
-        ["build", "m", "--dry-run", "--served-from"],
+        ["build", "m", "--dry-run", "--set", "served_from="],
         ["build"],
         ["inspect"],
         ["inspect", "--triton"],
-        ["inspect", "--backends"],
+        ["inspect", "--set", "backends="],
         ["verify", "--server"],
-        ["verify", "--server", "/nowhere", "--port"],
+        ["verify", "--server", "/nowhere", "--set", "port="],
         ["verify", "--server", "/nowhere", "--timeout"],
-        ["verify", "--server", "/nowhere", "--shm-size"],
-        ["verify", "--server", "/nowhere", "--preload"],
+        ["verify", "--server", "/nowhere", "--set", "shm_size="],
+        ["verify", "--server", "/nowhere", "--set", "preload="],
         ["verify", "--server", "/nowhere", "--env"],
         ["layout", "--served-from", "/m", "--output"],
         ["stub", "--print-matrix", "--prefix"],
@@ -73,7 +73,8 @@ def repository(tmp_path, monkeypatch):
 @given(COMMANDS, WORDS)
 @pytest.mark.usefixtures("repository")
 def test_values_of_options(command, word):
-    assert run([*command, word]) in {0, 1, 2, 3, 4, 5, 6, 7}
+    words = [*command[:-1], command[-1] + word] if command[-1].endswith("=") else [*command, word]
+    assert run(words) in {0, 1, 2, 3, 4, 5, 6, 7}
 
 
 @hostile

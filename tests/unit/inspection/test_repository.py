@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from envpack.inspection import inspect_repository, is_repository
-from envpack.project import Project
 from envpack.releases import find_release
 from envpack.repository import (
     backend_for,
@@ -22,6 +21,7 @@ from envpack.repository import (
     point_to_environment,
     set_backend,
 )
+from envpack.settings import Project, Settings
 from envpack.support.errors import InputError
 
 
@@ -410,7 +410,9 @@ class TestBackends:
     def test_a_backend_in_another_folder(self, project, release, backend, tmp_path):
         backend.folder.parent.rename(tmp_path / "elsewhere")
         assert kinds(project, release) == [("error", "backend-missing")]
-        assert kinds(project, release, backends=tmp_path / "elsewhere") == [("warning", "stub-needs-libpython")]
+        assert kinds(project.saying(Settings(backends=tmp_path / "elsewhere")), release) == [
+            ("warning", "stub-needs-libpython")
+        ]
 
     @pytest.mark.parametrize(
         ("name", "kind"),

@@ -68,7 +68,7 @@ def test_a_managed_python_is_advised_where_uv_has_one():
         fixes[python] = mismatch.fix
     assert fixes == {
         "3.7": "build it with older packages, or serve it with a newer release",
-        "3.8": "build it with --python-preference managed or with older packages, or serve it with a newer release",
+        "3.8": "build it with --set python_preference=managed or with older packages, or serve it with a newer release",
     }
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from envpack.project import PREFERENCES
 from envpack.pythons import (
     SUPPORTED,
     available_interpreters,
@@ -14,6 +13,7 @@ from envpack.pythons import (
     interpreter_here,
     unreadable_folders,
 )
+from envpack.settings import FIELDS
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
 
@@ -133,7 +133,9 @@ def test_the_preference_decides_between_interpreters_of_uv_and_others(tmp_path, 
         return interpreter_for("3.8", search=search, preference=preference).version
 
     expected = {"system": "3.8.9", "managed": "3.8.9", "only-system": "3.8.2", "only-managed": "3.8.9"}
-    assert {preference: chosen(preference, own, of_uv) for preference in PREFERENCES} == expected
+    assert {
+        preference: chosen(preference, own, of_uv) for preference in FIELDS["python_preference"].kind.values
+    } == expected
     assert (chosen("managed", own), chosen("system", of_uv)) == ("3.8.2", "3.8.9")
     for preference, folder in (("only-system", of_uv), ("only-managed", own)):
         with pytest.raises(EnvironmentBuildError) as caught:

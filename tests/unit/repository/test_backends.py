@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from envpack.project import Project
 from envpack.repository import (
     STUB_NAME,
     backend_for,
@@ -16,6 +15,7 @@ from envpack.repository import (
     python_of_backend,
     unpacking_backends,
 )
+from envpack.settings import Project, Settings
 from envpack.support.errors import InputError
 
 FILES = ["libtriton_python_3_8.so", "model.py", STUB_NAME, "triton_python_backend_utils.py"]
@@ -54,12 +54,10 @@ def test_the_python_version_in_a_backend_name():
 
 
 def test_the_default_folder_is_beside_the_repository(tmp_path):
+    project = Project(repository=tmp_path / "models", settings=Settings(backends=tmp_path / "b"))
     assert backends_folder(Project(repository=tmp_path / "models")) == tmp_path / "backends"
-    assert backends_folder(Project(repository=tmp_path / "models", backends=tmp_path / "b")) == tmp_path / "b"
-    assert (
-        backends_folder(Project(repository=tmp_path / "models", backends=tmp_path / "b"), tmp_path / "c")
-        == tmp_path / "c"
-    )
+    assert backends_folder(project) == tmp_path / "b"
+    assert backends_folder(project.saying(Settings(backends=tmp_path / "c"))) == tmp_path / "c"
 
 
 def test_a_complete_folder_stays_unchanged(backend, stub):

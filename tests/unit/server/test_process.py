@@ -119,9 +119,7 @@ def test_the_error_of_a_server_that_dies_at_start_has_its_last_lines(tmp_path):
         pass
     assert caught.value.kind == "server-failed"
     assert caught.value.message == "the Triton server did not start; its last lines:\ncannot do this"
-    assert caught.value.hint == (
-        "check --server-arg and --backend-config if you set them; run tritonserver to see the full output"
-    )
+    assert caught.value.hint == ("check --server-arg if you set it; run tritonserver to see the full output")
 
 
 def test_arguments_reach_the_server_and_an_unresponsive_one_is_stopped(tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def test_this_machines_compiler_cannot_choose_the_glibc(machine):
     machine.has_compiler()
     error = _refusal("system", glibc="2.28")
     assert (error.kind, error.exit_code) == ("needs-zig", 2)
-    assert error.hint == "use --toolchain zig, or auto"
+    assert error.hint == "use --set toolchain=zig, or auto"
 
 
 @pytest.mark.parametrize("glibc", ["2", "3.1", "2.28.1", "two", "2.5", "2.26"])

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from envpack.cli.main import run
-from envpack.project import open_project
 from envpack.requirements import Target
+from envpack.settings import open_project
 from envpack.support.platforms import platform_name
 
 
@@ -26,7 +26,7 @@ def test_a_platform_has_one_name(text, name):
 def test_a_target_and_a_project_file_accept_both_spellings(tmp_path):
     assert Target("linux-x86_64") == Target("linux-64")
     (tmp_path / "envpack.toml").write_text('platform = "linux-x86_64"')
-    assert open_project(tmp_path).platform == "linux-64"
+    assert open_project(tmp_path).of().platform == "linux-64"
 
 
 @pytest.mark.parametrize("spelling", ["linux-64", "linux-x86_64"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from envpack.local import Python
-from envpack.project import open_project
+from envpack.settings import open_project
 from envpack.support.errors import InputError
 from envpack.testing import ModelError, ModelUnderTest
 from envpack.testing.local_models import LocalModels

@@ -12,8 +12,8 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from envpack.local import RawTensor, Request
-from envpack.project import open_project
 from envpack.server import RequestError, Tensor
+from envpack.settings import open_project
 from envpack.support.errors import UsageError
 from envpack.testing import ModelError, served_models as module
 from envpack.testing.grpc_streams import stream_by_grpc

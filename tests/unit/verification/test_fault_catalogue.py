@@ -140,7 +140,7 @@ def test_a_model_that_prints_what_looks_like_a_report_is_harmless():
     [
         ("Read-only file system", "mount a writable tmpfs there"),
         ("Permission denied", "mount a writable tmpfs there"),
-        ("No space left on device", "--shm-size 1g"),
+        ("No space left on device", "--shm-size=1g"),
     ],
 )
 def test_shared_memory_that_cannot_be_made_is_a_fault_of_dev_shm(words, fix):

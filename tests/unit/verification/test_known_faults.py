@@ -44,7 +44,7 @@ KNOWN = [
         },
     ),
     (
-        ("backend-missing", "contains the backend pythn with --backends"),
+        ("backend-missing", "of the backend pythn with --set backends=DIRECTORY"),
         {"reported": ["unable to find backend library for backend 'pythn', try specifying runtime on the model"]},
     ),
     (
@@ -293,7 +293,7 @@ KNOWN = [
         },
     ),
     (
-        ("shared-memory-full", "--shm-size 1g"),
+        ("shared-memory-full", "--shm-size=1g"),
         {
             "reported": [
                 "Failed to increase the shared memory pool size for key 'x' to 9 bytes",

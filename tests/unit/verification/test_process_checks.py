@@ -293,7 +293,7 @@ def test_native_libraries_of_the_system_are_a_warning(model):
         "libraries",
         "native libraries from the system: libw.so.1, libx.so.1, liby.so.1 and 1 more",
         "works as long as every server's image has them; packages that contain them, or for those of Python "
-        "--python-preference managed, remove the dependency",
+        "--set python_preference=managed, remove the dependency",
     )
     old = check_libraries(server, model, replace(GOOD, mapped=(*system, f"{ROOT}/lib/libpython3.7m.so.1.0")))
     assert old.fix == "works as long as every server's image has them; packages that contain them remove the dependency"

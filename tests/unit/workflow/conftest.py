@@ -10,11 +10,10 @@ import pytest
 from envpack.environment import read_environment
 from envpack.environment.store import MANIFEST
 from envpack.lock import Lock, digest_requirements, write_lock
-from envpack.project import open_project
 from envpack.repository import open_model
 from envpack.requirements import CondaPackage, PipPackage
+from envpack.settings import Settings, open_project
 from envpack.support.progress import NoProgress
-from envpack.workflow import ResolveOptions
 from envpack.workflow.requests import lock_request
 from tests.unit.archive.conftest import Prefixes
 from tests.unit.stub.elf_files import write_library
@@ -59,7 +58,7 @@ class Machine:
         return self.repository / "m"
 
     def request(self, **options):
-        return lock_request(self.project, open_model(self.folder), ResolveOptions(**options))
+        return lock_request(self.project.saying(Settings(**options)), open_model(self.folder))
 
     def lock(self, numpy="1.26.4", **options):
         """A lock for what the model requires."""

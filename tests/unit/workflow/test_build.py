@@ -7,9 +7,10 @@ import pytest
 
 from envpack.releases import find_release
 from envpack.repository import STUB_NAME, get_string_parameter, open_model
+from envpack.settings import Settings
 from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
-from envpack.workflow import BuildOptions, ResolveOptions, build as module, build_model, plan_model
+from envpack.workflow import build as module, build_model, plan_model
 from envpack.workflow.build import environment_for, made_ingredients
 from envpack.workflow.requests import build_request
 from tests.unit.stub.elf_files import write_stub
@@ -42,8 +43,7 @@ def stubs(ready, monkeypatch, tmp_path):
 
 
 def build(machine, **options):
-    resolve = ResolveOptions(**{name: options.pop(name) for name in ("python", "triton") if name in options})
-    return build_model(machine.project, "m", BuildOptions(resolve, **options), machine.steps)
+    return build_model(machine.project.saying(Settings(**options)), "m", machine.steps)
 
 
 def test_a_model_gets_its_environment_and_a_second_build_changes_nothing(ready):
@@ -134,7 +134,7 @@ def test_what_envpack_did_not_make_is_refused_before_the_work(ready):
     assert raised.value.kind == "not-ours"
     with pytest.raises(InputError):
         plan_model(ready.project, "m")
-    plan = plan_model(ready.project, "m", BuildOptions(force=True))
+    plan = plan_model(ready.project.saying(Settings(force=True)), "m")
     assert (plan.changes[0].action, plan.changes[0].reason) == ("rename python3.10", "envpack did not make it")
     build(ready, force=True)
     assert "python3.10.saved-1" in names(ready.folder)
@@ -156,8 +156,8 @@ def test_an_environment_is_taken_over_from_a_folder(ready, monkeypatch, tmp_path
     monkeypatch.setattr(
         module, "environment_from_prefix", lambda prefix, **options: asked.append((prefix, options)) or found
     )
-    options = BuildOptions(ResolveOptions(python="3.10", platform="linux-64"), from_prefix=tmp_path / "env", strip=True)
-    request = build_request(ready.project, open_model(ready.folder), options)
+    said = Settings(python="3.10", platform="linux-64", from_prefix=tmp_path / "env", strip=True)
+    request = build_request(ready.project.saying(said), open_model(ready.folder))
     assert environment_for(request, ready.steps, None) is found
     ((prefix, given),) = asked
     assert (prefix, given.pop("progress")) == (tmp_path / "env", ready.steps)
@@ -170,7 +170,7 @@ def test_an_environment_is_taken_over_from_a_folder(ready, monkeypatch, tmp_path
 
 
 def test_what_is_built_stays_in_the_cache_in_the_block(ready):
-    request = build_request(ready.project, open_model(ready.folder), BuildOptions())
+    request = build_request(ready.project, open_model(ready.folder))
     with made_ingredients(request, ready.steps) as (environment, stub):
         assert (environment.key, stub) == (ready.lock().key, None)
         assert environment.prefix.is_relative_to(ready.cache)
@@ -180,8 +180,7 @@ def test_what_is_built_stays_in_the_cache_in_the_block(ready):
 
 
 def planned(machine, **options):
-    resolve = ResolveOptions(**{name: options.pop(name) for name in ("python", "triton") if name in options})
-    plan = plan_model(machine.project, "m", BuildOptions(resolve, **options))
+    plan = plan_model(machine.project.saying(Settings(**options)), "m")
     return [(change.action, change.reason) for change in plan.changes]
 
 
@@ -238,15 +237,15 @@ def test_a_plan_names_files_that_were_changed(ready):
 def test_a_plan_names_the_link_mode(ready):
     build(ready, link_mode="copy")
     assert planned(ready, link_mode="copy") == []
-    assert planned(ready, link_mode="hardlink") == [("replace python3.10", "--link-mode hardlink")]
+    assert planned(ready, link_mode="hardlink") == [("replace python3.10", "--set link_mode=hardlink")]
 
 
 def test_a_plan_names_another_form(ready):
     build(ready)
-    changes = planned(ready, archive_format="tar.gz")
+    changes = planned(ready, format="tar.gz")
     assert changes[0] == ("place an environment as python3.10.tar.gz", "it has python3.10")
     assert changes[1][1] == "EXECUTION_ENV_PATH becomes $$TRITON_MODEL_DIRECTORY/python3.10.tar.gz"
-    build(ready, archive_format="tar.gz")
+    build(ready, format="tar.gz")
     assert planned(ready) == []
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from envpack.lock import read_lock, write_lock
 from envpack.requirements import PipPackage
+from envpack.settings import Settings
 from envpack.store import find_lock, lock_key, open_store
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.workflow import ResolveOptions, lock as module, lock_model
+from envpack.workflow import lock as module, lock_model
 from envpack.workflow.lock import locked_environment, refuse_stale, resolve_lock
 
 from .conftest import other_target
@@ -65,7 +66,7 @@ def test_a_model_gets_a_lockfile_and_what_changed_is_named(machine, resolver):
 
 def test_a_lock_of_another_python_decides_nothing(machine, resolver):
     machine.write_lock(machine.lock())
-    lock_model(machine.project, "m", ResolveOptions(python="3.11"))
+    lock_model(machine.project.saying(Settings(python="3.11")), "m")
     assert resolver.asked[0][1].python == "3.11"
     assert resolver.asked[0][2].previous is None
 

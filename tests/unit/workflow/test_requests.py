@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.project import open_project
 from envpack.repository import open_model, point_to_environment
+from envpack.settings import Settings, open_project
 from envpack.support.errors import InputError, UsageError
-from envpack.workflow import BuildOptions, ResolveOptions
 from envpack.workflow.requests import PrefixRequest, build_request
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
@@ -36,10 +35,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def request_for(repository, **options):
-    resolve = ResolveOptions(**{name: options.pop(name) for name in ("python", "triton") if name in options})
-    return build_request(
-        open_project(repository), open_model(repository / "m"), BuildOptions(resolve=resolve, **options)
-    )
+    return build_request(open_project(repository, Settings(**options)), open_model(repository / "m"))
 
 
 def place(repository, name, minor):
@@ -82,8 +78,7 @@ def test_wheels_of_a_lock_are_chosen_for_the_platform_that_is_asked_for(reposito
     (repository / "m/pylock.toml").write_text(LOCKED)
     wheels = {}
     for platform in ("linux-64", "linux-aarch64"):
-        options = BuildOptions(resolve=ResolveOptions(python="3.10", platform=platform))
-        request = build_request(open_project(repository), open_model(repository / "m"), options)
+        request = request_for(repository, python="3.10", platform=platform)
         (wheel,) = request.source.requirements.locked_pip
         wheels[platform] = wheel.url.rpartition("-")[2]
     assert wheels == {"linux-64": "manylinux2014_x86_64.whl", "linux-aarch64": "manylinux2014_aarch64.whl"}
@@ -123,7 +118,7 @@ def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_ad
     request = request_for(repository, exclude=("*.md",))
     assert (request.archive_format, request.toolchain) == ("tar.gz", "zig")
     assert request.selection.exclude == ("*.pyi", "docs/", "*.md")
-    request = request_for(repository, archive_format="dir", toolchain="system")
+    request = request_for(repository, format="dir", toolchain="system")
     assert (request.archive_format, request.toolchain) == ("dir", "system")
 
 

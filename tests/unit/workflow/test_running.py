@@ -13,7 +13,6 @@ from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
 from envpack.support.progress import NoProgress
 from envpack.workflow import (
-    BuildOptions,
     Instruments,
     check_debug_port,
     local_server,
@@ -118,7 +117,7 @@ def test_an_environment_and_a_stub_are_made_for_a_model_that_has_none(machine, m
         return Stub(path, inspect_stub(path), fresh=True, seconds=1)
 
     monkeypatch.setattr("envpack.workflow.stubs.stub_for", stub_for)
-    python = python_of(machine.project, open_model(machine.folder), BuildOptions(), machine.steps)
+    python = python_of(machine.project, open_model(machine.folder), machine.steps)
     assert python == Python(tmp_path / "made" / STUB_NAME, made.prefix)
     assert asked == [("3.10", None, None)]
 

@@ -1,4 +1,4 @@
-"""`envpack verify --emit kubernetes` prints a Job that asks for what the command line asks for, and starts nothing."""
+"""`envpack kubernetes verify` prints a Job that asks for what the command line asks for, and starts nothing."""
 
 import json
 
@@ -8,7 +8,7 @@ import yaml
 
 from envpack.cli.main import run
 
-WORDS = ("verify", "--emit", "kubernetes", "--image", "registry.example/triton:24.10", "--claim", "our-models", "--gpu")
+WORDS = ("kubernetes", "verify", "--image", "registry.example/triton:24.10", "--claim", "our-models", "--gpu")
 ENVPACK = ("--envpack-image", "registry.example/envpack:0.1")
 
 
@@ -19,7 +19,7 @@ def repository(tmp_path):
 
 
 def test_the_job_is_printed_alone_and_is_valid(repository, capsys):
-    assert run([*WORDS, *ENVPACK, "--repository", str(repository), "double", "--shm-size", "1g"]) == 0
+    assert run([*WORDS, *ENVPACK, "--repository", str(repository), "double", "--set", "shm_size=1g"]) == 0
     job = yaml.safe_load(capsys.readouterr().out)
     kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
     pod = job["spec"]["template"]["spec"]
@@ -50,44 +50,44 @@ def container(arguments, repository, capsys):
     "words",
     [
         ("--server", "/srv/tritonserver"),
-        ("--port", "8123"),
-        ("--requests", "3"),
+        ("--set", "requests=3"),
         ("--env", "A=1", "--env", "B=2"),
-        ("--preload", "tcmalloc"),
-        ("--backend-config", "python,x=1"),
+        ("--set", "preload=tcmalloc"),
         ("--server-arg", "--log-verbose=1"),
         ("--timeout", "77"),
-        ("--served-from", "/mnt/models"),
+        ("--set", "served_from=/mnt/models"),
     ],
 )
 def test_the_job_gets_every_option(repository, capsys, words):
     _, verify = container([*ENVPACK, *words], repository, capsys)
     command = " ".join(verify["command"])
     pairs = zip(words[::2], words[1::2], strict=True)
-    assert all(f"{option} {value}" in command.replace("--repository", "--served-from") for option, value in pairs)
+    where = ("--repository ", "--set served_from=")
+    assert all(f"{option} {value}" in command.replace(*where) for option, value in pairs)
     assert verify["command"].count("--server") == 1
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("--pull",),
+        ("--set", "pull=true"),
         ("--keep",),
         ("--report", "x.html"),
-        ("--backends", "backends"),
+        ("--set", "backends=backends"),
         ("--runtime", "docker"),
         ("--envpack-wheel", "/models/x.whl"),
     ],
 )
 def test_what_a_job_cannot_honour_is_refused(repository, capsys, words):
     assert run([*WORDS, *ENVPACK, *words, "--repository", str(repository), "--json"]) == 2
-    assert words[0] in json.loads(capsys.readouterr().out)["error"]["message"]
+    named = words[-1].partition("=")[0] if words[0] == "--set" else words[0]
+    assert named in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_where_envpack_comes_from_must_be_named(repository, capsys):
     assert run([*WORDS, "--repository", str(repository), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    message = "--emit kubernetes takes envpack from --envpack-image or --envpack-wheel; give one"
+    message = "The Job takes envpack from --envpack-image or --envpack-wheel; give one"
     assert (error["kind"], error["message"].rstrip(".")) == ("usage", message)
 
 

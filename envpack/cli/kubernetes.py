@@ -1,0 +1,119 @@
+"""`envpack kubernetes`: builds and verifications as Jobs, printed for ``kubectl apply -f -``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envpack.cli import options
+from envpack.cli.console import Console
+
+if TYPE_CHECKING:
+    from envpack.settings import Settings
+
+
+@click.group(short_help="Print Kubernetes Jobs that build or verify models.")
+def command() -> None:
+    """Print Kubernetes Jobs that build or verify models in a cluster, as YAML for `kubectl apply -f -`."""
+
+
+@command.command("build", cls=options.GroupedCommand)
+@options.models
+@click.option(
+    "--build-image",
+    default="",
+    metavar="IMAGE",
+    help="An image with envpack[store] and a compiler. Default: triton-envpack, tagged with envpack's version; the "
+    "guide Many machines has its Dockerfile.",
+)
+@click.option(
+    "--secret",
+    default="",
+    metavar="NAME",
+    help="The Secret with the credentials for the store, as variables. Default: envpack-store.",
+)
+@options.settings("kubernetes-build")
+@options.repository
+@options.with_console
+def build(
+    models: tuple[str, ...], said: Settings, build_image: str, secret: str, repository: Path, console: Console
+) -> None:
+    """Print a Job for each different environment that MODEL, by default all, needs; it is put into the --store."""
+    from envpack.fleet import DEFAULT_IMAGE, DEFAULT_SECRET, BuildJobOptions, build_jobs
+    from envpack.settings import open_project
+    from envpack.workflow import project_store
+
+    project = open_project(repository, said)
+    names, memory = options.chosen_models(project, models), project.of().memory
+    console.warned(project.release.warning)
+    job = BuildJobOptions(
+        image=build_image or DEFAULT_IMAGE,
+        secret=secret or DEFAULT_SECRET,
+        memory_bytes=memory or BuildJobOptions.memory_bytes,
+    )
+    _show("jobs", build_jobs(project, names, project_store(project), job), console)
+
+
+@command.command("verify", cls=options.GroupedCommand)
+@options.models
+@click.option(
+    "--claim", default="models", metavar="NAME", help="PersistentVolumeClaim with the repository. Default: models."
+)
+@click.option(
+    "--envpack-image",
+    default="",
+    metavar="IMAGE",
+    help="The image from which the Job takes envpack: an official image of Python in which pip installed envpack.",
+)
+@click.option(
+    "--envpack-wheel",
+    default="",
+    metavar="WHEEL",
+    help="Or the wheel of envpack that the Job installs: an address, or a path as the Job sees the repository.",
+)
+@options.settings("kubernetes-verify")
+@options.repository
+@options.with_console
+def verify(
+    models: tuple[str, ...],
+    said: Settings,
+    claim: str,
+    envpack_image: str,
+    envpack_wheel: str,
+    repository: Path,
+    console: Console,
+) -> None:
+    """Print a Job that verifies each MODEL, by default all, in the cluster, with the image that will serve."""
+    from envpack.settings import open_project
+    from envpack.verification import JobOptions, make_job
+
+    if bool(envpack_image) == bool(envpack_wheel):
+        raise click.UsageError("The Job takes envpack from --envpack-image or --envpack-wheel; give one.")
+    project = open_project(repository, said)
+    settled = project.of()
+    job = JobOptions(
+        image=settled.image or project.release.image,
+        claim=claim,
+        served_from=settled.served_from or JobOptions.served_from,
+        models=options.model_names(project, models),
+        gpus=1 if settled.gpu else 0,
+        shm_bytes=settled.shm_size,
+        memory_bytes=settled.memory or JobOptions.memory_bytes,
+        timeout=settled.timeout,
+        arguments=said.only("server", "env", "preload", "server_arg", "requests").words("verify"),
+        envpack_image=envpack_image,
+        envpack_wheel=envpack_wheel,
+    )
+    _show("job", [make_job(job)], console)
+
+
+def _show(name: str, documents: Sequence[dict[str, Any]], console: Console) -> None:
+    from envpack.fleet import jobs_yaml
+
+    if console.as_json:
+        console.result({name: documents[0] if name == "job" else list(documents)})
+    else:
+        click.echo(jobs_yaml(documents), nl=False)

@@ -1,0 +1,150 @@
+"""Kinds of values that a setting can have: how envpack.toml and the command line write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.support.home_folders import expand_home
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE = re.compile(r"([0-9]{1,15})([bkmg]?)", re.IGNORECASE)
+
+
+class BadValueError(ValueError):
+    """A value does not fit its kind; what is wrong with it, and how it is written."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of values; this one is text.
+
+    Attributes:
+        example: a value as envpack.toml has it.
+        metavar: what ``--help`` calls it.
+    """
+
+    example: str = ""
+    metavar: str = ""
+
+    def read(self, key: str, value: object, file: Path) -> Any:
+        """A value of envpack.toml; relative paths start at that file. Raises `BadValueError`, which names the key."""
+        del file
+        if not isinstance(value, str):
+            raise BadValueError(f"{key} in {{}} must be text in quotes", f'write it like {key} = "{self.example}"')
+        return value
+
+    def parse(self, word: str) -> object:
+        """What a word of the command line means, as envpack.toml would have it."""
+        return word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Kind):
+    """One of a few texts.
+
+    Attributes:
+        values: the texts.
+        also: turns other spellings of them into one of them.
+    """
+
+    values: tuple[str, ...]
+    also: Callable[[str], str] = str
+
+    def read(self, key: str, value: object, file: Path) -> Any:
+        text = self.also(str(super().read(key, value, file)))
+        if text and text not in self.values:
+            raise BadValueError(f"unknown {key} {text!r} in {{}}", f"known: {', '.join(self.values)}")
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts(Kind):
+    """Several texts; on the command line by repeating the option."""
+
+    def read(self, key: str, value: object, file: Path) -> Any:
+        del file
+        if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
+            raise BadValueError(f"{key} in {{}} must be a list of texts", f'write it like {key} = ["{self.example}"]')
+        return tuple(value)
+
+    def parse(self, word: str) -> object:
+        return [word]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag(Kind):
+    """True or false."""
+
+    def read(self, key: str, value: object, file: Path) -> Any:
+        del file
+        if not isinstance(value, bool):
+            raise BadValueError(f"{key} in {{}} must be true or false", f"write it like {key} = true, without quotes")
+        return value
+
+    def parse(self, word: str) -> object:
+        return {"true": True, "yes": True, "false": False, "no": False}.get(word, word)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(Kind):
+    """The path of a file or folder; ``~`` is a home folder.
+
+    Attributes:
+        is_folder: whether a file is refused.
+    """
+
+    is_folder: bool = True
+    metavar: str = "DIRECTORY"
+
+    def read(self, key: str, value: object, file: Path) -> Any:
+        text = str(super().read(key, value, file))
+        return file.parent / expand_home(text, str(file)) if text else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Kind):
+    """A whole number from ``least`` to ``most``."""
+
+    least: int
+    most: int
+
+    def read(self, key: str, value: object, file: Path) -> Any:
+        del file
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+            raise BadValueError(
+                f"{key} in {{}} must be a number from {self.least} to {self.most}, not {value!r}",
+                f"write it like {key} = {self.example}",
+            )
+        return value
+
+    def parse(self, word: str) -> object:
+        return int(word) if re.fullmatch(r"-?[0-9]{1,15}", word) else word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size(Kind):
+    """A number of bytes, written as Docker's options are: a number and b, k, m or g."""
+
+    metavar: str = "SIZE"
+
+    def read(self, key: str, value: object, file: Path) -> Any:
+        size = parse_size(str(super().read(key, value, file)))
+        if size is None:
+            raise BadValueError(
+                f"{key} in {{}} is not a size such as 512m or 1g", f'write it like {key} = "{self.example}"'
+            )
+        return size
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of a size such as ``"512m"``; None for another text."""
+    match = _SIZE.fullmatch(text)
+    return int(match[1]) * _UNITS[match[2].lower()] if match else None

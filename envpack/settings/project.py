@@ -1,0 +1,154 @@
+"""A model repository and its settings: what `envpack.toml` and the command line say of all models and of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envpack.releases import DEFAULT_RELEASE, Release, find_release
+from envpack.settings.kinds import BadValueError
+from envpack.settings.table import FIELDS, Settings
+from envpack.support.bounded_reading import parse_toml, read_text
+from envpack.support.errors import InputError
+
+FILE_NAME = "envpack.toml"
+_MOST = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A model repository and its settings.
+
+    Attributes:
+        repository: folder whose sub-folders are models, absolute.
+        settings: what `envpack.toml` says of all models.
+        models: what it says of single models, by the names of their folders.
+        said: what the caller says, which counts more than the file.
+    """
+
+    repository: Path
+    settings: Settings = field(default_factory=Settings)
+    models: Mapping[str, Settings] = field(default_factory=dict)
+    said: Settings = field(default_factory=Settings)
+
+    @property
+    def file(self) -> Path:
+        """Where its `envpack.toml` is, or would be."""
+        return self.repository / FILE_NAME
+
+    def of(self, model: str = "") -> Settings:
+        """The settings of a model by the name of its folder, or of the repository; defaults for what is not said."""
+        return self.said.over(self.models.get(model, Settings())).over(self.settings).settled()
+
+    @property
+    def release(self) -> Release:
+        """The Triton release that is named, else the default one."""
+        said = self.of()
+        where = "" if self.said.triton else str(self.file)
+        return find_release(said.triton or DEFAULT_RELEASE, abi=said.abi or None, where=where)
+
+    def saying(self, said: Settings) -> Project:
+        """The same repository with further settings, which count most."""
+        return dataclasses.replace(self, said=said.over(self.said))
+
+
+def open_project(repository: Path, said: Settings | None = None) -> Project:
+    """Read ``envpack.toml`` in a model repository; without that file the defaults hold.
+
+    Args:
+        repository: folder whose sub-folders are models.
+        said: settings that count more than the file's.
+
+    Raises:
+        InputError: the folder does not exist, or the file cannot be read or says something unknown.
+    """
+    repository, said = repository.absolute(), said or Settings()
+    if not repository.is_dir():
+        raise InputError(
+            "model repository not found",
+            kind="repository-missing",
+            where=str(repository),
+            hint="give the folder that holds the model folders with --repository",
+        )
+    file = repository / FILE_NAME
+    if not os.path.lexists(file):
+        return Project(repository=repository, said=said)
+    try:
+        content = parse_toml(read_text(file, most=_MOST))
+    except OSError as error:
+        raise InputError(
+            f"this file cannot be read: {error.strerror}",
+            kind="bad-project-file",
+            where=str(file),
+            hint="it must be a text file of settings; envpack works without one, too",
+        ) from error
+    except ValueError as error:  # also a number with more digits than Python reads
+        line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
+        raise InputError(
+            f"not valid TOML: {str(error).removesuffix(line.group()) if line else error}",
+            kind="bad-project-file",
+            where=f"{file}:{line[1]}" if line else str(file),
+            hint='an entry looks like this: [models.NAME] and below it python = "3.10"',
+        ) from error
+    return _parsed(content, file, said)
+
+
+def _parsed(content: dict[str, object], file: Path, said: Settings) -> Project:
+    keys = {name for name, row in FIELDS.items() if row.in_project}
+    settings = _settings(
+        {key: content[key] for key in content if key != "models"}, keys, file, "the top level", "models"
+    )
+    models = content.get("models", {})
+    if not isinstance(models, dict):
+        raise _not_a_table("models", file)
+    of_models = {name: _settings_of_model(name, entry, file) for name, entry in models.items()}
+    return Project(repository=file.parent, settings=settings, models=of_models, said=said)
+
+
+def _settings_of_model(name: str, entry: object, file: Path) -> Settings:
+    place = f"[models.{name}]"
+    if not isinstance(entry, dict):
+        raise _not_a_table(place, file)
+    settings = _settings(entry, {key for key, row in FIELDS.items() if row.in_model}, file, place)
+    if settings.requirements and settings.from_prefix:
+        raise InputError(
+            f"{place} has both requirements and from_prefix",
+            kind="bad-project-file",
+            where=str(file),
+            hint="keep one of them: an environment is built from requirements, or taken from a folder",
+        )
+    return settings
+
+
+def _settings(table: Mapping[str, object], keys: set[str], file: Path, place: str, *more: str) -> Settings:
+    unknown = sorted(set(table) - keys)
+    if unknown:
+        raise InputError(
+            f"unknown key {unknown[0]!r} in {place}",
+            kind="bad-project-file",
+            where=str(file),
+            hint=f"known there: {', '.join(sorted({*keys, *more}))}",
+        )
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        try:
+            values[key] = FIELDS[key].kind.read(key, value, file)
+        except BadValueError as fault:
+            raise InputError(
+                str(fault).format(place), kind="bad-project-file", where=str(file), hint=fault.hint
+            ) from fault
+    return Settings(**{key: value for key, value in values.items() if value not in ("", None)})
+
+
+def _not_a_table(name: str, file: Path) -> InputError:
+    return InputError(
+        f"{name} must be a table",
+        kind="bad-project-file",
+        where=str(file),
+        hint='write a line [models.NAME] and below it python = "3.10"',
+    )

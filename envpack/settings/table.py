@@ -1,0 +1,400 @@
+"""All settings: what the command line and envpack.toml can say, each once."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from envpack.releases import DEFAULT_RELEASE
+from envpack.settings.fields import UNSAID, fields_of, setting
+from envpack.settings.kinds import Choice, Flag, Kind, Number, Place, Size, Texts
+from envpack.support.platforms import PLATFORMS, platform_name
+from envpack.support.transfer import LinkMode
+
+PythonPreference = Literal["system", "managed", "only-system", "only-managed"]
+ArchiveFormat = Literal["dir", "tar.gz", "tar"]
+PackerName = Literal["envpack", "conda-pack"]
+StubPolicy = Literal["auto", "always", "never"]
+Layout = Literal["model", "backend"]
+ToolchainName = Literal["auto", "system", "zig"]
+
+Start = Literal["warm", "cold"]
+RuntimeName = Literal["auto", "docker", "process"]
+
+_WEEK = 7 * 24 * 3600  # seconds
+_CONTENT, _MODEL, _SERVER, _MANY = "Content", "Model", "Server", "Many machines"
+_BUILDS = "build dev kubernetes-build"
+_RESOLVES = f"lock {_BUILDS}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Settings:
+    """What is said in one place: on the command line, in envpack.toml of all models, or there of one model.
+
+    `envpack.settings.Project.of` puts the places together; before, what is not said there is ``UNSAID``.
+    """
+
+    # What the environment contains.
+    python: str = setting(
+        Kind(example="3.10", metavar="X.Y"),
+        "Python version.",
+        otherwise="the model's, or Triton's",
+        explained="Python minor version. Default: the requirements', else the lockfile's, else that of the environment "
+        "that the model has, else the release's",
+        has=f"run {_RESOLVES}",
+        in_project=False,
+        in_model=True,
+    )
+    triton: str = setting(
+        Kind(example="24.10", metavar="RELEASE"),
+        "Triton release.",
+        otherwise=DEFAULT_RELEASE,
+        explained="Triton release that the models are for. A stub that is placed beside a model then refuses servers "
+        "of another ABI",
+        has=f"run verify inspect layout publish kubernetes-verify {_RESOLVES}",
+    )
+    abi: str = setting(
+        Kind(example="25.04", metavar="RELEASE"),
+        "For an unknown release: the known one whose stub ABI it uses.",
+        otherwise="the newest",
+        has="stub",
+        has_set=_RESOLVES,
+    )
+    platform: str = setting(
+        Choice(example="linux-64", metavar="PLATFORM", values=PLATFORMS, also=platform_name),
+        "linux-64 or linux-aarch64.",
+        otherwise="this machine's",
+        explained='platform of the server: `"linux-64"` or `"linux-aarch64"`',
+        has=_RESOLVES,
+        default="",
+        group=_CONTENT,
+    )
+    channels: tuple[str, ...] = setting(
+        Texts(example="conda-forge", metavar="URL"),
+        "Conda channel; repeatable.",
+        explained="conda channels, in order of preference. Default: what the requirements or `.condarc` name, else "
+        "this machine's interpreters",
+        option="--channel",
+        has=_RESOLVES,
+    )
+    python_preference: PythonPreference = setting(
+        Choice(example="managed", values=("system", "managed", "only-system", "only-managed")),
+        "Where Pythons come from: this machine first, those of uv first, or only one of them.",
+        otherwise="system",
+        explained='where Python comes from: `"system"`, `"managed"`, `"only-system"` or `"only-managed"`; see '
+        "[Fetched by uv](../guides/add-a-python.md#fetched-by-uv)",
+        has_set=f"stub channel-add-python {_RESOLVES}",
+        default="system",
+    )
+    allow_source: tuple[str, ...] = setting(
+        Texts(example="pyspark", metavar="NAME"),
+        "Pip package to build from source, or :all:.",
+        explained="pip packages that are built from source if they have no wheel, or `:all:`",
+        has=_RESOLVES,
+        group=_CONTENT,
+    )
+    requirements: Path | None = setting(
+        Place(example="core/requirements.txt", is_folder=False),
+        "Requirements file.",
+        explained="requirements file; relative paths start at this file. Default: the first of [these file "
+        "names](requirements.md) in the model's folder",
+        in_project=False,
+        in_model=True,
+    )
+    from_prefix: Path | None = setting(
+        Place(example="/home/me/venv"),
+        "Take over this conda or virtual environment.",
+        explained="folder of an environment to take over instead; not together with `requirements`",
+        has="build",
+        in_project=False,
+        in_model=True,
+    )
+    strip: bool = setting(
+        Flag(), "Remove debug information from libraries and programs.", has_set="build kubernetes-build"
+    )
+
+    # Where it goes, and how.
+    format: ArchiveFormat | Literal[""] = setting(
+        Choice(example="tar.gz", values=("dir", "tar.gz", "tar")),
+        "Folder or archive.",
+        otherwise="as now, else dir",
+        explained='form of the environments: `"dir"`, `"tar.gz"` or `"tar"`. Default: the form that each model has '
+        'now, else `"dir"`',
+        has="build",
+        in_model=True,
+        default="",
+    )
+    exclude: tuple[str, ...] = setting(
+        Texts(example="*.pyi", metavar="PATTERN"),
+        "Leave these files out, by patterns as in .gitignore.",
+        explained="patterns of files to leave out of every environment, as in `.gitignore`; [some are always left "
+        "out](../explanation/archives.md). Those of a model add to those of the repository",
+        has_set="build",
+        in_model=True,
+        adds=True,
+    )
+    include: tuple[str, ...] = setting(
+        Texts(example="*.txt", metavar="PATTERN"),
+        "Keep these files, which another pattern leaves out.",
+        has_set="build",
+        in_model=True,
+        adds=True,
+    )
+    packer: PackerName = setting(
+        Choice(example="conda-pack", values=("envpack", "conda-pack")),
+        "What makes archives: envpack, or conda-pack's library.",
+        otherwise="envpack",
+        has_set="build",
+        default="envpack",
+    )
+    link_mode: LinkMode = setting(
+        Choice(example="copy", values=("auto", "clone", "hardlink", "copy")),
+        "How environments get from the cache to the models: as clones, hard links or copies.",
+        otherwise="auto",
+        explained='how environments get from the cache to the models: `"clone"`, `"hardlink"` or `"copy"`; see '
+        "[Clones, links and copies](../explanation/archives.md#clones-links-and-copies)",
+        has_set="build layout",
+        in_model=True,
+        default="auto",
+    )
+    served_from: str = setting(
+        Kind(example="/models", metavar="PATH"),
+        "Path of the model repository on the server.",
+        otherwise="the repository's path here; /models in a container",
+        explained="path of the repository on the server; [some files contain "
+        "it](../explanation/archives.md#files-that-name-their-folder)",
+        has="layout publish",
+        has_set="build verify dev kubernetes-verify",
+    )
+    stub: StubPolicy = setting(
+        Choice(example="always", values=("auto", "always", "never")),
+        "Put a stub beside the model.",
+        otherwise="if needed",
+        has="build kubernetes-build",
+        default="auto",
+        group=_MODEL,
+    )
+    layout: Layout | Literal[""] = setting(
+        Choice(example="backend", values=("model", "backend")),
+        "Where stubs go: beside the model, or into a backend for its Python.",
+        otherwise="what each model has now, else model",
+        explained='place of stubs: `"model"` or `"backend"`; see [Several Pythons](../guides/several-pythons.md)',
+        has_set="build dev",
+        in_model=True,
+        default="",
+    )
+    backends: Path | None = setting(
+        Place(example="../backends"),
+        "Folder of the backends for one Python each.",
+        otherwise="backends beside the repository",
+        explained="folder of the backends; relative paths start at this file. Default: `backends` beside the "
+        "repository",
+        has_set="build dev layout publish inspect verify",
+    )
+    copy_library: Path | None = setting(
+        Place(example="/opt/tritonserver/backends/python"),
+        "Folder of a server's own Python backend, whose library is copied into ours instead of linked.",
+        has_set="build",
+    )
+    toolchain: ToolchainName = setting(
+        Choice(example="zig", values=("auto", "system", "zig")),
+        "C++ compiler for stubs: this machine's, or the one in the ziglang wheel.",
+        otherwise="auto, the first that exists",
+        explained='compiler for stubs: `"auto"`, `"system"` or `"zig"`',
+        has="stub",
+        has_set="build dev kubernetes-build",
+        in_model=True,
+        default="auto",
+    )
+    glibc: str = setting(
+        Kind(example="2.28", metavar="VERSION"),
+        "Oldest glibc that the stub runs with; zig only.",
+        otherwise="2.28 with zig, else this machine's",
+        has="stub",
+        in_project=False,
+    )
+    start: Start | Literal[""] = setting(
+        Choice(example="warm", values=("warm", "cold")),
+        "How instances start.",
+        otherwise="as config.pbtxt says",
+        explained='how the models\' instances start: `"warm"` or `"cold"`; see [Warm start](../guides/warm-start.md)',
+        has="build",
+        in_model=True,
+        default="",
+        group=_MODEL,
+    )
+    force: bool = setting(
+        Flag(), "Rename what is not envpack's and in the way.", has="build stub", in_project=False, group=_MODEL
+    )
+
+    # The server.
+    runtime: RuntimeName = setting(
+        Choice(example="process", values=("auto", "docker", "process")),
+        "Run a container or a process.",
+        otherwise="auto",
+        explained="where the server runs: in a container (`docker`, also podman through its socket), or as a `process` "
+        "of this machine; `auto` is a container if a daemon is there and has the image",
+        has="verify",
+        default="auto",
+    )
+    image: str = setting(
+        Kind(example="registry.example/tritonserver:24.10-py3", metavar="IMAGE"),
+        "Container image.",
+        otherwise="the release's",
+        has="verify dev kubernetes-verify",
+    )
+    pull: bool = setting(Flag(), "Fetch the image if it is not there.", has_set="verify")
+    server: Path | None = setting(
+        Place(example="/opt/tritonserver", is_folder=False, metavar="PATH"),
+        "The tritonserver to boot.",
+        otherwise="found here",
+        has="verify test kubernetes-verify",
+        in_project=False,
+    )
+    gpu: bool = setting(
+        Flag(),
+        "Give the server all GPUs, and prove their use.",
+        has="verify kubernetes-verify",
+        in_project=False,
+    )
+    timeout: int = setting(
+        Number(example="300", least=1, most=_WEEK, metavar="SECONDS"),
+        "Time for a load, and for an answer.",
+        otherwise="120",
+        explained="how long a model may take to load, and to answer a request, in seconds",
+        has="verify run test dev kubernetes-verify",
+        default=120,
+    )
+    port: int | None = setting(
+        Number(example="8000", least=1, most=65535, metavar="PORT"),
+        "HTTP port on 127.0.0.1.",
+        otherwise="a free one",
+        has="dev",
+        has_set="verify",
+    )
+    shm_size: int = setting(
+        Size(example="1g"),
+        "A container's /dev/shm.",
+        otherwise="256m",
+        has_set="verify kubernetes-verify",
+        default=256 << 20,
+    )
+    memory: int | None = setting(
+        Size(example="8g"),
+        "Most memory that a container may take.",
+        otherwise="no limit; 4g for a Job",
+        has="kubernetes-build kubernetes-verify",
+        has_set="verify",
+    )
+    env: tuple[str, ...] = setting(
+        Texts(example="OMP_NUM_THREADS=1", metavar="KEY=VALUE"),
+        "Variable for the server; repeatable.",
+        has="verify kubernetes-verify",
+        group=_SERVER,
+    )
+    preload: tuple[str, ...] = setting(
+        Texts(example="tcmalloc", metavar="NAME"),
+        "tcmalloc, jemalloc or the path of a library for the server's LD_PRELOAD.",
+        has_set="verify kubernetes-verify",
+    )
+    server_arg: tuple[str, ...] = setting(
+        Texts(example="--backend-config=python,shm-default-byte-size=4194304", metavar="ARG"),
+        "Argument for tritonserver; repeatable.",
+        has="verify kubernetes-verify",
+        group=_SERVER,
+    )
+    keep: bool = setting(
+        Flag(), "Leave the server running, and name its address.", has="verify", in_project=False, group=_SERVER
+    )
+    requests: int = setting(
+        Number(example="100", least=0, most=1_000_000, metavar="N"),
+        "Requests to each model whose time is measured, within a second.",
+        otherwise="20",
+        has_set="verify kubernetes-verify",
+        default=20,
+    )
+
+    # Many machines.
+    store: str = setting(
+        Kind(example="s3://bucket/envpack", metavar="URL"),
+        "Shared store: s3://, gs://, az://, file://, none.",
+        explained="address of [a store that machines share](../guides/shared-store.md); `--store none` works without "
+        "it",
+        has=f"run stub {_RESOLVES.replace('dev ', '')}",
+        group=_MANY,
+    )
+    push: bool = setting(
+        Flag(),
+        "Put into the store what it lacks.",
+        explained="put what is made into that store",
+        has_set="run stub lock build",
+    )
+    on: str = setting(
+        Kind(example="tcp://scheduler:8786", metavar="CLUSTER"),
+        "Dask cluster: local:2, tcp://… or tls://…",
+        explained="work on the workers of a dask cluster: `local:2` for two on this machine, `tcp://host:8786` or "
+        "`tls://host:8786` for those of a scheduler",
+        has="lock build stub verify",
+        group=_MANY,
+    )
+    store_only: bool = setting(
+        Flag(),
+        "With --on: leave what the workers make in the store, and place nothing here.",
+        has_set="build",
+        in_project=False,
+    )
+    group: int = setting(
+        Number(example="4", least=1, most=10_000, metavar="N"),
+        "With --on: how many models share a server.",
+        otherwise="1",
+        has_set="verify",
+        default=1,
+    )
+
+    def __repr__(self) -> str:
+        said = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not UNSAID}
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+    def over(self, other: Settings) -> Settings:
+        """What this says, and what the other says beside it."""
+        merged: dict[str, Any] = {}
+        for name, field in FIELDS.items():
+            mine, others = getattr(self, name), getattr(other, name)
+            if field.adds and mine is not UNSAID and others is not UNSAID:
+                merged[name] = (*others, *mine)
+            else:
+                merged[name] = others if mine is UNSAID else mine
+        return Settings(**merged)
+
+    def settled(self) -> Settings:
+        """The same with the default of everything that is not said."""
+        said = {name: getattr(self, name) for name in FIELDS}
+        return Settings(**{name: FIELDS[name].default if value is UNSAID else value for name, value in said.items()})
+
+    def words(self, command: str) -> list[str]:
+        """Words of a command line that say the same, for a command of these settings."""
+        words: list[str] = []
+        for name, field in FIELDS.items():
+            value = getattr(self, name)
+            if value in (UNSAID, None, "") or not field.concerns(command):
+                continue
+            option = command in field.has_option
+            if value is True and option:
+                words.append(field.flag)
+                continue
+            for one in value if isinstance(value, tuple) else (value,):
+                text = str(one).lower() if isinstance(one, bool) else str(one)
+                words += [field.flag, text] if option else ["--set", f"{name}={text}"]
+        return words
+
+    def only(self, *names: str) -> Settings:
+        """What this says of some settings."""
+        return Settings(**{name: getattr(self, name) for name in names})
+
+    def saying(self, **more: Any) -> Self:
+        """The same, and what is named."""
+        return dataclasses.replace(self, **more)
+
+
+FIELDS = fields_of(Settings)
