@@ -28,9 +28,23 @@ _MEGA = 1e6
 @options.models
 @options.settings("build")
 @options.repository
+@click.option(
+    "--recipe",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Make what a Job's recipe says, into --store.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change and why; change nothing.")
 @options.with_console
-def command(models: tuple[str, ...], said: Settings, repository: Path, console: Console, *, dry_run: bool) -> int:
+def command(
+    models: tuple[str, ...],
+    said: Settings,
+    repository: Path,
+    recipe: Path | None,
+    console: Console,
+    *,
+    dry_run: bool,
+) -> int:
     """Build the execution environment of each MODEL, by default all, and put it beside the model.
 
     A model that fails does not keep the others from being built.
@@ -40,6 +54,10 @@ def command(models: tuple[str, ...], said: Settings, repository: Path, console: 
     from envpack.workflow import build_model, project_store
 
     project = open_project(repository, said)
+    if recipe is not None:
+        if models or dry_run:
+            raise click.UsageError("--recipe needs neither a MODEL nor --dry-run.")
+        return _make(recipe, project, console)
     names, settled = options.chosen_models(project, models), project.of()
     console.warned(project.release.warning)
     each = EachModel(names, console)
@@ -71,6 +89,16 @@ def command(models: tuple[str, ...], said: Settings, repository: Path, console: 
         console.next_step("envpack", "verify", *_repository_option(repository), *(each.left if some else ()))
     entries = [options.as_json(dataclasses.asdict(model)) for model in built]
     return each.finish({"models": entries} | done.as_json(), "built")
+
+
+def _make(file: Path, project: Project, console: Console) -> int:
+    """Make what a recipe describes, which stays in the cache and in the store."""
+    from envpack.fleet import make_ingredients
+    from envpack.workflow import project_store, read_recipe
+
+    made = make_ingredients(read_recipe(file), progress=console, store=project_store(project))
+    console.result({"made": made.made, "digests": made.digests})
+    return 0
 
 
 def _dry_run(project: Project, each: EachModel, console: Console) -> int:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envpack.conda import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.store import Environment, disappeared, read_environment
-from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, digest_requirements, lock_requirements, read_lock, write_lock
+from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, lock_requirements, read_lock, write_lock
 from envpack.pythons import check_minor, fingerprint, interpreter_for, interpreter_here, reason_to_fetch
 from envpack.requirements import Requirements, Target, host_platform
 from envpack.settings import PythonPreference
@@ -104,15 +102,11 @@ def _remembered(file: Path) -> Lock | None:
 
 def _lock_memory(requirements: Requirements, target: Target, options: LockOptions) -> Path:
     """The file that remembers the lock of these requirements."""
-    key_parts = [
-        dataclasses.asdict(target),
-        digest_requirements(requirements, options.channels),
-        sorted(options.sources),
-    ]
+    interpreter = ""
     if LOCAL_CHANNEL in options.channels:
         preference = options.python_preference
-        key_parts.append(fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc)))
-    name = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
+        interpreter = fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc))
+    name = lock_key(requirements, target, options.channels, options.sources, interpreter=interpreter)
     return cache_folder("solutions", options.cache) / f"{name}.lock"
 
 

@@ -22,16 +22,8 @@ if TYPE_CHECKING:
         lock_tasks as lock_tasks,
         stub_tasks as stub_tasks,
     )
-    from envpack.fleet.tasks import (
-        BuildOrder as BuildOrder,
-        Done as Done,
-        LockOrder as LockOrder,
-        Product as Product,
-        StubOrder as StubOrder,
-        Task as Task,
-        VerifyOrder as VerifyOrder,
-        combined as combined,
-    )
+    from envpack.fleet.tasks import Done as Done, Product as Product, Task as Task, combined as combined
     from envpack.fleet.verify_orders import verify_tasks as verify_tasks
+    from envpack.fleet.work import make_ingredients as make_ingredients
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

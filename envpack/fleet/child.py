@@ -56,7 +56,7 @@ def main(task_file: Path, product_file: Path, parent: int) -> None:
     task = pickle.loads(task_file.read_bytes())  # noqa: S301 - the worker wrote it
     started = time.monotonic()
     try:
-        product = _made(task, task_file.parent)
+        product = _made(task)
     except EnvpackError as error:
         fields = (type(error).__name__, error.message, error.kind, error.where, error.hint, error.details)
         product = Product(error=fields)
@@ -64,10 +64,10 @@ def main(task_file: Path, product_file: Path, parent: int) -> None:
     product_file.write_bytes(pickle.dumps(product))
 
 
-def _made(task: Task, scratch: Path) -> Product:
-    from envpack.fleet.work import carry_out_order
+def _made(task: Task) -> Product:
+    from envpack.fleet.work import carry_out
 
-    return carry_out_order(task, scratch, LineProgress())
+    return carry_out(task, LineProgress())
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler

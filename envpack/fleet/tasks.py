@@ -1,4 +1,4 @@
-"""What travels between a caller and the workers: orders and products, as data; no environment and no stub."""
+"""What travels between a caller and the workers: work and products, as data; no environment and no stub."""
 
 from __future__ import annotations
 
@@ -6,98 +6,23 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import envpack
 from envpack.support import errors
 from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
-    from envpack.requirements import Requirements, Target
-    from envpack.settings import PythonPreference, StubPolicy, ToolchainName
-    from envpack.verification import Verdict, VerifyOptions
+    from envpack.store import SharedStore
+    from envpack.support.progress import Progress
+    from envpack.verification import Verdict
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildOrder:
-    """Make an environment and, if the model needs one, its stub.
+class Work(Protocol):
+    """A function of `envpack.fleet.work` with its arguments, which a worker calls."""
 
-    Attributes:
-        requirements: what the model requires.
-        target: what it is for.
-        channels: conda channels.
-        sources: pip packages that may be built from source.
-        python_preference: where interpreters come from.
-        lock: text of the lockfile, ``""`` if the model has none.
-        release: name of the Triton release.
-        abi: release whose stub ABI it uses, ``""`` for the known one.
-        strip: remove debug information.
-        stub: ``"auto"``, ``"always"`` or ``"never"``.
-        toolchain: compiler for the stub.
-    """
-
-    requirements: Requirements
-    target: Target
-    channels: tuple[str, ...]
-    sources: tuple[str, ...]
-    python_preference: PythonPreference
-    lock: str
-    release: str
-    abi: str
-    strip: bool
-    stub: StubPolicy
-    toolchain: ToolchainName
-
-
-@dataclass(frozen=True, kw_only=True)
-class LockOrder:
-    """Resolve packages; the fields are those of `BuildOrder`.
-
-    Attributes:
-        update: packages that are resolved anew.
-    """
-
-    requirements: Requirements
-    target: Target
-    channels: tuple[str, ...]
-    sources: tuple[str, ...]
-    python_preference: PythonPreference
-    lock: str
-    update: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StubOrder:
-    """Compile the stub for a Python of the worker.
-
-    Attributes:
-        python: minor version.
-        release: name of the Triton release, ``""`` for all.
-        abi: release whose stub ABI it uses, ``""`` for the known one.
-        toolchain: which compiler.
-        glibc: the oldest glibc that the stub must run with.
-    """
-
-    python: str
-    release: str
-    abi: str
-    toolchain: ToolchainName
-    glibc: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifyOrder:
-    """Verify models in a server of the worker.
-
-    Attributes:
-        repository: path of the repository, which the worker's machine must have too, or address of a published one.
-        models: names of their folders.
-        options: how to verify.
-    """
-
-    repository: str
-    models: tuple[str, ...]
-    options: VerifyOptions
+    def __call__(self, *, progress: Progress, store: SharedStore | None) -> Product:
+        """Make something; it is in the cache of this machine and, if there is one, in the store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,23 +32,20 @@ class Task:
     Attributes:
         key: name of what it makes; a cluster carries out tasks with the same key once.
         names: the models or stubs that need it.
-        order: what to make.
+        work: what to do.
         needs: what a worker must have, as `envpack.fleet.abilities` names it.
         store: address of the store that receives what is made, ``""`` for the cache of the worker's machine.
+        makes_files: whether its result is more than what a `Product` contains.
         version: envpack's version.
     """
 
     key: str
     names: tuple[str, ...]
-    order: BuildOrder | LockOrder | StubOrder | VerifyOrder
+    work: Work
     needs: tuple[str, ...] = ()
     store: str = ""
+    makes_files: bool = True
     version: str = envpack.__version__
-
-    @property
-    def makes_files(self) -> bool:
-        """Whether its result is more than what a `Product` contains."""
-        return not isinstance(self.order, VerifyOrder)
 
     @property
     def label(self) -> str:
@@ -139,8 +61,8 @@ class Product:
     Attributes:
         made: whether it was made now; otherwise it was in the cache or in the store.
         digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
-        lock: text of the lock, for a `LockOrder`.
-        verdict: the verdict, for a `VerifyOrder`.
+        lock: text of the lock, for work that makes one.
+        verdict: the verdict, for a verification.
         error: class, message, kind, where, hint and details of the error that ended it; empty if there was none.
         seconds: how long it took.
         worker: name of the worker.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from envpack.fleet.tasks import Task, VerifyOrder
+from envpack.fleet.tasks import Task
+from envpack.fleet.work import verify_models
 from envpack.repository import CONFIG_NAME, Model, find_folder, is_model_file, no_models, open_models, parse_config
 from envpack.requirements import host_platform
 from envpack.store import Location, Objects
@@ -41,9 +43,8 @@ def _task(names: Sequence[str], repository: Path | Location, options: VerifyOpti
         # Without a key of its own, it could get the verdict of a caller who began before the models changed.
         key=f"envpack-verify-{uuid.uuid4().hex}",
         names=tuple(names),
-        order=VerifyOrder(
-            repository=str(repository), models=tuple(names), options=dataclasses.replace(options, where=where)
-        ),
+        work=functools.partial(verify_models, str(repository), tuple(names), dataclasses.replace(options, where=where)),
+        makes_files=False,
         needs=_needs(where.runtime, has_image=bool(where.image or where.pull), on_gpu=on_gpu),
     )
 

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
         read_lock as read_lock,
         write_lock as write_lock,
     )
-    from envpack.lock.model import RECIPE as RECIPE, Lock as Lock, digest_requirements as digest_requirements
+    from envpack.lock.model import (
+        RECIPE as RECIPE,
+        Lock as Lock,
+        digest_requirements as digest_requirements,
+        lock_key as lock_key,
+    )
     from envpack.lock.pip import to_pylock as to_pylock
     from envpack.lock.resolve import (
         LOCAL_CHANNEL as LOCAL_CHANNEL,

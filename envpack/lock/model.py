@@ -84,6 +84,23 @@ def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> 
     return _digest(key_parts)
 
 
+def lock_key(
+    requirements: Requirements,
+    target: Target,
+    channels: Sequence[str],
+    sources: Sequence[str] = (),
+    *,
+    interpreter: str = "",
+) -> str:
+    """Name of what requirements resolve to, from all that decides it: the same whatever machine resolves them.
+
+    The memory of one machine adds the interpreter that becomes a package; without it, all machines of a store get the
+    Python of the first one.
+    """
+    key_parts = [dataclasses.asdict(target), digest_requirements(requirements, channels), sorted(sources)]
+    return _digest([*key_parts, *([interpreter] if interpreter else [])])[:32]
+
+
 def _project_digest(folder: Path) -> str:
     """Digest of a local project's sources, the same for a copy of the project elsewhere."""
     return _digest([[name, _sha256(file)] for name, file in _sources(folder)])

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from envpack.store.locks import (
         find_lock as find_lock,
         locate_packages as locate_packages,
-        lock_key as lock_key,
         push_lock as push_lock,
         push_packages as push_packages,
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from envpack.lock import Lock, LockOptions, digest_requirements, format_lock, parse_lock
+from envpack.lock import Lock, format_lock, parse_lock
 from envpack.pythons import keep_package
-from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.requirements import CondaPackage, PipPackage
 from envpack.store.records import Blob
 from envpack.store.shared import SharedStore
 from envpack.support.cache_locations import cache_folder
@@ -22,20 +20,6 @@ from envpack.support.replacement import new_folder
 from envpack.support.storage_errors import storage_errors
 
 _MOST = 16 << 20  # bytes of a lock
-
-
-def lock_key(requirements: Requirements, target: Target, options: LockOptions) -> str:
-    """Name of the lock of requirements in a store: what was asked for, whatever machine resolves it.
-
-    The interpreters of a machine are no part of it, so that all machines get the Python of the first one.
-    """
-    key_parts = [
-        dataclasses.asdict(target),
-        digest_requirements(requirements, options.channels),
-        sorted(options.sources),
-        "rattler",  # what resolves them; the names of locks in stores stay the same
-    ]
-    return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def find_lock(store: SharedStore, key: str) -> Lock | None:

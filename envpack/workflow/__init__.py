@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     )
     from envpack.workflow.plan import ModelPlan as ModelPlan, PlannedChange as PlannedChange, plan_model as plan_model
     from envpack.workflow.python_choice import ChosenPython as ChosenPython
+    from envpack.workflow.recipe import Recipe as Recipe, TakenOver as TakenOver
+    from envpack.workflow.recipe_file import read_recipe as read_recipe, recipe_text as recipe_text
     from envpack.workflow.requests import (
-        BuildRequest as BuildRequest,
-        LockRequest as LockRequest,
+        Build as Build,
+        Placement as Placement,
         build_request as build_request,
         lock_request as lock_request,
     )

@@ -22,16 +22,18 @@ from envpack.repository import PYTHON_BACKEND, configured_start, open_model, pyt
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
+from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
-from envpack.workflow.foreign import foreign_paths, refuse_foreign
-from envpack.workflow.lock import locked_environment, numpy_missing
+from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
+from envpack.workflow.lock import locked_environment, numpy_missing, told
 from envpack.workflow.placement import numpy_version, place, wants_stub
 from envpack.workflow.pythons import with_another_python
-from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
+from envpack.workflow.recipe import Recipe, TakenOver
+from envpack.workflow.requests import Build, Placement, build_request
 from envpack.workflow.stubs import stub_for
 from envpack.workflow.warnings import requirement_warnings
 
@@ -102,107 +104,106 @@ def build_model(
     python_configs(model.folder)  # what is wrong with a custom configuration is an error before any work
     request = build_request(project, model)
     try:
-        return build(request, progress, store)
+        return build(request, told(request.python, progress), store)
     except EnvironmentBuildError as error:
-        another = with_another_python(project, request.source, error, progress)
+        another = with_another_python(project, request.source, request.python, error, progress)
         if another is None:
             raise
     return build(build_request(another, model), progress, store)
 
 
-def build(request: BuildRequest, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
+def build(request: Build, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
     """Carry out a build; raises what `build_model` does."""
-    with storage_errors(request.model.folder), made_ingredients(request, progress, store) as (environment, binary):
-        progress.begin(
-            f"{request.model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"
-        )
-        placed = place(request, environment, binary, progress)
-        source = request.source
-        record_requirements(placed.environment, None if isinstance(source, PrefixRequest) else source.requirements)
-        progress.end(f"placed as {placed.environment.name}" if placed.changed else "up to date")
-        metadata = read_metadata(placed.environment)
-        return BuiltModel(
-            name=request.model.name,
-            python=environment.python,
-            numpy=numpy_version(environment),
-            packages=len(environment.packages),
-            environment=placed.environment,
-            stub=placed.stub if placed.stub.exists() else None,
-            backend=placed.backend or PYTHON_BACKEND,
-            start=_start(request),
-            changed=placed.changed,
-            forms=format_costs(metadata),
-            warnings=_warnings(request, environment),
-        )
+    source, placement = request.source, request.placement
+    model = placement.model
+    with storage_errors(model.folder):
+        if isinstance(source, Recipe) and not placement.force:  # before the work, since it would be in vain
+            refuse_foreign(foreign_paths(placement, source.target.python), force=False)
+        with made_ingredients(source, progress, store) as (environment, binary):
+            progress.begin(
+                f"{model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"
+            )
+            if isinstance(source, TakenOver):
+                refuse_own_source(source, placement, environment.minor)
+            placed = place(placement, environment, binary, progress)
+            record_requirements(placed.environment, source.requirements if isinstance(source, Recipe) else None)
+            progress.end(f"placed as {placed.environment.name}" if placed.changed else "up to date")
+            return BuiltModel(
+                name=model.name,
+                python=environment.python,
+                numpy=numpy_version(environment),
+                packages=len(environment.packages),
+                environment=placed.environment,
+                stub=placed.stub if placed.stub.exists() else None,
+                backend=placed.backend or PYTHON_BACKEND,
+                start=_start(placement),
+                changed=placed.changed,
+                forms=format_costs(read_metadata(placed.environment)),
+                warnings=_warnings(request, environment),
+            )
 
 
 @contextlib.contextmanager
 def made_ingredients(
-    request: BuildRequest, progress: Progress, store: SharedStore | None = None
+    source: Recipe | TakenOver, progress: Progress, store: SharedStore | None = None
 ) -> Iterator[tuple[Environment, Path | None]]:
     """The environment and, if the model gets one, the stub, which stay in the cache while the block runs."""
     with contextlib.ExitStack() as stack:
-        if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
-            refuse_foreign(foreign_paths(request, request.source.target.python), force=False)
         environment = stack.enter_context(
-            kept(lambda: environment_for(request, progress, store), lambda environment: environment.prefix)
+            kept(lambda: environment_for(source, progress, store), lambda environment: environment.prefix)
         )
-        facts = read_environment_facts(environment.prefix)
-        for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):
-            where = str(request.model.folder)
+        facts, release = read_environment_facts(environment.prefix), source.release
+        for mismatch in find_mismatches(None, facts, release, image_host(release)):
+            where = str(source.lock_file.parent if isinstance(source, Recipe) else source.prefix)
             raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=where, hint=mismatch.fix)
         binary = None
-        if wants_stub(request, environment):
+        if wants_stub(source, environment):
             binary = stack.enter_context(
-                kept(
-                    lambda: _fitting_stub(facts, request, progress, store),
-                    lambda stub: stub.parent,
-                )
+                kept(lambda: _fitting_stub(facts, source, progress, store), lambda stub: stub.parent)
             )
         yield environment, binary
 
 
-def _warnings(request: BuildRequest, environment: Environment) -> tuple[str, ...]:
-    if isinstance(request.source, PrefixRequest):
+def _warnings(request: Build, environment: Environment) -> tuple[str, ...]:
+    if isinstance(request.source, TakenOver):
         return ()
     names = {package.name for package in environment.packages}
-    return requirement_warnings(request.model, request.source.requirements, names)
+    return requirement_warnings(request.placement.model, request.source.requirements, names)
 
 
-def _start(request: BuildRequest) -> str:
+def _start(request: Placement) -> str:
     """What config.pbtxt says of the start after a build; ``--start cold`` removes the parameter."""
     if request.start:
         return request.start if request.start == "warm" else ""
     return configured_start(request.model.config)
 
 
-def environment_for(request: BuildRequest, progress: Progress, store: SharedStore | None) -> Environment:
+def environment_for(source: Recipe | TakenOver, progress: Progress, store: SharedStore | None) -> Environment:
     """The environment of a model, in the cache; raises what `build_model` does."""
-    source = request.source
-    if isinstance(source, PrefixRequest):
+    if isinstance(source, TakenOver):
         environment = environment_from_prefix(
             source.prefix,
             python=source.python,
             platform=source.platform,
-            glibc=request.release.glibc,
+            glibc=source.release.glibc,
             progress=progress,
-            strip=request.strip,
+            strip=source.strip,
         )
         if not numpy_version(environment):
             raise numpy_missing("the environment", source.prefix, "install NumPy into it: pip install numpy")
         return environment
-    with ingredients_in_use(source.options.cache):
-        return locked_environment(source, progress, strip=request.strip, store=store)
+    with ingredients_in_use(cache_root().absolute()):
+        return locked_environment(source, progress, store)
 
 
 def _fitting_stub(
-    environment: EnvironmentFacts, request: BuildRequest, progress: Progress, store: SharedStore | None
+    environment: EnvironmentFacts, source: Recipe | TakenOver, progress: Progress, store: SharedStore | None
 ) -> Path:
     """A stub for the environment that runs in the release's image; with zig if the system compiler's does not."""
-    release, toolchain, source = request.release, request.toolchain, request.source
+    release, toolchain = source.release, source.toolchain
 
     def find_headers(minor: str) -> Path:
-        preference = source.options.python_preference if isinstance(source, LockRequest) else "system"
+        preference = source.python_preference if isinstance(source, Recipe) else "system"
         return interpreter_for(minor, preference=preference, headers=True, progress=progress).include
 
     target, image = target_from_prefix(environment.path, find_headers=find_headers), image_host(release)

@@ -10,7 +10,8 @@ from envpack.archive import archive_metadata_file, is_made_by_envpack, read_meta
 from envpack.repository import BRIDGE, backend_for, is_bridge
 from envpack.stub import STUB_NAME, inspect_stub
 from envpack.support.errors import InputError, StubError
-from envpack.workflow.requests import BuildRequest, PrefixRequest
+from envpack.workflow.recipe import TakenOver
+from envpack.workflow.requests import Placement
 
 _ENTRY = b"envpack_stub_run"  # a name that each stub of ours contains, even a damaged one
 _MOST_READ = 64 << 20  # bytes; a stub has 4 MB
@@ -29,7 +30,7 @@ def refuse_foreign(paths: Iterable[Path], *, force: bool) -> None:
         path.rename(_free_name(path))
 
 
-def foreign_paths(request: BuildRequest, minor: str) -> Iterator[Path]:
+def foreign_paths(request: Placement, minor: str) -> Iterator[Path]:
     """What a build would replace and envpack did not make."""
     folder = request.model.folder / f"python{minor}"
     if request.archive_format == "dir":
@@ -51,16 +52,14 @@ def foreign_stub(folder: Path) -> Iterator[Path]:
     yield from _foreign(stub, is_ours=_is_our_stub(stub))
 
 
-def refuse_own_source(request: BuildRequest, minor: str) -> None:
+def refuse_own_source(taken: TakenOver, request: Placement, minor: str) -> None:
     """Refuse to take over an environment from the folder that the build replaces, or from inside of it."""
-    if not isinstance(request.source, PrefixRequest):
-        return
-    source, folder = request.source.prefix.resolve(), request.model.folder / f"python{minor}"
+    source, folder = taken.prefix.resolve(), request.model.folder / f"python{minor}"
     if request.archive_format == "dir" and (source.is_relative_to(folder.resolve())):
         raise InputError(
             "the build would replace the environment that it takes over",
             kind="source-replaced",
-            where=str(request.source.prefix),
+            where=str(taken.prefix),
             hint="move it out of the model's folder first, and name its new place with --from-prefix",
         )
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
-from envpack.lock import Lock, digest_requirements, lock_requirements, read_lock, write_lock
+from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, write_lock
 from envpack.repository import open_model
 from envpack.settings import Project
 from envpack.store import (
     SharedStore,
     find_lock,
     locate_packages,
-    lock_key,
     obtain_environment,
     push_lock,
     push_packages,
@@ -26,8 +24,10 @@ from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
+from envpack.workflow.python_choice import ChosenPython
 from envpack.workflow.pythons import with_another_python
-from envpack.workflow.requests import LockRequest, lock_request
+from envpack.workflow.recipe import Recipe
+from envpack.workflow.requests import lock_request
 from envpack.workflow.warnings import requirement_warnings
 
 _NUMPY = ("numpy", "numpy-base")
@@ -90,60 +90,59 @@ def lock_model(
     if model.is_ensemble or project.of(model.folder.name).from_prefix:
         return LockedModel(model.name, None, 0, (), changed=False)
     progress = progress or NoProgress()
-    request = lock_request(project, model)
-    file = request.lock_file
-    before = read_lock(file)
+    recipe, python = lock_request(project, model)
+    file, before = recipe.lock_file, recipe.locked
     with storage_errors(file):
         try:
-            lock = resolved or resolve_lock(request, before, update, progress, store)
+            lock = resolved or resolve_lock(recipe, update, told(python, progress), store)
         except EnvironmentBuildError as error:
-            another = with_another_python(project, request, error, progress)
+            another = with_another_python(project, recipe, python, error, progress)
             if another is None:
                 raise
-            lock = resolve_lock(lock_request(another, model), before, update, progress, store)
+            lock = resolve_lock(lock_request(another, model)[0], update, progress, store)
         changed = write_lock(lock, file)
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
     count = len(lock.conda) + len(lock.pip)
-    warnings = requirement_warnings(model, request.requirements, lock.names)
+    warnings = requirement_warnings(model, recipe.requirements, lock.names)
     local = (*conda, *wheels)
     return LockedModel(model.name, file, count, _changes(before, lock), changed, local=local, warnings=warnings)
 
 
-def resolve_lock(
-    request: LockRequest, before: Lock | None, update: tuple[str, ...], progress: Progress, store: SharedStore | None
-) -> Lock:
-    """Resolve the packages of a model; see `lock_model`."""
-    if request.python.note:
-        progress.detail(request.python.note)
-    fits = before is not None and before.target.python == request.target.python
-    options = dataclasses.replace(request.options, previous=before if fits else None, update=update)
+def told(python: ChosenPython | None, progress: Progress) -> Progress:
+    """Report why a model has a Python that nobody names; returns the progress."""
+    if python and python.note:
+        progress.detail(python.note)
+    return progress
+
+
+def resolve_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, store: SharedStore | None) -> Lock:
+    """Resolve the packages of a recipe; see `lock_model`."""
+    before = recipe.locked
+    fits = before is not None and before.target.python == recipe.target.python
+    options = recipe.options(previous=before if fits else None, update=update)
     with ingredients_in_use(options.cache):
-        asked = request.requirements, request.target, options
-        key = lock_key(*asked) if store else ""
+        key = recipe.lock_key if store else ""
         found = find_lock(store, key) if store and before is None and not update else None
-        with _other_pythons_in_hint(request):
-            lock = found or lock_requirements(*asked, progress)
+        with _other_pythons_in_hint(recipe):
+            lock = found or lock_requirements(recipe.requirements, recipe.target, options, progress)
         if store and store.push and found is None:
             push_lock(store, key, lock)
     return lock
 
 
-def locked_environment(
-    request: LockRequest, progress: Progress, *, strip: bool = False, store: SharedStore | None = None
-) -> Environment:
-    """The environment of a model: of its lockfile if it has one, else of what its requirements resolve to."""
-    if request.python.note:
-        progress.detail(request.python.note)
-    lock = read_lock(request.lock_file)
+def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | None = None) -> Environment:
+    """The environment of a recipe: of the model's lock if it has one, else of what its requirements resolve to."""
+    options, lock, strip = recipe.options(), recipe.locked, recipe.strip
     if lock is None:
-        with _other_pythons_in_hint(request):
-            lock = _remembered_lock(request, progress, store)
+        with _other_pythons_in_hint(recipe):
+            lock = _remembered_lock(recipe, options, progress, store)
     else:
-        refuse_stale(lock, request)
+        refuse_stale(lock, recipe)
     if not lock.names.intersection(_NUMPY):
-        raise numpy_missing("the requirements", request.requirements.source or request.model.folder, _NUMPY_HINT)
-    cache = request.options.cache
+        where = recipe.requirements.source or recipe.lock_file.parent
+        raise numpy_missing("the requirements", where, _NUMPY_HINT)
+    cache = options.cache
 
     def made(fill: Callable[[Path], None] | None) -> Environment:
         fetches = store is not None and fill is None
@@ -151,12 +150,12 @@ def locked_environment(
             locate_packages(store, lock, cache, progress) if fetches and store else lock,
             cache=cache,
             progress=progress,
-            settings=request.options.settings,
-            credentials=request.options.credentials,
-            indexes=request.requirements.pip_options,
+            settings=options.settings,
+            credentials=options.credentials,
+            indexes=recipe.requirements.pip_options,
             strip=strip,
             fill=fill,
-            python_preference=request.options.python_preference,
+            python_preference=recipe.python_preference,
         )
 
     if store is None:
@@ -167,15 +166,14 @@ def locked_environment(
 
 
 @contextlib.contextmanager
-def _other_pythons_in_hint(request: LockRequest) -> Iterator[None]:
+def _other_pythons_in_hint(recipe: Recipe) -> Iterator[None]:
     """Let the hint of an error name the other Pythons that the requirements allow, if envpack chose this one."""
     try:
         yield
     except EnvironmentBuildError as error:
-        others = [minor for minor in request.python.others if minor != request.target.python]
-        if error.kind in ("wheel-missing", "unresolvable") and others:
-            error.hint += f"; or choose another Python that {request.requirements.pythons} allows: --python "
-            error.hint += " or ".join(others)
+        if error.kind in ("wheel-missing", "unresolvable") and recipe.other_pythons:
+            error.hint += f"; or choose another Python that {recipe.requirements.pythons} allows: --python "
+            error.hint += " or ".join(recipe.other_pythons)
         raise
 
 
@@ -189,12 +187,12 @@ def numpy_missing(subject: str, where: Path, hint: str) -> InputError:
     )
 
 
-def _remembered_lock(request: LockRequest, progress: Progress, store: SharedStore | None) -> Lock:
+def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, store: SharedStore | None) -> Lock:
     """The lock to which the requirements resolved first: on this machine, else in the store, else now."""
-    asked = request.requirements, request.target, request.options
+    asked = recipe.requirements, recipe.target, options
     if store is None:
         return remembered_lock(*asked, progress)
-    key, lock = lock_key(*asked), None
+    key, lock = recipe.lock_key, None
     with contextlib.suppress(EnvironmentBuildError):  # none may be fetched, but the store may have it
         lock = find_remembered_lock(*asked)
     found = None if lock and not store.push else find_lock(store, key)
@@ -206,11 +204,11 @@ def _remembered_lock(request: LockRequest, progress: Progress, store: SharedStor
     return lock
 
 
-def refuse_stale(lock: Lock, request: LockRequest) -> None:
-    """Refuse a lockfile that does not answer the request."""
-    wanted, has = request.target, lock.target
+def refuse_stale(lock: Lock, recipe: Recipe) -> None:
+    """Refuse a lockfile that does not answer a recipe."""
+    wanted, has = recipe.target, lock.target
     reason = ""
-    if lock.requirements_digest != digest_requirements(request.requirements, request.options.channels):
+    if lock.requirements_digest != digest_requirements(recipe.requirements, recipe.channels):
         reason = "was made for other requirements or channels than the model has now"
     elif (has.platform, has.python) != (wanted.platform, wanted.python):
         reason = f"is for Python {has.python} on {has.platform}, not for {wanted.python} on {wanted.platform}"
@@ -220,8 +218,8 @@ def refuse_stale(lock: Lock, request: LockRequest) -> None:
         raise InputError(
             f"the lockfile {reason}",
             kind="stale-lock",
-            where=str(request.lock_file),
-            hint=f"run envpack lock {request.model.folder.name}; what still fits stays as it is",
+            where=str(recipe.lock_file),
+            hint=f"run envpack lock {recipe.name}; what still fits stays as it is",
         )
 
 

@@ -28,8 +28,9 @@ from envpack.stub import STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 from envpack.support.text import major_number
-from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
-from envpack.workflow.requests import BuildRequest
+from envpack.workflow.foreign import foreign_paths, refuse_foreign
+from envpack.workflow.recipe import Recipe, TakenOver
+from envpack.workflow.requests import Placement
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,9 @@ class PlacedModel:
     changed: bool
 
 
-def place(request: BuildRequest, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
+def place(request: Placement, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
     """Put an environment and a stub beside a model, and let its configuration name them."""
     model = request.model
-    refuse_own_source(request, environment.minor)
     refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
     path, changed = _place_environment(request, environment, progress)
     backend = backend_for(environment.minor, request.backends) if request.backends else None
@@ -68,13 +68,10 @@ def place(request: BuildRequest, environment: Environment, binary: Path | None, 
     return PlacedModel(path, stub, backend.name if backend else "", changed)
 
 
-def wants_stub(request: BuildRequest, environment: Environment) -> bool:
-    """Whether the model gets a stub of ours."""
-    if request.backends is not None or request.stub == "always":
-        return True
-    needed = release_cannot_serve(environment.minor, numpy_version(environment), request.release)
-    has_stub = (request.model.folder / STUB_NAME).exists()
-    return request.stub == "auto" and (needed or has_stub or request.starts_warm)
+def wants_stub(source: Recipe | TakenOver, environment: Environment) -> bool:
+    """Whether an environment gets a stub of ours."""
+    needed = release_cannot_serve(environment.minor, numpy_version(environment), source.release)
+    return source.stub == "always" or (source.stub == "auto" and needed)
 
 
 def numpy_version(environment: Environment) -> str:
@@ -87,7 +84,7 @@ def release_cannot_serve(python: str, numpy: str, release: Release) -> bool:
     return python != release.python or (major_number(numpy) >= 2 and not release.numpy2)
 
 
-def _place_environment(request: BuildRequest, environment: Environment, progress: Progress) -> tuple[Path, bool]:
+def _place_environment(request: Placement, environment: Environment, progress: Progress) -> tuple[Path, bool]:
     """The environment's path beside the model, and whether that was changed."""
     folder = request.model.folder / f"python{environment.minor}"
     if request.archive_format == "dir":
@@ -113,7 +110,7 @@ def _place_environment(request: BuildRequest, environment: Environment, progress
     )
 
 
-def _place_stub(request: BuildRequest, binary: Path | None, backend: Backend | None) -> bool:
+def _place_stub(request: Placement, binary: Path | None, backend: Backend | None) -> bool:
     """Put the stub, if there is one, where it belongs; whether that changed anything."""
     release = request.release if request.release_named else None
     changed = False

@@ -11,7 +11,7 @@ from typing import Any
 from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
 from envpack.environment import Environment, find_environment, find_remembered_lock
 from envpack.inspection import BuildState, build_state
-from envpack.lock import LOCAL_CHANNEL, Lock, read_lock
+from envpack.lock import LOCAL_CHANNEL, Lock
 from envpack.pythons import reason_to_fetch
 from envpack.repository import (
     CONFIG_NAME,
@@ -31,7 +31,8 @@ from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import refuse_stale
 from envpack.workflow.placement import release_cannot_serve
 from envpack.workflow.pythons import with_another_python
-from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
+from envpack.workflow.recipe import Recipe, TakenOver
+from envpack.workflow.requests import Build, Placement, build_request
 
 _MOST_NAMED = 3  # packages in one reason
 
@@ -78,40 +79,41 @@ def plan_model(project: Project, name: str) -> ModelPlan:
     try:
         return _plan(project, request)
     except EnvironmentBuildError as error:
-        another = with_another_python(project, request.source, error, NoProgress())
+        another = with_another_python(project, request.source, request.python, error, NoProgress())
         if another is None:
             raise
     plan = _plan(project, build_request(another, model))
     return dataclasses.replace(plan, python_source="this machine, which lacks that of the release")
 
 
-def _plan(project: Project, request: BuildRequest) -> ModelPlan:
-    name, source = request.model.folder.name, request.source
-    if isinstance(source, PrefixRequest):
+def _plan(project: Project, request: Build) -> ModelPlan:
+    placement, source, release = request.placement, request.source, request.placement.release
+    name = placement.model.folder.name
+    if isinstance(source, TakenOver):
         change = PlannedChange(f"take over {source.prefix}, if it has changed", "files of an environment are compared")
-        return ModelPlan(name=name, release=request.release.name, changes=(change,))
+        return ModelPlan(name=name, release=release.name, changes=(change,))
     return ModelPlan(
         name=name,
         python=source.target.python,
-        python_source=source.python.source,
-        release=request.release.name,
-        changes=tuple(_changes(request, source, build_state(project, request.model, request.release))),
+        python_source=request.python.source if request.python else "",
+        release=release.name,
+        changes=tuple(_changes(placement, source, build_state(project, placement.model, release))),
     )
 
 
-def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> Iterator[PlannedChange]:
+def _changes(request: Placement, source: Recipe, state: BuildState) -> Iterator[PlannedChange]:
     for path in foreign_paths(request, source.target.python):
         if not request.force:
             refuse_foreign([path], force=False)
         yield PlannedChange(f"rename {path.name}", "envpack did not make it")
-    lock = read_lock(source.lock_file)
+    options, lock = source.options(), source.locked
     if lock is not None:
         refuse_stale(lock, source)
     else:
-        lock = find_remembered_lock(source.requirements, source.target, source.options)
-    environment = find_environment(lock, cache=source.options.cache, strip=request.strip) if lock else None
-    if lock is None and LOCAL_CHANNEL in source.options.channels:
-        why = reason_to_fetch(source.target.python, source.options.python_preference, source.target.glibc)
+        lock = find_remembered_lock(source.requirements, source.target, options)
+    environment = find_environment(lock, cache=options.cache, strip=source.strip) if lock else None
+    if lock is None and LOCAL_CHANNEL in source.channels:
+        why = reason_to_fetch(source.target.python, source.python_preference, source.target.glibc)
         if why:
             yield PlannedChange(f"fetch Python {source.target.python}", why)
     if lock is None:
@@ -125,7 +127,7 @@ def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> I
 
 
 def _placement(
-    request: BuildRequest, source: LockRequest, lock: Lock | None, environment: Environment | None, state: BuildState
+    request: Placement, source: Recipe, lock: Lock | None, environment: Environment | None, state: BuildState
 ) -> Iterator[PlannedChange]:
     model = request.model
     suffix = "" if request.archive_format == "dir" else f".{request.archive_format}"
@@ -160,7 +162,7 @@ def _edits(model: Model, environment: Path, wanted_start: str) -> Iterator[str]:
         yield "ENVPACK_START is removed"
 
 
-def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock | None) -> Iterator[str]:
+def _differences(metadata: Mapping[str, Any], request: Placement, lock: Lock | None) -> Iterator[str]:
     """Why a placed environment is not the one that a build would place."""
     if metadata.get("selection", {}).get("digest") not in (None, request.selection.digest):
         yield "other files are excluded"
@@ -181,7 +183,7 @@ def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock 
 
 
 def _files(
-    path: Path, metadata: Mapping[str, Any], request: BuildRequest, environment: Environment | None
+    path: Path, metadata: Mapping[str, Any], request: Placement, environment: Environment | None
 ) -> Iterator[str]:
     """Why the files of a placed environment are not as a build would place them."""
     mode = request.link_mode
@@ -201,7 +203,7 @@ def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:
     return any(package["name"] == name and package.get("url") for package in metadata.get("packages", ()))
 
 
-def _stub(request: BuildRequest, source: LockRequest, lock: Lock | None) -> Iterator[PlannedChange]:
+def _stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[PlannedChange]:
     if request.backends is not None or request.stub == "never":
         return
     if (request.model.folder / STUB_NAME).is_file():

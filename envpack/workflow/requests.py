@@ -1,14 +1,15 @@
-"""From options, project and model to one request: what to build or resolve, with every question answered."""
+"""From project and model to one build: a recipe and its placement, with every question answered."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from envpack.archive import Selection
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
-from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
+from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
 from envpack.pythons import check_minor
 from envpack.releases import Release
 from envpack.repository import (
@@ -20,70 +21,28 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
-from envpack.settings import ArchiveFormat, PackerName, Project, Settings, Start, StubPolicy, ToolchainName
+from envpack.settings import ArchiveFormat, PackerName, Project, Settings, Start, StubPolicy
 from envpack.stub import STUB_NAME
-from envpack.support.cache_locations import cache_root
 from envpack.support.errors import UsageError
 from envpack.support.transfer import LinkMode
 from envpack.workflow.placed import Placed, placed_environment
 from envpack.workflow.python_choice import ChosenPython, PythonChooser, usable_pythons
+from envpack.workflow.recipe import Recipe, TakenOver
 
 
 @dataclass(frozen=True, kw_only=True)
-class LockRequest:
-    """All that the lock of one model depends on.
+class Placement:
+    """Where the environment and the stub of one model go, and how.
 
     Attributes:
         model: the model.
-        requirements: what it requires.
-        target: what the packages are resolved for.
-        options: channels and settings.
-        python: the Python version of ``target``, and why it is that one.
-    """
-
-    model: Model
-    requirements: Requirements
-    target: Target
-    options: LockOptions
-    python: ChosenPython
-
-    @property
-    def lock_file(self) -> Path:
-        """Where the model's lockfile is, or would be."""
-        return self.model.folder / LOCK_NAME
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrefixRequest:
-    """An existing environment to take over for one model.
-
-    Attributes:
-        prefix: its folder.
-        python: the minor version that it must have, ``""`` for any.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` for this machine's.
-    """
-
-    prefix: Path
-    python: str
-    platform: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildRequest:
-    """A build of one model with every question answered.
-
-    Attributes:
-        model: the model.
-        source: what the environment is made from.
-        release: Triton release to build for.
+        release: Triton release that they are for.
         release_named: whether the user named that release; otherwise it is only the default.
         served_from: path of the model repository on the server.
         archive_format: form of the environment beside the model.
         selection: which files it leaves out.
         packer: what makes an archive.
-        strip: remove debug information from libraries and programs.
         stub: when to place a stub.
-        toolchain: compiler for the stub.
         link_mode: how files of the cache are placed.
         backends: folder of the backends; None if the stub goes beside the model.
         copy_library: folder of a Python backend whose library is copied.
@@ -92,16 +51,13 @@ class BuildRequest:
     """
 
     model: Model
-    source: LockRequest | PrefixRequest
     release: Release
     release_named: bool
     served_from: str
     archive_format: ArchiveFormat
     selection: Selection
     packer: PackerName
-    strip: bool
     stub: StubPolicy
-    toolchain: ToolchainName
     link_mode: LinkMode
     backends: Path | None
     copy_library: Path | None
@@ -113,70 +69,106 @@ class BuildRequest:
         """Whether the model's configuration names the warm start after the build."""
         return (self.start or configured_start(self.model.config)) == "warm"
 
+    @property
+    def needs_stub(self) -> bool:
+        """Whether the model gets a stub whatever its environment contains."""
+        wanted = self.backends is not None or self.starts_warm or (self.model.folder / STUB_NAME).exists()
+        return self.stub == "always" or (self.stub == "auto" and wanted)
 
-def build_request(project: Project, model: Model) -> BuildRequest:
-    """Resolve project and model into one request. Nothing is written."""
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """A build of one model with every question answered.
+
+    Attributes:
+        source: what the environment and the stub are made from.
+        placement: where they go.
+        python: the Python version of a recipe, and why it is that one; None for an environment that is taken over.
+    """
+
+    source: Recipe | TakenOver
+    placement: Placement
+    python: ChosenPython | None
+
+
+def build_request(project: Project, model: Model) -> Build:
+    """Resolve project and model into one build. Nothing is written."""
     said = project.of(model.folder.name)
     if error := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends_folder(project)):
         raise error
     release, placed = project.release, placed_environment(model)
-    request = BuildRequest(
+    placement = Placement(
         model=model,
-        source=_source(project, model, release, placed),
         release=release,
         release_named=bool(said.triton or said.abi),
         served_from=said.served_from or str(project.repository),
         archive_format=said.format or placed.archive_format or "dir",
         selection=Selection(said.exclude, said.include),
         packer=said.packer,
-        strip=said.strip,
         stub=said.stub,
-        toolchain=said.toolchain,
         link_mode=said.link_mode,
         backends=_backends(project, model),
         copy_library=said.copy_library,
         start=said.start,
         force=said.force,
     )
-    _refuse_folder(request)
-    _refuse_foreign_packer(request)
-    _refuse_missing_stub(request)
-    return request
+    source, python = _source(project, model, release, placed)
+    _refuse_folder(placement)
+    _refuse_foreign_packer(placement)
+    _refuse_missing_stub(placement)
+    stub = "always" if placement.needs_stub else said.stub
+    return Build(source=dataclasses.replace(source, stub=stub), placement=placement, python=python)
 
 
-def lock_request(project: Project, model: Model) -> LockRequest:
-    """Resolve what the lock of one model depends on. Nothing is resolved or written."""
-    return _lock_request(project, model, project.release, placed_environment(model))
+def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:
+    """What the lock of one model depends on, and why it has that Python. Nothing is resolved or written."""
+    return _recipe(project, model, project.release, placed_environment(model))
 
 
-def _source(project: Project, model: Model, release: Release, placed: Placed) -> LockRequest | PrefixRequest:
+def _source(
+    project: Project, model: Model, release: Release, placed: Placed
+) -> tuple[Recipe | TakenOver, ChosenPython | None]:
     said = project.of(model.folder.name)
     if said.from_prefix is None:
-        return _lock_request(project, model, release, placed)
+        return _recipe(project, model, release, placed)
     if said.python:
         check_minor(said.python, where="" if project.said.python else str(project.file))
-    return PrefixRequest(prefix=said.from_prefix, python=said.python, platform=said.platform)
+    taken = TakenOver(
+        prefix=said.from_prefix,
+        python=said.python,
+        platform=said.platform,
+        triton=release.name,
+        abi=said.abi,
+        strip=said.strip,
+        toolchain=said.toolchain,
+    )
+    return taken, None
 
 
-def _lock_request(project: Project, model: Model, release: Release, placed: Placed) -> LockRequest:
+def _recipe(project: Project, model: Model, release: Release, placed: Placed) -> tuple[Recipe, ChosenPython]:
     said, conda = project.of(model.folder.name), read_conda_settings()
+    lock_file = model.folder / LOCK_NAME
     chooser = _python_chooser(project, model, conda, release, placed)
     requirements = _requirements(said, model, release, chooser)
     platform = said.platform or requirements.platform or host_platform()
     python = chooser.choose(requirements)
-    return LockRequest(
-        model=model,
+    lock = read_lock(lock_file)
+    recipe = Recipe(
+        name=model.folder.name,
         requirements=requirements,
         target=Target(platform, python.minor, release.glibc, release.cuda),
-        options=LockOptions(
-            channels=_channels(said, requirements, conda),
-            settings=conda,
-            cache=cache_root().absolute(),
-            sources=said.allow_source,
-            python_preference=said.python_preference,
-        ),
-        python=python,
+        channels=_channels(said, requirements, conda),
+        sources=said.allow_source,
+        python_preference=said.python_preference,
+        lock=format_lock(lock) if lock else "",
+        lock_file=lock_file,
+        other_pythons=tuple(minor for minor in python.others if minor != python.minor),
+        triton=release.name,
+        abi=said.abi,
+        strip=said.strip,
+        toolchain=said.toolchain,
     )
+    return recipe, python
 
 
 def _requirements(said: Settings, model: Model, release: Release, chooser: PythonChooser) -> Requirements:
@@ -232,7 +224,7 @@ def _backends(project: Project, model: Model) -> Path | None:
     return backends_folder(project) if layout == "backend" else None
 
 
-def _refuse_folder(request: BuildRequest) -> None:
+def _refuse_folder(request: Placement) -> None:
     if request.archive_format == "dir" and not request.release.takes_folders:
         raise UsageError(
             f"Triton {request.release.name} does not accept a folder as an execution environment",
@@ -241,7 +233,7 @@ def _refuse_folder(request: BuildRequest) -> None:
         )
 
 
-def _refuse_missing_stub(request: BuildRequest) -> None:
+def _refuse_missing_stub(request: Placement) -> None:
     has_stub = request.backends is not None or (request.model.folder / STUB_NAME).exists()
     if request.start == "warm" and request.stub == "never" and not has_stub:
         raise UsageError(
@@ -251,7 +243,7 @@ def _refuse_missing_stub(request: BuildRequest) -> None:
         )
 
 
-def _refuse_foreign_packer(request: BuildRequest) -> None:
+def _refuse_foreign_packer(request: Placement) -> None:
     if request.packer == "envpack":
         return
     if request.archive_format == "dir" or request.selection != Selection():

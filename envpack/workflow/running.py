@@ -85,9 +85,11 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
         from envpack.workflow.build import environment_for  # with all that builds one
+        from envpack.workflow.lock import told
         from envpack.workflow.requests import build_request
 
-        prefix = environment_for(build_request(project, model), progress, store).prefix
+        request = build_request(project, model)
+        prefix = environment_for(request.source, told(request.python, progress), store).prefix
     stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
         from envpack.stub import target_from_prefix

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import envpack as package
-from envpack.fleet import Address, StubOrder, Task, build_tasks, carry_out_all, parse_address
+from envpack.fleet import Address, Task, build_tasks, carry_out_all, parse_address
+from envpack.fleet.work import make_stub
 from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.support.progress import NoProgress
@@ -91,8 +93,8 @@ def test_a_scheduler_with_certificates_of_another_authority_is_refused(caller, f
 @pytest.mark.thorough
 def test_a_hundred_tasks_on_two_workers():
     """Each fails quickly, in a process of its own."""
-    order = StubOrder(python="2.7", release="", abi="", toolchain="auto", glibc="")
-    tasks = [Task(key=f"task-{number}", names=(f"stub {number}",), order=order) for number in range(100)]
+    work = functools.partial(make_stub, "2.7", "", abi="", toolchain="auto", glibc="")
+    tasks = [Task(key=f"task-{number}", names=(f"stub {number}",), work=work) for number in range(100)]
     done = carry_out_all(Address(workers=2), tasks, NoProgress())
     assert [found.task for found in done] == tasks
     assert {found.error.kind for found in done} == {"bad-python-version"}
@@ -159,10 +161,9 @@ def test_a_kubernetes_job_puts_the_same_environment_into_the_store(caller, tmp_p
         emitted = caller.emit(*store, "b")
         config_map, job = emitted.document["jobs"]
         pod = job["spec"]["template"]["spec"]
-        for item in pod["volumes"][0]["configMap"]["items"]:
-            file = tmp_path / "project" / item["path"]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(config_map["data"][item["key"]])
+        (tmp_path / "recipe").mkdir()
+        for name, text in config_map["data"].items():
+            (tmp_path / "recipe" / name).write_text(text)
         words = [moved(word, tmp_path) for word in pod["containers"][0]["command"]]
         given = {entry["name"]: moved(entry["value"], tmp_path) for entry in pod["containers"][0]["env"]}
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
@@ -177,4 +178,4 @@ def test_a_kubernetes_job_puts_the_same_environment_into_the_store(caller, tmp_p
 
 def moved(word, folder):
     """A word of a Job's command, with folders of this test for those of the container."""
-    return word.replace("/project", f"{folder}/project").replace("/scratch", f"{folder}/scratch")
+    return word.replace("/recipe/", f"{folder}/recipe/").replace("/scratch", f"{folder}/scratch")

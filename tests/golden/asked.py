@@ -8,8 +8,7 @@ import contextlib
 
 from envpack import workflow
 from envpack.repository import open_model
-from envpack.workflow import BuiltModel, LockedModel, build_request, lock_request
-from envpack.workflow.requests import PrefixRequest
+from envpack.workflow import BuiltModel, LockedModel, TakenOver, build_request, lock_request
 
 
 class AskedError(BaseException):
@@ -28,7 +27,7 @@ def noted(requests):
 
     def lock_model(project, name, *, update, progress, store, resolved):
         model = open_model(project.repository / name)
-        asked = {} if model.is_ensemble else _lock(lock_request(project, model))
+        asked = {} if model.is_ensemble else _lock(*lock_request(project, model))
         requests.append({"model": name, **asked, "update": update, **_store(store)})
         return LockedModel(name, None, 0, (), changed=False)
 
@@ -52,27 +51,27 @@ def noted(requests):
 
 
 def _build(request):
-    source = request.source
-    made_from = _prefix(source) if isinstance(source, PrefixRequest) else _lock(source)
+    source, placement = request.source, request.placement
+    made_from = _prefix(source) if isinstance(source, TakenOver) else _lock(source, request.python)
     return {
         **made_from,
-        "triton": request.release.name,
-        "triton is named": request.release_named,
-        "format": request.archive_format,
-        "exclude": request.selection.exclude,
-        "include": request.selection.include,
-        "packer": request.packer,
-        "strip": request.strip,
-        "served from": request.served_from,
-        "link mode": request.link_mode,
-        "stub": request.stub,
-        "toolchain": request.toolchain,
-        "layout": "model" if request.backends is None else "backend",
-        "backends": request.backends,
-        "copy library": request.copy_library,
-        "start": request.start,
-        "starts warm": request.starts_warm,
-        "force": request.force,
+        "triton": placement.release.name,
+        "triton is named": placement.release_named,
+        "format": placement.archive_format,
+        "exclude": placement.selection.exclude,
+        "include": placement.selection.include,
+        "packer": placement.packer,
+        "strip": source.strip,
+        "served from": placement.served_from,
+        "link mode": placement.link_mode,
+        "stub": placement.stub,
+        "toolchain": source.toolchain,
+        "layout": "model" if placement.backends is None else "backend",
+        "backends": placement.backends,
+        "copy library": placement.copy_library,
+        "start": placement.start,
+        "starts warm": placement.starts_warm,
+        "force": placement.force,
     }
 
 
@@ -80,21 +79,21 @@ def _prefix(source):
     return {"from": "prefix", "prefix": source.prefix, "python": source.python, "platform": source.platform}
 
 
-def _lock(source):
-    asked, options = source.requirements, source.options
+def _lock(recipe, python):
+    asked = recipe.requirements
     return {
         "from": asked.source or "nothing",
         "conda": asked.conda,
         "pip": asked.pip,
-        "python": source.target.python,
-        "python is of": source.python.source,
-        "platform": source.target.platform,
-        "glibc": source.target.glibc,
-        "cuda": source.target.cuda,
-        "channels": options.channels,
-        "sources": options.sources,
-        "python preference": options.python_preference,
-        "lockfile": source.lock_file,
+        "python": recipe.target.python,
+        "python is of": python.source,
+        "platform": recipe.target.platform,
+        "glibc": recipe.target.glibc,
+        "cuda": recipe.target.cuda,
+        "channels": recipe.channels,
+        "sources": recipe.sources,
+        "python preference": recipe.python_preference,
+        "lockfile": recipe.lock_file,
     }
 
 

@@ -10,10 +10,9 @@ import hashlib
 import envpack
 from envpack.conda import CondaSettings
 from envpack.environment.build import _lock_memory
-from envpack.lock import Lock, LockOptions, digest_requirements
+from envpack.lock import Lock, LockOptions, digest_requirements, lock_key
 from envpack.releases import find_release
 from envpack.requirements import CondaPackage, PipPackage, Target, read_requirements
-from envpack.store import lock_key
 from envpack.stub import StubTarget, recipe, stub_key
 from envpack.stub.toolchain import Toolchain
 from tests.golden.json_text import json_text
@@ -53,7 +52,7 @@ def _keys(file, *, target=_TARGET, channels=_CHANNELS, **options):
     lock = Lock(target, channels, *_packages(asked), digest)
     return {
         "digest of the requirements": digest,
-        "lock in a store": lock_key(asked, target, how),
+        "lock in a store": lock_key(asked, target, how.channels, how.sources),
         "lock in the cache": _lock_memory(asked, target, how).name,
         "environment": lock.environment_key(strip=False),
         "stripped environment": lock.environment_key(strip=True),

@@ -1,6 +1,7 @@
 """Tasks on a real cluster of dask in this process: what comes back, and what is refused before anything begins."""
 
 import asyncio
+import functools
 import json
 import logging
 import socket
@@ -13,8 +14,9 @@ from distributed import LocalCluster
 from distributed.scheduler import KilledWorker
 
 import envpack
-from envpack.fleet import Address, Task, VerifyOrder, carry_out_all, client, cluster, worker
-from envpack.fleet.tasks import Product, StubOrder
+from envpack.fleet import Address, Task, carry_out_all, client, cluster, worker
+from envpack.fleet.tasks import Product
+from envpack.fleet.work import make_stub, verify_models
 from envpack.fleet.worker import Announcement, schedule_waiting, version_ability
 from envpack.requirements import host_platform
 from envpack.support.errors import InputError, ServerError, UsageError
@@ -50,8 +52,8 @@ def address(running):
 
 
 def verify_task(key, repository, *needs, **fields):
-    order = VerifyOrder(repository=str(repository), models=("m",), options=VerifyOptions())
-    return Task(key=key, names=(key,), order=order, needs=needs, **fields)
+    work = functools.partial(verify_models, str(repository), ("m",), VerifyOptions())
+    return Task(key=key, names=(key,), work=work, needs=needs, makes_files=False, **fields)
 
 
 def test_each_task_runs_in_a_process_and_its_error_comes_back(address, tmp_path):
@@ -96,9 +98,9 @@ def test_what_no_worker_has_is_named_with_what_they_have(address, tmp_path):
 
 
 def test_results_need_a_store_to_come_back_from_another_machine(address):
-    order = StubOrder(python="3.10", release="", abi="", toolchain="auto", glibc="")
+    work = functools.partial(make_stub, "3.10", "", abi="", toolchain="auto", glibc="")
     with pytest.raises(UsageError, match="results come back from another machine through a store only") as raised:
-        carry_out_all(address, [Task(key="a", names=("a",), order=order)], NoProgress())
+        carry_out_all(address, [Task(key="a", names=("a",), work=work)], NoProgress())
     assert (raised.value.kind, raised.value.where) == ("fleet-needs-store", str(address))
 
 
@@ -143,7 +145,7 @@ def test_a_cluster_without_workers_is_named(address, monkeypatch):
 def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="local:2 needs dask, which is not installed") as raised:
-        carry_out_all(Address(workers=2), [Task(key="a", names=("a",), order=None)], NoProgress())
+        carry_out_all(Address(workers=2), [Task(key="a", names=("a",), work=None)], NoProgress())
     assert raised.value.kind == "dask-missing"
 
 

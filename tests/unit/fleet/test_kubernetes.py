@@ -4,13 +4,17 @@ import json
 
 import pytest
 
+import envpack
 from envpack.fleet import kubernetes as module
 from envpack.fleet.kubernetes import BuildJobOptions, build_jobs, jobs_yaml
 from envpack.lock import Lock, write_lock
+from envpack.repository import open_model
 from envpack.requirements import Target
 from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.support.errors import InputError
+from envpack.workflow import lock_request, read_recipe
+from tests.tables import every_row
 
 RESOLVE = Settings(python="3.10", channels=("https://channel.example/conda",))
 
@@ -41,26 +45,19 @@ def test_the_whole_of_a_job(project, store):
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "labels": labels},
-        "data": {
-            "file-0": "-r base.txt\nscipy\n",
-            "file-1": "numpy\n",
-            "file-2": '[models."a"]\nrequirements = "a/requirements.txt"\n',
-            "file-3": module.DEFAULT_CONFIG,
-        },
+        "data": config_map["data"],
     }
-    paths = ("a/requirements.txt", "a/base.txt", "envpack.toml", "a/config.pbtxt")
-    script = (
-        'mkdir -p "/scratch/repository/$1/1" && cp -rL /project/. /scratch/repository && '
-        ': > "/scratch/repository/$1/1/model.py" && shift && exec "$@"'
-    )
-    command = ["envpack", "build", "--repository", "/scratch/repository", "--python", "3.10", "--triton", "24.10"]
-    command += ["--platform", "linux-64", "--channel", "https://channel.example/conda"]
-    command += ["--set", "python_preference=system", "--set", "strip=true", "--stub", "always"]
-    command += ["--set", "toolchain=zig", "--store", "s3://bucket/envpack", "--set", "push=true", "--", "a"]
+    (text,) = config_map["data"].values()
+    recipe = json.loads(text)["recipe"]
+    assert recipe["requirements"] == {"pip": ["numpy", "scipy"]}
+    assert (recipe["target"]["python"], recipe["channels"]) == ("3.10", ["https://channel.example/conda"])
+    assert (recipe["stub"], recipe["toolchain"], recipe["strip"]) == ("always", "zig", True)
+    command = ["envpack", "build", "--recipe", "/recipe/recipe.json", "--store", "s3://bucket/envpack"]
+    command += ["--set", "push=true"]
     container = {
         "name": "build",
         "image": "registry.example/envpack:1",
-        "command": ["sh", "-c", script, "envpack-build", "a", *command],
+        "command": command,
         "env": [{"name": "HOME", "value": "/scratch"}, {"name": "ENVPACK_CACHE_DIR", "value": "/scratch/cache"}],
         "envFrom": [{"secretRef": {"name": "bucket", "optional": True}}],
         "resources": {"limits": {"memory": "1025Mi"}},
@@ -70,12 +67,11 @@ def test_the_whole_of_a_job(project, store):
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "project", "mountPath": "/project", "readOnly": True},
+            {"name": "recipe", "mountPath": "/recipe", "readOnly": True},
             {"name": "work", "mountPath": "/scratch"},
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
-    items = [{"key": f"file-{number}", "path": path} for number, path in enumerate(paths)]
     pod = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -89,7 +85,7 @@ def test_the_whole_of_a_job(project, store):
         },
         "containers": [container],
         "volumes": [
-            {"name": "project", "configMap": {"name": name, "items": items}},
+            {"name": "recipe", "configMap": {"name": name}},
             {"name": "work", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
         ],
@@ -103,53 +99,60 @@ def test_the_whole_of_a_job(project, store):
     assert jobs_yaml([config_map, job]).index("apiVersion") == 0
 
 
-def words_of(documents):
-    (container,) = documents[1]["spec"]["template"]["spec"]["containers"]
-    return container["command"]
+def recipe_of(config_map, folder):
+    """The recipe in a ConfigMap, as the Job reads it."""
+    ((name, text),) = config_map["data"].items()
+    (folder / name).write_text(text)
+    return read_recipe(folder / name)
 
 
-def test_options_that_are_not_the_usual_ones_travel(project, store):
-    options = Settings(
-        python="3.10", platform="linux-aarch64", channels=("https://a", "https://b"), allow_source=("x", "y")
-    )
-    documents = build_jobs(project.saying(options), ["a"], store, BuildJobOptions())
-    words = " ".join(words_of(documents))
-    assert "--channel https://a --channel https://b " in words
-    assert "--allow-source x --allow-source y" in words
-    assert "strip=true" not in words
-    assert "abi=" not in words
-    pod = documents[1]["spec"]["template"]["spec"]
+def test_what_decides_the_result_travels_and_no_path_of_this_machine(project, store, tmp_path):
+    lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("https://channel.example/conda",), (), ())
+    write_lock(lock, tmp_path / "a/envpack.lock")
+    said = Settings(python="3.10", platform="linux-aarch64", channels=("https://a", "https://b"), allow_source=("x",))
+    config_map, job = build_jobs(project.saying(said), ["a"], store, BuildJobOptions())
+    assert str(tmp_path) not in json.dumps(config_map)
+    recipe, here = recipe_of(config_map, tmp_path), lock_request(project.saying(said), open_model(tmp_path / "a"))[0]
+    assert (recipe.lock_key, recipe.locked) == (here.lock_key, lock)
+    assert (recipe.channels, recipe.sources, recipe.target.platform) == (said.channels, ("x",), "linux-aarch64")
+    pod = job["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
     assert pod["containers"][0]["resources"]["limits"] == {"memory": "4096Mi"}
 
 
-def test_a_lockfile_travels(project, store, tmp_path):
-    write_lock(
-        Lock(Target("linux-64", "3.10", "2.35", ""), ("https://channel.example/conda",), (), ()),
-        tmp_path / "a/envpack.lock",
-    )
-    config_map, job = build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
-    items = job["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"]
-    (key,) = (item["key"] for item in items if item["path"] == "a/envpack.lock")
-    assert config_map["data"][key] == (tmp_path / "a/envpack.lock").read_text()
+@every_row(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"envpack": "0.0.7", "recipe": {}}',
+        '{"envpack": "VERSION", "recipe": {"name": 1}}',
+        "[" * 9999,
+    ],
+)
+def test_what_is_no_recipe_is_refused(tmp_path, text):
+    (tmp_path / "recipe.json").write_text(text.replace("VERSION", envpack.__version__))
+    with pytest.raises(InputError) as raised:
+        read_recipe(tmp_path / "recipe.json")
+    assert (raised.value.kind, raised.value.where) == ("bad-recipe", str(tmp_path / "recipe.json"))
 
 
-def test_a_model_without_requirements_needs_none(project, store, tmp_path, add_model):
-    folder = add_model("plain")
-    (folder / "requirements.txt").unlink()
-    config_map, _ = build_jobs(project.saying(RESOLVE), ["plain"], store, BuildJobOptions())
-    assert list(config_map["data"].values()) == [module.DEFAULT_CONFIG]
+def test_a_recipe_of_another_version_is_refused(project, store, tmp_path, monkeypatch):
+    config_map, _ = build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
+    monkeypatch.setattr(envpack, "__version__", "0.0.7")
+    with pytest.raises(InputError, match="and this is 0.0.7"):
+        recipe_of(config_map, tmp_path)
 
 
-def test_files_that_are_too_large_for_a_config_map_are_refused(project, store, tmp_path, monkeypatch):
-    size = sum(map(len, build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())[0]["data"].values()))
-    monkeypatch.setattr(module, "_MOST_BYTES", size)
+def test_a_recipe_that_is_too_large_for_a_config_map_is_refused(project, store, monkeypatch):
+    (text,) = build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())[0]["data"].values()
+    monkeypatch.setattr(module, "_MOST_BYTES", len(text))
     build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
-    monkeypatch.setattr(module, "_MOST_BYTES", size - 1)
+    monkeypatch.setattr(module, "_MOST_BYTES", len(text) - 1)
     with pytest.raises(InputError) as raised:
         build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
-    assert raised.value.message == (f"a Job cannot build a: its requirements and lock have more than {size - 1} bytes")
-    assert (raised.value.kind, raised.value.where) == ("not-portable", str(tmp_path / "a"))
+    assert raised.value.kind == "not-portable"
 
 
 def test_an_ensemble_needs_no_job(project, store, tmp_path):

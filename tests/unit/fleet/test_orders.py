@@ -8,7 +8,7 @@ import pytest
 
 from envpack.fleet import build_tasks, orders, stub_tasks
 from envpack.fleet.orders import lock_tasks
-from envpack.fleet.tasks import BuildOrder, LockOrder
+from envpack.fleet.work import make_lock
 from envpack.lock import Lock, format_lock, write_lock
 from envpack.releases import find_release
 from envpack.requirements import CondaPackage, Target
@@ -38,6 +38,10 @@ def store(tmp_path_factory):
     return open_store(f"file://{tmp_path_factory.mktemp('store')}", push=True)
 
 
+def recipe_of(task):
+    return task.work.args[0]
+
+
 def one(tasks):
     (task,) = tasks
     return task
@@ -49,20 +53,12 @@ def test_equal_environments_are_one_task(project):
     first = tasks[0]
     assert first.key.startswith("envpack-environment-")
     assert (first.needs, first.store) == (("platform linux-64",), "")
-    assert first.order == BuildOrder(
-        requirements=first.order.requirements,
-        target=Target("linux-64", "3.10", find_release("24.10").glibc, find_release("24.10").cuda),
-        channels=(CHANNEL,),
-        sources=(),
-        python_preference="system",
-        lock="",
-        release="24.10",
-        abi="",
-        strip=False,
-        stub="auto",
-        toolchain="auto",
-    )
-    assert first.order.requirements.pip == ("numpy",)
+    recipe = recipe_of(first)
+    assert recipe.target == Target("linux-64", "3.10", find_release("24.10").glibc, find_release("24.10").cuda)
+    assert (recipe.channels, recipe.sources, recipe.python_preference, recipe.lock) == ((CHANNEL,), (), "system", "")
+    assert (recipe.triton, recipe.abi, recipe.strip) == ("24.10", "", False)
+    assert (recipe.stub, recipe.toolchain) == ("auto", "auto")
+    assert recipe.requirements.pip == ("numpy",)
 
 
 def test_each_option_that_decides_the_result_is_another_task(project, store):
@@ -79,16 +75,16 @@ def test_each_option_that_decides_the_result_is_another_task(project, store):
     assert len({plain.key, *keys}) == 7
     assert one(build_tasks(project.saying(RESOLVE), ["a"], None)).key == plain.key
     found = one(build_tasks(project.saying(others[0][0]), ["a"], store))
-    assert (found.order.strip, found.store) == (True, str(store.location))
+    assert (recipe_of(found).strip, found.store) == (True, str(store.location))
 
 
 def test_a_stub_needs_a_compiler(project, tmp_path):
     for options in ({"stub": "always"}, {"layout": "backend"}, {"start": "warm"}):
         task = one(build_tasks(project.saying(RESOLVE.saying(**options)), ["a"], None))
-        assert (task.order.stub, task.needs) == ("always", ("platform linux-64", "compiler")), options
-    assert one(build_tasks(project.saying(RESOLVE.saying(stub="never")), ["a"], None)).order.stub == "never"
+        assert (recipe_of(task).stub, task.needs) == ("always", ("platform linux-64", "compiler")), options
+    assert recipe_of(one(build_tasks(project.saying(RESOLVE.saying(stub="never")), ["a"], None))).stub == "never"
     (tmp_path / "a" / STUB_NAME).touch()
-    assert one(build_tasks(project.saying(RESOLVE), ["a"], None)).order.stub == "always"
+    assert recipe_of(one(build_tasks(project.saying(RESOLVE), ["a"], None))).stub == "always"
 
 
 def test_a_lockfile_travels_and_names_the_environment(project, tmp_path, store):
@@ -105,7 +101,7 @@ def test_a_lockfile_travels_and_names_the_environment(project, tmp_path, store):
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("local",), (package,), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
     task = one(build_tasks(project.saying(RESOLVE.saying(strip=True)), ["a"], store))
-    assert task.order.lock == format_lock(lock)
+    assert recipe_of(task).lock == format_lock(lock)
     assert task.key.startswith(f"envpack-environment-{lock.environment_key(strip=True)}-")
     assert store.find("package", package.sha256), "what only this machine has is shared before"
     store.push = False
@@ -158,21 +154,14 @@ def test_locks_are_tasks_with_what_they_were_before(project, tmp_path, store):
     tasks = lock_tasks(project.saying(RESOLVE), ["a", "b", "c", "e"], ("numpy",), store)
     assert [task.names for task in tasks] == [("a", "c"), ("b",)]
     first = tasks[0]
-    assert first.order == LockOrder(
-        requirements=first.order.requirements,
-        target=first.order.target,
-        channels=(CHANNEL,),
-        sources=(),
-        python_preference="system",
-        lock="",
-        update=("numpy",),
-    )
+    assert (first.work.func, first.work.args[1]) == (make_lock, ("numpy",))
+    assert (recipe_of(first).channels, recipe_of(first).lock) == ((CHANNEL,), "")
     assert (first.needs, first.store) == (("platform linux-64",), str(store.location))
     assert first.key.startswith("envpack-lock-")
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), (CHANNEL,), (), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
     again = lock_tasks(project.saying(RESOLVE), ["a"], ("numpy",), store)[0]
-    assert (again.order.lock, again.key != first.key) == (format_lock(lock), True)
+    assert (recipe_of(again).lock, again.key != first.key) == (format_lock(lock), True)
     keys = {
         lock_tasks(project.saying(RESOLVE), ["a"], update, place)[0].key
         for update in ((), ("x",))
@@ -197,10 +186,10 @@ def test_stubs_are_tasks_for_the_pythons_of_workers(tmp_path, monkeypatch, store
     cells = [Cell(known("3.10")), Cell(known("3.9"), release), Cell(of_a_folder), Cell(missing)]
     tasks = stub_tasks(cells, abi="24.10", toolchain="zig", glibc="2.28", store=store)
     assert [task.names for task in tasks] == [("cp310-x86_64",), ("cp39-24.10-x86_64",)]
-    assert [(task.order.python, task.order.release) for task in tasks] == [("3.10", ""), ("3.9", "24.10")]
+    assert [task.work.args for task in tasks] == [("3.10", ""), ("3.9", "24.10")]
     for task in tasks:
-        assert (task.order.abi, task.order.toolchain, task.order.glibc) == ("24.10", "zig", "2.28")
-        assert task.needs == ("compiler", f"python {task.order.python}")
+        assert task.work.keywords == {"abi": "24.10", "toolchain": "zig", "glibc": "2.28"}
+        assert task.needs == ("compiler", f"python {task.work.args[0]}")
         assert task.store == str(store.location)
         assert task.key.startswith(f"envpack-stub-{task.names[0]}-")
     other = stub_tasks(cells, abi="24.10", toolchain="zig", glibc="2.17", store=store)

@@ -2,49 +2,47 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import pickle
 import sys
 from pathlib import Path
 
 import pytest
 
 import envpack
-from envpack.fleet import Task, VerifyOrder
+from envpack.fleet import Task
 from envpack.fleet.abilities import abilities
 from envpack.fleet.child import LineProgress
-from envpack.fleet.tasks import BuildOrder, Done, LockOrder, Product, StubOrder, combined, task_key
-from envpack.fleet.work import carry_out_order
-from envpack.lock import LockOptions
+from envpack.fleet.tasks import Done, Product, combined, task_key
+from envpack.fleet.work import carry_out, make_ingredients, make_lock, make_stub, verify_models
 from envpack.requirements import Requirements, Target
 from envpack.stub import STUB_NAME, Stub, inspect_stub
 from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
 from envpack.verification import VerifyOptions
+from envpack.workflow import Recipe
 from tests.unit.stub.elf_files import write_stub
 
-STUB = StubOrder(python="3.10", release="24.10", abi="", toolchain="gcc", glibc="2.28")
-LOCK = LockOrder(
+STUB = functools.partial(make_stub, "3.10", "24.10", abi="", toolchain="gcc", glibc="2.28")
+RECIPE = Recipe(
+    name="m",
     requirements=Requirements(pip=("numpy",)),
     target=Target("linux-64", "3.10", "2.35", ""),
     channels=("https://channel.example",),
-    sources=(),
-    python_preference="system",
-    lock="",
-    update=("numpy",),
+    triton="24.10",
 )
-VERIFY = VerifyOrder(repository="/models", models=("m",), options=VerifyOptions())
 
 
-def task(key="k", *names, order=STUB, **fields):
-    return Task(key=key, names=names or ("a",), order=order, **fields)
+def task(key="k", *names, work=STUB, **fields):
+    return Task(key=key, names=names or ("a",), work=work, **fields)
 
 
 def test_a_task_is_named_after_the_first_model_that_needs_it():
     assert [task("k", *names).label for names in (("a",), ("a", "b"), ("a", "b", "c"))] == [
         "a", "a (and 1 more)", "a (and 2 more)",
     ]  # fmt: skip
-    assert [task(order=order).makes_files for order in (STUB, VERIFY)] == [True, False]
     assert task().version == envpack.__version__
 
 
@@ -103,7 +101,7 @@ class Steps(NoProgress):
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-def test_a_stub_is_made_for_the_python_and_release_of_its_order(monkeypatch, tmp_path, fresh):
+def test_a_stub_is_made_for_the_python_and_release_of_the_task(monkeypatch, tmp_path, fresh):
     path = write_stub(tmp_path / STUB_NAME)
     asked = []
 
@@ -114,21 +112,21 @@ def test_a_stub_is_made_for_the_python_and_release_of_its_order(monkeypatch, tmp
     monkeypatch.setattr("envpack.fleet.work.stub_for", stub_for)
     monkeypatch.setattr("envpack.fleet.work.target_from_interpreter", lambda python: f"target {python}")
     steps = Steps()
-    product = carry_out_order(task(), tmp_path, steps)
+    product = carry_out(task(), steps)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert (product.made, product.digests, product.lock) == (fresh, {"stub": digest}, "")
     options = {"toolchain": "gcc", "glibc": "2.28", "store": None}
     assert asked == [("target 3.10", ["24.10"], options)]
     assert steps.seen == [f"stub for Python 3.10: {'compiled' if fresh else 'up to date'}"]
     (tmp_path / "store").mkdir()
-    plain = dataclasses.replace(STUB, release="")
-    carry_out_order(task(order=plain, store=f"file://{tmp_path}/store"), tmp_path, NoProgress())
+    plain = functools.partial(make_stub, "3.10", "", abi="", toolchain="gcc", glibc="2.28")
+    carry_out(task(work=plain, store=f"file://{tmp_path}/store"), NoProgress())
     assert asked[1][1] == []
     store = asked[1][2]["store"]
     assert (str(store.location), store.push) == (f"file://{tmp_path}/store", True)
 
 
-def test_models_are_verified_where_the_order_says(monkeypatch, tmp_path):
+def test_models_are_verified_where_the_task_says(monkeypatch, tmp_path):
     (tmp_path / "m").mkdir()
     asked = []
     monkeypatch.setattr(
@@ -137,83 +135,57 @@ def test_models_are_verified_where_the_order_says(monkeypatch, tmp_path):
     monkeypatch.setattr(
         "envpack.verification.verify_published", lambda *found, **__: asked.append(found) or "published"
     )
-    local = dataclasses.replace(VERIFY, repository=str(tmp_path))
-    product = carry_out_order(task(order=local), tmp_path, NoProgress())
+    options = VerifyOptions()
+
+    def verified(place, *models):
+        return carry_out(task(work=functools.partial(verify_models, place, models, options)), NoProgress())
+
+    product = verified(str(tmp_path), "m")
     assert (product.made, product.verdict) == (True, "verdict")
     assert asked[0][0] == (tmp_path, ("m",))
-    assert asked[0][1]["options"] == VERIFY.options
-    away = dataclasses.replace(VERIFY, repository="s3://bucket/models")
-    assert carry_out_order(task(order=away), tmp_path, NoProgress()).verdict == "published"
+    assert asked[0][1]["options"] == options
+    assert verified("s3://bucket/models", "m").verdict == "published"
     assert (str(asked[1][0]), asked[1][1]) == ("s3://bucket/models", ("m",))
     with pytest.raises(InputError, match="the worker's machine has no model other there") as raised:
-        carry_out_order(task(order=dataclasses.replace(local, models=("m", "other"))), tmp_path, NoProgress())
+        verified(str(tmp_path), "m", "other")
     assert (raised.value.kind, raised.value.where) == ("repository-not-shared", str(tmp_path))
 
 
-def test_a_build_has_the_options_of_its_order(monkeypatch, tmp_path):
+def test_what_a_recipe_describes_is_made(monkeypatch, tmp_path):
     stub = tmp_path / "stub"
     stub.write_bytes(b"stub")
     asked = []
 
     @contextlib.contextmanager
-    def made(request, progress, store):
-        asked.append(request)
-        yield type("Found", (), {"content": "c", "fresh": True})(), stub if request.stub == "always" else None
+    def made(recipe, progress, store):
+        asked.append(recipe)
+        yield type("Found", (), {"content": "c", "fresh": True})(), stub if recipe.stub == "always" else None
 
     monkeypatch.setattr("envpack.fleet.work.made_ingredients", made)
-    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    order = BuildOrder(
-        requirements=Requirements(pip=("numpy",)),
-        target=Target("linux-64", "3.10", "2.35", ""),
-        channels=("https://channel.example",),
-        sources=("x",),
-        python_preference="only-system",
-        lock="the text of a lock",
-        release="24.10",
-        abi="",
-        strip=True,
-        stub="always",
-        toolchain="zig",
-    )
-    product = carry_out_order(task("k", "m", order=order), tmp_path, NoProgress())
-    assert product.made
-    assert product.digests == {"environment": "c", "stub": hashlib.sha256(b"stub").hexdigest()}
-    (request,) = asked
-    assert (request.model.name, request.model.folder, request.release.name) == ("m", tmp_path / "m", "24.10")
-    assert (tmp_path / "m/envpack.lock").read_text() == "the text of a lock"
-    assert (request.strip, request.stub, request.toolchain, request.archive_format) == (True, "always", "zig", "dir")
-    source = request.source
-    assert (source.requirements, source.target) == (order.requirements, order.target)
-    assert isinstance(source.options, LockOptions)
-    assert (source.options.channels, source.options.sources) == (order.channels, ("x",))
-    assert source.options.cache == tmp_path / "cache"
-    (tmp_path / "two").mkdir()
-    plain = dataclasses.replace(order, lock="", stub="never", strip=False)
-    assert carry_out_order(task("k", "m", order=plain), tmp_path / "two", NoProgress()).digests == {"environment": "c"}
-    assert not (tmp_path / "two/m/envpack.lock").exists()
+    for policy in ("always", "never"):
+        recipe = dataclasses.replace(RECIPE, stub=policy)
+        work = pickle.loads(pickle.dumps(functools.partial(make_ingredients, recipe)))  # as it travels
+        product = carry_out(task("k", "m", work=work), NoProgress())
+        digests = {"stub": hashlib.sha256(b"stub").hexdigest()} if policy == "always" else {}
+        assert (product.made, product.digests) == (True, {"environment": "c"} | digests)
+        assert asked.pop() == recipe
 
 
-def test_a_lock_is_made_from_the_one_before(monkeypatch, tmp_path):
+def test_a_lock_is_made_from_the_one_before(monkeypatch):
     asked = []
 
-    def resolved(request, before, update, progress, store):
-        asked.append((request.model.name, before, update))
+    def resolved(recipe, update, progress, store):
+        asked.append((recipe.name, recipe.lock, update))
         return "a lock"
 
     monkeypatch.setattr("envpack.fleet.work.resolve_lock", resolved)
     monkeypatch.setattr("envpack.fleet.work.format_lock", lambda lock: f"{lock} as text")
-    monkeypatch.setattr("envpack.fleet.work.parse_lock", lambda text, file: (text, file.name))
-    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for folder in ("first", "second"):
-        (tmp_path / folder).mkdir()
-    new = carry_out_order(task("k", "m", order=LOCK), tmp_path / "first", NoProgress())
+    new = carry_out(task("k", "m", work=functools.partial(make_lock, RECIPE, ("numpy",))), NoProgress())
     assert (new.made, new.lock) == (True, "a lock as text")
     assert new.digests == {"lock": hashlib.sha256(b"a lock as text").hexdigest()}
-    again = dataclasses.replace(LOCK, lock="a lock as text")
-    assert not carry_out_order(task("k", "m", order=again), tmp_path / "second", NoProgress()).made
-    assert asked == [("m", None, LOCK.update), ("m", ("a lock as text", "envpack.lock"), LOCK.update)]
+    again = dataclasses.replace(RECIPE, lock="a lock as text")
+    assert not carry_out(task("k", "m", work=functools.partial(make_lock, again, ("numpy",))), NoProgress()).made
+    assert asked == [("m", "", ("numpy",)), ("m", "a lock as text", ("numpy",))]
 
 
 def test_the_steps_of_a_worker_are_lines_of_json(capsys):

@@ -42,9 +42,9 @@ def test_a_model_on_gpus_goes_to_a_worker_with_one_and_so_does_an_ensemble_with_
     tasks = planned(tmp_path, group=4)
     assert set(tasks) == {("chain", "fast"), ("plain",)}
     assert "gpu" in tasks["chain", "fast"].needs
-    assert tasks["chain", "fast"].order.options.where.gpu
+    assert tasks["chain", "fast"].work.args[2].where.gpu
     assert "gpu" not in tasks["plain",].needs
-    assert not tasks["plain",].order.options.where.gpu
+    assert not tasks["plain",].work.args[2].where.gpu
     assert all("gpu" in task.needs for task in planned(tmp_path, gpu=True).values())
     assert set(planned(tmp_path, "chain")[("chain",)].needs) == {"platform linux-64", "server", "gpu"}
 
@@ -57,7 +57,7 @@ def test_models_of_other_backends_are_verified_and_unreadable_ones_reported_by_t
     (tmp_path / "network/1/model.onnx").write_text("")
     tasks = planned(tmp_path)
     assert list(tasks) == [("a", "broken"), ("b",), ("network",)]
-    assert tasks["a", "broken"].order.models == ("a", "broken")
+    assert tasks["a", "broken"].work.args[1] == ("a", "broken")
     assert list(planned(tmp_path, "network")) == [("network",)]
     published = parse_location(f"file://{tmp_path}")
     assert list(planned(published)) == [("a", "broken"), ("b",), ("network",)]

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda import CondaSettings
-from envpack.lock import Lock, LockOptions, format_lock
+from envpack.lock import Lock, format_lock, lock_key
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
-from envpack.store import find_lock, lock_key, push_packages
+from envpack.store import find_lock, push_packages
 from envpack.store.locks import locate_packages, push_lock
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
@@ -41,18 +40,17 @@ def packages(tmp_path):
 
 
 def test_a_lock_is_found_by_what_was_asked_for(store, packages):
-    options = LockOptions(channels=("local",), settings=CondaSettings(), cache=Path("/cache"))
-    key = lock_key(REQUIRED, LOCKED, options)
+    key = lock_key(REQUIRED, LOCKED, ("local",))
     assert len(key) == 32
-    assert lock_key(REQUIRED, LOCKED, replace(options, cache=Path("/other"))) == key
     others = {
-        lock_key(Requirements(pip=("scipy",)), LOCKED, options),
-        lock_key(REQUIRED, replace(LOCKED, python="3.9"), options),
-        lock_key(REQUIRED, LOCKED, replace(options, channels=("conda-forge",))),
-        lock_key(REQUIRED, LOCKED, replace(options, sources=("x",))),
+        lock_key(Requirements(pip=("scipy",)), LOCKED, ("local",)),
+        lock_key(REQUIRED, replace(LOCKED, python="3.9"), ("local",)),
+        lock_key(REQUIRED, LOCKED, ("conda-forge",)),
+        lock_key(REQUIRED, LOCKED, ("local",), ("x",)),
+        lock_key(REQUIRED, LOCKED, ("local",), interpreter="of this machine"),
     }
-    assert len(others | {key}) == 5
-    ordered = [lock_key(REQUIRED, LOCKED, replace(options, sources=sources)) for sources in (("a", "b"), ("b", "a"))]
+    assert len(others | {key}) == 6
+    ordered = [lock_key(REQUIRED, LOCKED, ("local",), sources) for sources in (("a", "b"), ("b", "a"))]
     assert ordered[0] == ordered[1]
     assert find_lock(store, key) is None
     push_lock(store, key, packages)

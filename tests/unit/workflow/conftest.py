@@ -58,7 +58,7 @@ class Machine:
         return self.repository / "m"
 
     def request(self, **options):
-        return lock_request(self.project.saying(Settings(**options)), open_model(self.folder))
+        return lock_request(self.project.saying(Settings(**options)), open_model(self.folder))[0]
 
     def lock(self, numpy="1.26.4", **options):
         """A lock for what the model requires."""
@@ -73,7 +73,7 @@ class Machine:
         )
         sha256 = hashlib.sha256(numpy.encode()).hexdigest()
         wheel = PipPackage("numpy", numpy, f"https://files.example/numpy-{numpy}-py3-none-any.whl", sha256, 1)
-        digest = digest_requirements(request.requirements, request.options.channels)
+        digest = digest_requirements(request.requirements, request.channels)
         return Lock(request.target, (CHANNEL,), (python,), (wheel,), digest)
 
     def write_lock(self, lock=None):

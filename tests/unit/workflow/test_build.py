@@ -157,7 +157,7 @@ def test_an_environment_is_taken_over_from_a_folder(ready, monkeypatch, tmp_path
         module, "environment_from_prefix", lambda prefix, **options: asked.append((prefix, options)) or found
     )
     said = Settings(python="3.10", platform="linux-64", from_prefix=tmp_path / "env", strip=True)
-    request = build_request(ready.project.saying(said), open_model(ready.folder))
+    request = build_request(ready.project.saying(said), open_model(ready.folder)).source
     assert environment_for(request, ready.steps, None) is found
     ((prefix, given),) = asked
     assert (prefix, given.pop("progress")) == (tmp_path / "env", ready.steps)
@@ -170,7 +170,7 @@ def test_an_environment_is_taken_over_from_a_folder(ready, monkeypatch, tmp_path
 
 
 def test_what_is_built_stays_in_the_cache_in_the_block(ready):
-    request = build_request(ready.project, open_model(ready.folder))
+    request = build_request(ready.project, open_model(ready.folder)).source
     with made_ingredients(request, ready.steps) as (environment, stub):
         assert (environment.key, stub) == (ready.lock().key, None)
         assert environment.prefix.is_relative_to(ready.cache)

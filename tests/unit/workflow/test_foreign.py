@@ -11,7 +11,7 @@ from envpack.environment.store import MANIFEST
 from envpack.repository import STUB_NAME, backend_for, open_model, place_backend
 from envpack.support.errors import InputError
 from envpack.workflow.foreign import foreign_paths, foreign_stub, refuse_foreign, refuse_own_source
-from envpack.workflow.requests import PrefixRequest
+from envpack.workflow.recipe import TakenOver
 from tests.unit.workflow.test_placement import request_for
 
 
@@ -110,7 +110,7 @@ def test_an_environment_is_not_taken_over_from_where_it_goes(model, tmp_path, in
     source.mkdir(parents=True)
     (tmp_path / "alias").symlink_to(source)
     for prefix in (source, tmp_path / "alias"):
-        request = request_for(model, source=PrefixRequest(prefix=prefix, python="", platform=""))
+        taken = TakenOver(prefix=prefix, python="", platform="", triton="24.10")
         with pytest.raises(InputError, match="would replace the environment that it takes over"):
-            refuse_own_source(request, "3.10")
-        refuse_own_source(request, "3.11")
+            refuse_own_source(taken, request_for(model), "3.10")
+        refuse_own_source(taken, request_for(model), "3.11")

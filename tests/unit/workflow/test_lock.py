@@ -7,7 +7,7 @@ import pytest
 from envpack.lock import read_lock, write_lock
 from envpack.requirements import PipPackage
 from envpack.settings import Settings
-from envpack.store import find_lock, lock_key, open_store
+from envpack.store import find_lock, open_store
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module, lock_model
 from envpack.workflow.lock import locked_environment, refuse_stale, resolve_lock
@@ -93,7 +93,7 @@ def test_ensembles_and_environments_from_folders_have_no_lock(machine, resolver)
 def test_the_first_lock_of_a_store_is_everyones(machine, resolver, store):
     first = resolver.lock
     lock_model(machine.project, "m", store=store)
-    key = lock_key(*resolver.asked[0])
+    key = machine.request().lock_key
     assert find_lock(store, key) == first
     (machine.folder / "envpack.lock").unlink()
     resolver.lock = machine.lock("2.0.0")
@@ -104,8 +104,8 @@ def test_the_first_lock_of_a_store_is_everyones(machine, resolver, store):
     assert find_lock(store, key) == first
     store.push = False
     request = machine.request(python="3.11")
-    assert resolve_lock(request, None, (), machine.steps, store) == resolver.lock
-    assert find_lock(store, lock_key(request.requirements, request.target, request.options)) is None
+    assert resolve_lock(request, (), machine.steps, store) == resolver.lock
+    assert find_lock(store, request.lock_key) is None
 
 
 # Environments of locks
@@ -117,7 +117,7 @@ def test_a_lockfile_decides_the_environment(machine, resolver):
     found = locked_environment(machine.request(), machine.steps)
     assert (found.key, found.prefix, resolver.asked) == (made.key, made.prefix, [])
     stripped = machine.install(strip=True)
-    assert locked_environment(machine.request(), machine.steps, strip=True).prefix == stripped.prefix
+    assert locked_environment(machine.request(strip=True), machine.steps).prefix == stripped.prefix
 
 
 def test_without_a_lockfile_the_first_resolution_is_remembered(machine, resolver):
@@ -130,8 +130,7 @@ def test_without_a_lockfile_the_first_resolution_is_remembered(machine, resolver
 def test_a_store_has_the_lock_and_the_environment(machine, resolver, store):
     machine.install()
     locked_environment(machine.request(), machine.steps, store=store)
-    asked = resolver.asked[0]
-    assert find_lock(store, lock_key(*asked)) == resolver.lock
+    assert find_lock(store, machine.request().lock_key) == resolver.lock
     assert store.find("environment", resolver.lock.key)
     resolver.remembered, resolver.lock = None, machine.lock("2.0.0")
     for push in (False, True):  # this machine has resolved nothing, and the store has a lock
@@ -181,7 +180,7 @@ def test_packages_of_the_store_are_located_where_an_environment_is_installed(mac
     request = machine.request()
     options = asked[0][1]
     assert (options["cache"], options["settings"], options["strip"], options["fill"]) == (
-        machine.cache, request.options.settings, False, None,
+        machine.cache, request.options().settings, False, None,
     )  # fmt: skip
     assert (options["progress"], options["indexes"]) == (machine.steps, request.requirements.pip_options)
 

@@ -10,10 +10,12 @@ from envpack.archive import Selection
 from envpack.environment.store import MANIFEST, SCHEMA, Environment, Package
 from envpack.releases import find_release
 from envpack.repository import RELEASE_FILE, STUB_NAME, get_string_parameter, open_model
+from envpack.requirements import Requirements, Target
 from envpack.support.progress import NoProgress
 from envpack.workflow import placement
 from envpack.workflow.placement import numpy_version, place, release_cannot_serve, wants_stub
-from envpack.workflow.requests import BuildRequest
+from envpack.workflow.recipe import Recipe
+from envpack.workflow.requests import Placement
 
 NEW = "$$TRITON_MODEL_DIRECTORY/python3.8"
 
@@ -48,12 +50,21 @@ def binary(tmp_path):
 
 def request_for(model, **changes):
     fields = {
-        "source": None, "release": find_release("24.10"), "release_named": False, "served_from": "/srv/models/",
-        "archive_format": "dir", "selection": Selection(exclude=("x",)), "packer": "envpack", "strip": False,
-        "stub": "auto", "toolchain": "auto", "link_mode": "auto", "backends": None, "copy_library": None,
+        "release": find_release("24.10"), "release_named": False, "served_from": "/srv/models/",
+        "archive_format": "dir", "selection": Selection(exclude=("x",)), "packer": "envpack",
+        "stub": "auto", "link_mode": "auto", "backends": None, "copy_library": None,
         "start": "", "force": False,
     }  # fmt: skip
-    return BuildRequest(model=model, **{**fields, **changes})
+    return Placement(model=model, **{**fields, **changes})
+
+
+def recipe_for(request):
+    """A recipe with the stub that a placement asks for."""
+    stub = "always" if request.needs_stub else request.stub
+    target = Target("linux-64", "3.8", "2.31", "")
+    return Recipe(
+        name="m", requirements=Requirements(), target=target, channels=(), triton=request.release.name, stub=stub
+    )
 
 
 class Placed:
@@ -300,7 +311,6 @@ def test_the_version_of_numpy(tmp_path):
     ("policy", "backends", "served", "has_stub", "wanted"),
     [
         ("always", False, True, False, True),
-        ("never", True, True, False, True),
         ("never", False, False, True, False),
         ("auto", False, True, False, False),
         ("auto", False, False, False, True),
@@ -315,7 +325,7 @@ def test_when_a_model_gets_a_stub(folder, tmp_path, policy, backends, served, ha
     request = request_for(
         configured(folder), stub=policy, backends=Path("/backends") if backends else None, release=release
     )
-    assert wants_stub(request, environment(tmp_path)) is wanted
+    assert wants_stub(recipe_for(request), environment(tmp_path)) is wanted
 
 
 def test_the_start_is_written_and_removed_with_the_environment_and_stays_otherwise(folder, tmp_path, placed, binary):
@@ -340,4 +350,4 @@ def test_the_start_is_written_and_removed_with_the_environment_and_stays_otherwi
 def test_a_warm_start_needs_a_stub(folder, tmp_path, policy, start, wanted):
     own = environment(tmp_path, packages=[Package(name="numpy", version="1.26.4", source="pip")])
     own = replace(own, minor="3.10")
-    assert wants_stub(request_for(configured(folder), stub=policy, start=start), own) is wanted
+    assert wants_stub(recipe_for(request_for(configured(folder), stub=policy, start=start)), own) is wanted

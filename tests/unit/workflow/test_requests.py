@@ -8,7 +8,8 @@ import pytest
 from envpack.repository import open_model, point_to_environment
 from envpack.settings import Settings, open_project
 from envpack.support.errors import InputError, UsageError
-from envpack.workflow.requests import PrefixRequest, build_request
+from envpack.workflow.recipe import TakenOver
+from envpack.workflow.requests import build_request
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
 LOCKED = f"""lock-version = "1.0"
@@ -52,7 +53,7 @@ def place(repository, name, minor):
 
 
 def python_of(request):
-    return request.source.target.python, request.source.python.source
+    return request.source.target.python, request.python.source
 
 
 def test_without_anything_the_release_decides(repository):
@@ -64,14 +65,14 @@ def test_the_environment_that_the_model_has_is_remembered(repository):
     place(repository, "python3.12", "3.12")
     request = request_for(repository)
     assert python_of(request) == ("3.12", "the environment that the model has")
-    assert request.archive_format == "dir"
+    assert request.placement.archive_format == "dir"
 
 
 @pytest.mark.parametrize("archive_format", ["tar", "tar.gz"])
 def test_the_form_of_an_environment_is_remembered(repository, archive_format):
     place(repository, f"python3.9.{archive_format}", "3.9")
     request = request_for(repository)
-    assert (python_of(request)[0], request.archive_format) == ("3.9", archive_format)
+    assert (python_of(request)[0], request.placement.archive_format) == ("3.9", archive_format)
 
 
 def test_wheels_of_a_lock_are_chosen_for_the_platform_that_is_asked_for(repository):
@@ -116,39 +117,39 @@ def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_ad
         'format = "tar"\ntoolchain = "zig"\nexclude = ["*.pyi"]\n[models.m]\nformat = "tar.gz"\nexclude = ["docs/"]\n'
     )
     request = request_for(repository, exclude=("*.md",))
-    assert (request.archive_format, request.toolchain) == ("tar.gz", "zig")
-    assert request.selection.exclude == ("*.pyi", "docs/", "*.md")
+    assert (request.placement.archive_format, request.source.toolchain) == ("tar.gz", "zig")
+    assert request.placement.selection.exclude == ("*.pyi", "docs/", "*.md")
     request = request_for(repository, format="dir", toolchain="system")
-    assert (request.archive_format, request.toolchain) == ("dir", "system")
+    assert (request.placement.archive_format, request.source.toolchain) == ("dir", "system")
 
 
 def test_files_are_placed_as_the_option_the_model_or_the_project_says(repository):
-    assert request_for(repository).link_mode == "auto"
+    assert request_for(repository).placement.link_mode == "auto"
     (repository / "envpack.toml").write_text('link_mode = "hardlink"\n')
-    assert request_for(repository).link_mode == "hardlink"
+    assert request_for(repository).placement.link_mode == "hardlink"
     (repository / "envpack.toml").write_text('link_mode = "hardlink"\n[models.m]\nlink_mode = "copy"\n')
-    assert request_for(repository).link_mode == "copy"
-    assert request_for(repository, link_mode="clone").link_mode == "clone"
+    assert request_for(repository).placement.link_mode == "copy"
+    assert request_for(repository, link_mode="clone").placement.link_mode == "clone"
 
 
 def test_a_model_starts_as_the_option_the_model_or_the_project_says_or_as_it_is_configured(repository):
     request = request_for(repository)
-    assert (request.start, request.starts_warm) == ("", False)
+    assert (request.placement.start, request.placement.starts_warm) == ("", False)
     (repository / "envpack.toml").write_text('start = "warm"\n')
-    assert (request_for(repository).start, request_for(repository).starts_warm) == ("warm", True)
+    assert (request_for(repository).placement.start, request_for(repository).placement.starts_warm) == ("warm", True)
     (repository / "envpack.toml").write_text('start = "warm"\n[models.m]\nstart = "cold"\n')
-    assert request_for(repository).start == "cold"
-    assert request_for(repository, start="warm").start == "warm"
+    assert request_for(repository).placement.start == "cold"
+    assert request_for(repository, start="warm").placement.start == "warm"
     (repository / "envpack.toml").unlink()
     (repository / "m/config.pbtxt").write_text(CONFIG + WARM)
     request = request_for(repository)
-    assert (request.start, request.starts_warm) == ("", True)
-    assert not request_for(repository, start="cold").starts_warm
+    assert (request.placement.start, request.placement.starts_warm) == ("", True)
+    assert not request_for(repository, start="cold").placement.starts_warm
 
 
 def test_without_a_new_stub_a_model_with_envpacks_stub_can_start_warm(repository):
     (repository / "m/triton_python_backend_stub").touch()
-    assert request_for(repository, start="warm", stub="never").starts_warm
+    assert request_for(repository, start="warm", stub="never").placement.starts_warm
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_wrong_settings_are_refused_with_their_file(repository, text):
 def test_a_prefix_takes_the_place_of_requirements(repository):
     (repository / "m/requirements.txt").write_text("this is no requirement\n")
     request = request_for(repository, from_prefix=Path("/opt/environment"), python="3.10")
-    assert request.source == PrefixRequest(prefix=Path("/opt/environment"), python="3.10", platform="")
+    assert request.source == TakenOver(prefix=Path("/opt/environment"), python="3.10", platform="", triton="24.10")
 
 
 @pytest.mark.parametrize(
