@@ -20,23 +20,25 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from envpack.deployment import (
         Deployment as Deployment,
+        ImageAddress as ImageAddress,
         Published as Published,
         PublishedImage as PublishedImage,
         PulledImage as PulledImage,
         assemble as assemble,
         check_signed as check_signed,
+        parse_image_address as parse_image_address,
         plan_deployment as plan_deployment,
         publish as publish,
         publish_image as publish_image,
         published_files as published_files,
         pull_image as pull_image,
+        read_public_key as read_public_key,
+        read_signing_key as read_signing_key,
     )
     from envpack.doctor import examine as examine
     from envpack.inspection import inspect_repository as inspect_repository
-    from envpack.registry import ImageAddress as ImageAddress, parse_image_address as parse_image_address
     from envpack.releases import Release as Release, find_release as find_release
     from envpack.settings import Project as Project, Settings as Settings, open_project as open_project
-    from envpack.signing import read_public_key as read_public_key, read_signing_key as read_signing_key
     from envpack.store import (
         Location as Location,
         Objects as Objects,

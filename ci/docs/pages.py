@@ -16,9 +16,8 @@ import envpack
 from ci.docs import settings
 from ci.recipe_records import records
 from envpack.cli.main import cli
-from envpack.recipes import Example, recipe_names, recipes
 from envpack.releases import Release, all_releases
-from envpack.templates import templates
+from envpack.settings.examples import Example, recipe_names, recipes, templates
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _MARK = re.compile(r"^<!-- generated: ([a-z-]+)(?: (\S+))? -->$", re.MULTILINE)

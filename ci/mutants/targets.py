@@ -45,8 +45,6 @@ DELETING = {
 _OUTER = (
     "envpack/store",
     "envpack/deployment",
-    "envpack/registry",
-    "envpack/signing",
     "envpack/fleet",
     "envpack/local",
     "envpack/development",

@@ -11,7 +11,7 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
-    from envpack.recipes import Example
+    from envpack.settings import Example
 
 _LIST = ""  # the value of --recipe and --template without a name
 
@@ -52,8 +52,7 @@ def command(directory: Path, recipe: str | None, template: str | None, console: 
 
 
 def _list(kind: str, console: Console) -> None:
-    from envpack.recipes import recipes
-    from envpack.templates import templates
+    from envpack.settings import recipes, templates
 
     found: tuple[Example, ...] = recipes() if kind == "recipes" else templates()
     width = max(len(example.name) for example in found)
@@ -64,7 +63,7 @@ def _list(kind: str, console: Console) -> None:
 
 
 def _write_model(folder: Path, template: str, console: Console) -> None:
-    from envpack.templates import copy_template
+    from envpack.settings import copy_template
 
     console.begin(f"write a model from template {template}")
     models = copy_template(template, folder)
@@ -75,7 +74,7 @@ def _write_model(folder: Path, template: str, console: Console) -> None:
 
 
 def _copy_recipe(directory: Path, recipe: str, console: Console) -> None:
-    from envpack.recipes import copy_recipe
+    from envpack.settings import copy_recipe
 
     console.begin(f"copy recipe {recipe}")
     copy_recipe(recipe, directory)

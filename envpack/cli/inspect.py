@@ -105,8 +105,7 @@ def _inspect_path(path: Path, environment: Path | None, said: Settings, console:
 
 
 def _require_signature(path: Path, public_key: Path, console: Console) -> None:
-    from envpack.deployment import check_signed
-    from envpack.signing import read_public_key
+    from envpack.deployment import check_signed, read_public_key
 
     console.begin(f"compare {path} with what was signed")
     count = check_signed(path, read_public_key(public_key))
@@ -116,9 +115,7 @@ def _require_signature(path: Path, public_key: Path, console: Console) -> None:
 def _inspect_image(url: str, said: Settings, public_key: Path | None, console: Console, *, strict: bool) -> int:
     """Fetch the models of an image, and show every finding on them."""
     from envpack.cli.inspect_repository import inspect_repository_at
-    from envpack.deployment import pull_image
-    from envpack.registry import parse_image_address
-    from envpack.signing import read_public_key
+    from envpack.deployment import parse_image_address, pull_image, read_public_key
     from envpack.support.temp_dirs import temp_dir
 
     address = parse_image_address(url)

@@ -13,9 +13,8 @@ from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
-    from envpack.deployment import Deployment
+    from envpack.deployment import Deployment, SigningKey
     from envpack.settings import Settings
-    from envpack.signing import SigningKey
 
 
 @click.command(
@@ -60,9 +59,8 @@ def command(
     that a server never sees half a model. In a registry, they become layers of an image. What is there already is not
     sent again.
     """
-    from envpack.deployment import MODELS_ON_SERVER, plan_deployment
+    from envpack.deployment import MODELS_ON_SERVER, plan_deployment, read_signing_key
     from envpack.settings import open_project
-    from envpack.signing import read_signing_key
 
     as_image = url.startswith("oci://")
     if as_image and (delete or force):
@@ -133,8 +131,7 @@ def _publish_objects(
 def _publish_image(
     plan: Deployment, url: str, base: str, console: Console, *, dry_run: bool, key: SigningKey | None
 ) -> None:
-    from envpack.deployment import publish_image
-    from envpack.registry import parse_image_address
+    from envpack.deployment import parse_image_address, publish_image
 
     address, below = parse_image_address(url, tagged=True), parse_image_address(base, pinned=True) if base else None
     published = publish_image(plan, address, base=below, dry_run=dry_run, key=key, progress=console)

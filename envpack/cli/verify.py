@@ -81,8 +81,7 @@ def command(
 def _verdict_on_published(
     address: str, models: tuple[str, ...], choices: VerifyOptions, public_key: Path | None, console: Console
 ) -> Verdict:
-    from envpack.registry import parse_image_address
-    from envpack.signing import read_public_key
+    from envpack.deployment import parse_image_address, read_public_key
     from envpack.store import parse_location
     from envpack.verification import verify_image, verify_published
 

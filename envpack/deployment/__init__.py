@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.deployment.image_publication import PublishedImage as PublishedImage, publish_image as publish_image
+    from envpack.deployment.folder import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
+    from envpack.deployment.images.fetch import PulledImage as PulledImage, pull_image as pull_image
+    from envpack.deployment.images.send import PublishedImage as PublishedImage, publish_image as publish_image
+    from envpack.deployment.objects.content import (
+        Publication as Publication,
+        PublishedFile as PublishedFile,
+        published_files as published_files,
+    )
+    from envpack.deployment.objects.fetch import copy_publication as copy_publication
+    from envpack.deployment.objects.send import Published as Published, publish as publish
     from envpack.deployment.plan import (
         MODELS_ON_SERVER as MODELS_ON_SERVER,
         DeployedModel as DeployedModel,
@@ -16,15 +25,16 @@ if TYPE_CHECKING:
         plan_deployment as plan_deployment,
         server_arguments as server_arguments,
     )
-    from envpack.deployment.publication import (
-        Publication as Publication,
-        PublishedFile as PublishedFile,
-        published_files as published_files,
+    from envpack.deployment.registry.address import (
+        ImageAddress as ImageAddress,
+        parse_image_address as parse_image_address,
     )
-    from envpack.deployment.publication_copy import copy_publication as copy_publication
-    from envpack.deployment.publishing import Published as Published, publish as publish
-    from envpack.deployment.pulled_image import PulledImage as PulledImage, pull_image as pull_image
-    from envpack.deployment.signed_files import check_signed as check_signed
-    from envpack.deployment.tree import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
+    from envpack.deployment.signing.files import check_signed as check_signed
+    from envpack.deployment.signing.keys import (
+        PublicKey as PublicKey,
+        SigningKey as SigningKey,
+        read_public_key as read_public_key,
+        read_signing_key as read_signing_key,
+    )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

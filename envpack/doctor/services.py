@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from envpack.conda import read_conda_settings
-from envpack.containers import Daemon, daemon_errors, find_daemon
 from envpack.doctor.observation import Observation
 from envpack.lock import LOCAL_CHANNEL
-from envpack.server import find_server
+from envpack.server import Daemon, daemon_errors, find_daemon, find_server
 from envpack.settings import Project
 from envpack.support.certificates import verification_setting
 from envpack.support.errors import ServerError

@@ -8,6 +8,8 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.server.choice import RuntimeOptions as RuntimeOptions, choose_runtime as choose_runtime
+    from envpack.server.container_shell import ContainerShell as ContainerShell
+    from envpack.server.daemon import Daemon as Daemon, daemon_errors as daemon_errors, find_daemon as find_daemon
     from envpack.server.interface import (
         Process as Process,
         Runtime as Runtime,

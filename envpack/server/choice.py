@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
-from envpack.containers import Daemon, find_daemon
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, unpacking_backends
 from envpack.server.container import ContainerRuntime
+from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
 from envpack.server.launch import is_other_backend
 from envpack.server.location import find_server

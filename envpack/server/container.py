@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from envpack.containers import ContainerShell, Daemon, daemon_errors
 from envpack.preflight import Host, image_host
 from envpack.releases import Release, all_releases
 from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
+from envpack.server.container_shell import ContainerShell
+from envpack.server.daemon import Daemon, daemon_errors
 from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
 from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_probe

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from envpack.containers import Daemon
+from envpack.server.daemon import Daemon
 from envpack.server.stale_runs import this_owner
 
 LABEL, KEPT_LABEL = "envpack.verify", "envpack.keep"

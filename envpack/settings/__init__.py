@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from envpack.settings.examples import (
+        Example as Example,
+        copy_recipe as copy_recipe,
+        copy_template as copy_template,
+        recipes as recipes,
+        templates as templates,
+    )
     from envpack.settings.fields import UNSAID as UNSAID, Field as Field
     from envpack.settings.kinds import (
         BadValueError as BadValueError,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from envpack.deployment import copy_publication, pull_image
-from envpack.registry import ImageAddress
+from envpack.deployment import ImageAddress, PublicKey, copy_publication, pull_image
 from envpack.repository import STUB_NAME
 from envpack.server import temporary_home
-from envpack.signing import PublicKey
 from envpack.store import Location, Objects, server_address, server_variables
 from envpack.support.modes import FOLDER, PROGRAM
 from envpack.support.progress import NoProgress, Progress

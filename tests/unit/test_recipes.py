@@ -9,10 +9,9 @@ import pytest
 from ci.recipe_records import digest_of, records
 from ci.recipes import CHECKOUT, LARGE_TEMPLATE, commands_of
 from envpack.cli.main import run
-from envpack.recipes import copy_recipe, recipe_names, recipes
 from envpack.repository import called_models, find_models
 from envpack.requirements import find_requirements
-from envpack.templates import template_names
+from envpack.settings.examples import copy_recipe, recipe_names, recipes, template_names
 
 NAMES = recipe_names()
 

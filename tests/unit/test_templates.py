@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from envpack.repository import called_models, open_model
+from envpack.settings.examples import copy_template, template_names
 from envpack.support.errors import InputError
-from envpack.templates import copy_template, template_names
 
 CHECKOUT = Path(__file__).parents[2]
 

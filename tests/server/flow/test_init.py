@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.templates import template_names
+from envpack.settings.examples import template_names
 from tests.needed_pythons import need
 
 

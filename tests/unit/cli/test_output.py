@@ -125,7 +125,7 @@ def test_text_of_users_is_no_markup(capsys):
 
 
 def test_a_bug_says_that_it_is_one_and_how_to_report_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("envpack.recipes.copy_recipe", lambda *_: {}["x"])
+    monkeypatch.setattr("envpack.settings.examples.copy_recipe", lambda *_: {}["x"])
     monkeypatch.delenv("ENVPACK_TRACEBACK", raising=False)
     code = run(["init", "--json", str(tmp_path / "r")])
     assert_refused(Ended(code, *capsys.readouterr()), 70, "bug", "KeyError: 'x'", "ENVPACK_TRACEBACK=1")
@@ -138,7 +138,7 @@ def test_an_interruption_has_its_own_exit_code(tmp_path, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("envpack.recipes.copy_recipe", interrupted)
+    monkeypatch.setattr("envpack.settings.examples.copy_recipe", interrupted)
     code = run(["init", "--json", str(tmp_path / "r")])
     assert_refused(Ended(code, *capsys.readouterr()), 130, "interrupted")
 

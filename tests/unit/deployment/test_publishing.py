@@ -16,10 +16,12 @@ from envpack.deployment import (
     publish,
     published_files,
 )
-from envpack.deployment.publication_record import RECORD
+from envpack.deployment.objects.record import RECORD
+from envpack.deployment.signing.envelope import verify_statement
+from envpack.deployment.signing.keys import read_public_key, read_signing_key
+from envpack.deployment.signing.statement import parse_subjects
 from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
 from envpack.settings import Settings
-from envpack.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.store import Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.progress import NoProgress

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from envpack.deployment import Publication, PublishedFile, copy_publication, publish
-from envpack.deployment.publication_record import RECORD
+from envpack.deployment.objects.record import RECORD
 from envpack.store import Objects, find_lock, list_store, open_store, parse_location
 from envpack.store.environments import obtain_environment
 from envpack.support.progress import NoProgress

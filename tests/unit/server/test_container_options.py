@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.containers import Daemon
 from envpack.server.container_options import ContainerSettings, Mount, container_options
+from envpack.server.daemon import Daemon
 from envpack.server.stale_runs import this_owner
 
 MOUNTS = (Mount(Path("/data/models"), "/models"), Mount(Path("/opt/envs"), "/opt/envs"))

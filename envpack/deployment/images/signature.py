@@ -5,27 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from envpack.registry import (
+from envpack.deployment.registry.client import Registry
+from envpack.deployment.registry.documents import (
     DSSE,
     EMPTY,
     EMPTY_CONTENT,
     IN_TOTO,
     MANIFEST,
     Descriptor,
-    Registry,
     digest_of,
     encoded,
     parse_image,
 )
-from envpack.signing import (
-    PublicKey,
-    SigningKey,
-    parse_subjects,
-    provenance,
-    sign_statement,
-    signature_invalid,
-    verify_statement,
-)
+from envpack.deployment.signing.envelope import sign_statement, signature_invalid, verify_statement
+from envpack.deployment.signing.keys import PublicKey, SigningKey
+from envpack.deployment.signing.statement import parse_subjects, provenance
 from envpack.support.errors import InputError
 
 _MOST_STATEMENT = 64 << 20  # bytes

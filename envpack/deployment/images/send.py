@@ -10,23 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import PackedLayer, pack_layer, read_metadata
-from envpack.deployment.base_image import BaseImage, read_base
-from envpack.deployment.image_layers import ImageLayer, LayerMemory, files_with_credentials, image_layers
-from envpack.deployment.image_signature import sign_image
+from envpack.deployment.images.base import BaseImage, read_base
+from envpack.deployment.images.layers import ImageLayer, LayerMemory, files_with_credentials, image_layers
+from envpack.deployment.images.signature import sign_image
+from envpack.deployment.objects.content import packages_of
 from envpack.deployment.plan import Deployment, server_arguments
-from envpack.deployment.publication import packages_of
-from envpack.registry import (
-    CONFIG,
-    LAYER,
-    MANIFEST,
-    Descriptor,
-    ImageAddress,
-    Registry,
-    connected,
-    digest_of,
-    encoded,
-)
-from envpack.signing import SigningKey
+from envpack.deployment.registry.address import ImageAddress
+from envpack.deployment.registry.client import Registry, connected
+from envpack.deployment.registry.documents import CONFIG, LAYER, MANIFEST, Descriptor, digest_of, encoded
+from envpack.deployment.signing.keys import SigningKey
 from envpack.stub import this_machine
 from envpack.support.errors import InputError
 from envpack.support.platforms import MACHINES

@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.registry import client, parse_image_address
+from envpack.deployment.registry import client
+from envpack.deployment.registry.address import parse_image_address
 from tests.memory_registry import memory_registry
 
 

@@ -16,9 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envpack.deployment.publication import Publication, PublishedFile
-from envpack.deployment.publication_record import RECORD, STATEMENT, PublicationRecord, RecordEntry
-from envpack.signing import SigningKey, provenance, sign_statement
+from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.record import RECORD, STATEMENT, PublicationRecord, RecordEntry
+from envpack.deployment.signing.envelope import sign_statement
+from envpack.deployment.signing.keys import SigningKey
+from envpack.deployment.signing.statement import provenance
 from envpack.store import Objects
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_folder

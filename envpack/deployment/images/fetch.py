@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.archive import LayerUnpacker
-from envpack.deployment.image_layers import SHARED
-from envpack.deployment.image_publication import CONTENT
-from envpack.deployment.image_signature import check_image_signature
+from envpack.deployment.folder import MANIFEST_NAME
+from envpack.deployment.images.layers import SHARED
+from envpack.deployment.images.send import CONTENT
+from envpack.deployment.images.signature import check_image_signature
 from envpack.deployment.plan import SERVER_BACKENDS
-from envpack.deployment.tree import MANIFEST_NAME
-from envpack.registry import Image, ImageAddress, Registry, connected, digest_of, parse_image
-from envpack.signing import PublicKey
+from envpack.deployment.registry.address import ImageAddress
+from envpack.deployment.registry.client import Registry, connected
+from envpack.deployment.registry.documents import Image, digest_of, parse_image
+from envpack.deployment.signing.keys import PublicKey
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.progress import Progress

@@ -4,8 +4,18 @@ import json
 
 import pytest
 
-from envpack.registry import INDEX, LAYER, MANIFEST, Descriptor, Image, digest_of, is_index, parse_image, parse_index
-from envpack.registry.documents import encoded
+from envpack.deployment.registry.documents import (
+    INDEX,
+    LAYER,
+    MANIFEST,
+    Descriptor,
+    Image,
+    digest_of,
+    encoded,
+    is_index,
+    parse_image,
+    parse_index,
+)
 
 DIGEST = "sha256:" + "0" * 64
 DOCKER = "application/vnd.docker.distribution.manifest"

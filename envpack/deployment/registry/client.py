@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from envpack.registry.address import ImageAddress
-from envpack.registry.connection import client_class, require_library
-from envpack.registry.credentials import account_at
-from envpack.registry.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
-from envpack.registry.faults import faults_of, is_temporary, registry_corrupt
+from envpack.deployment.registry.address import ImageAddress
+from envpack.deployment.registry.connection import client_class, require_library
+from envpack.deployment.registry.credentials import account_at
+from envpack.deployment.registry.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
+from envpack.deployment.registry.faults import faults_of, is_temporary, registry_corrupt
 from envpack.support.certificates import verification_setting
 from envpack.support.processes import raise_if_stopped
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from envpack.signing.keys import PublicKey, SigningKey
+from envpack.deployment.signing.keys import PublicKey, SigningKey
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
 

@@ -6,8 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from envpack.deployment.publication_record import RECORD, STATEMENT, PublicationRecord
-from envpack.signing import PublicKey, parse_subjects, signature_invalid, verify_statement
+from envpack.deployment.objects.record import RECORD, STATEMENT, PublicationRecord
+from envpack.deployment.signing.envelope import signature_invalid, verify_statement
+from envpack.deployment.signing.keys import PublicKey
+from envpack.deployment.signing.statement import parse_subjects
 from envpack.store import ObjectInfo, Objects
 from envpack.support.errors import InputError
 from envpack.support.progress import Progress

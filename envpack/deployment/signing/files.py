@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive import sha256_of
-from envpack.deployment.publication_record import STATEMENT
-from envpack.signing import PublicKey, Subjects, parse_subjects, signature_invalid, verify_statement
+from envpack.deployment.objects.record import STATEMENT
+from envpack.deployment.signing.envelope import signature_invalid, verify_statement
+from envpack.deployment.signing.keys import PublicKey
+from envpack.deployment.signing.statement import Subjects, parse_subjects
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 

@@ -6,8 +6,8 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from envpack.registry.address import ImageAddress
-from envpack.registry.connection import AnswerTooLongError, PlainTextError
+from envpack.deployment.registry.address import ImageAddress
+from envpack.deployment.registry.connection import AnswerTooLongError, PlainTextError
 from envpack.support.errors import StorageError
 from envpack.support.text import one_line, printable_line
 

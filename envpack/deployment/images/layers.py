@@ -16,8 +16,8 @@ from typing import Any
 
 from envpack.archive import LayerMember, PackedLayer, compressor, sha256_of
 from envpack.deployment.contents import ContentEntry, content_of, has_credentials
+from envpack.deployment.folder import MANIFEST_NAME, describe
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
-from envpack.deployment.tree import MANIFEST_NAME, describe
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_folder

@@ -1,19 +1,67 @@
-"""New models, which `envpack init --template` writes: typed code, configuration, requirements, samples and tests."""
+"""What `envpack init` copies: complete model repositories, and new models from templates."""
 
 from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.recipes import Example
+from envpack.settings.example_files import Files, example_files
 from envpack.support.errors import InputError, UsageError
-from envpack.support.examples import Files, example_files
 from envpack.support.replacement import replaced_folder
 
 _PLACEHOLDER = "MODEL"
 _CODE = "MODEL/1/model.py"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of the name of a Python file
+
+
+@dataclass(frozen=True)
+class Example:
+    """What `envpack init` can copy.
+
+    Attributes:
+        name: what the user types.
+        title: what it shows, in one line.
+    """
+
+    name: str
+    title: str
+
+
+def recipes() -> tuple[Example, ...]:
+    """The recipes, sorted by name; their titles are the first lines of their README files."""
+    return tuple(
+        Example(name, _title_of_readme(files["README.md"])) for name, files in example_files("recipes").items()
+    )
+
+
+def recipe_names() -> tuple[str, ...]:
+    """Names of the recipes, sorted."""
+    return tuple(example_files("recipes"))
+
+
+def copy_recipe(name: str, destination: Path) -> None:
+    """Copy a recipe to a folder that does not exist or is empty."""
+    if name not in recipe_names():
+        raise UsageError(f"unknown recipe {name!r}", kind="unknown-recipe", hint=f"known: {', '.join(recipe_names())}")
+    destination = destination.absolute()
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise InputError(
+            "this folder is not empty",
+            kind="not-empty",
+            where=str(destination),
+            hint="name another folder, or remove this one",
+        )
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with replaced_folder(destination) as partial:
+        for path, content in example_files("recipes")[name].items():
+            (partial / path).parent.mkdir(parents=True, exist_ok=True)
+            (partial / path).write_bytes(content)
+
+
+def _title_of_readme(readme: bytes) -> str:
+    return readme.decode().partition("\n")[0].removeprefix("# ")
 
 
 def template_names() -> tuple[str, ...]:
@@ -23,7 +71,7 @@ def template_names() -> tuple[str, ...]:
 
 def templates() -> tuple[Example, ...]:
     """The templates, sorted by name; their titles are the docstrings of their models."""
-    return tuple(Example(name, _title(files[_CODE])) for name, files in example_files("templates").items())
+    return tuple(Example(name, _title_of_code(files[_CODE])) for name, files in example_files("templates").items())
 
 
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
@@ -67,7 +115,7 @@ def _write(files: Files, source: str, target: Path, name: str) -> None:
                 copy.write_text(_named(content.decode(), name), encoding="utf-8")
 
 
-def _title(code: bytes) -> str:
+def _title_of_code(code: bytes) -> str:
     return (ast.get_docstring(ast.parse(code)) or "").rstrip(".")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from envpack.registry.address import ImageAddress, is_loopback
+from envpack.deployment.registry.address import ImageAddress, is_loopback
 from envpack.support.certificates import verification_setting
 from envpack.support.errors import UsageError
 from envpack.support.installation import install_command

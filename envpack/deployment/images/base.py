@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envpack.registry import LAYER, Descriptor, ImageAddress, Registry, is_index, parse_image, parse_index
+from envpack.deployment.registry.address import ImageAddress
+from envpack.deployment.registry.client import Registry
+from envpack.deployment.registry.documents import LAYER, Descriptor, is_index, parse_image, parse_index
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
 

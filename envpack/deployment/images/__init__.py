@@ -1,0 +1,1 @@
+"""A repository as an image in a registry."""

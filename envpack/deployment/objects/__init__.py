@@ -1,0 +1,1 @@
+"""A repository in an object store, as a server reads it there."""

@@ -1,0 +1,1 @@
+"""A container registry: addresses, accounts, documents and blobs."""

@@ -1,0 +1,1 @@
+"""Statements about files, signed and verified with ed25519."""
