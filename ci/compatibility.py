@@ -5,7 +5,7 @@
     python ci/compatibility.py --add --python 3.16                  a new Python; what the page has for others stays
 
 A release whose server is in a wheel is run with each Python by the tests in tests/server/releases. For the others,
-tests/native compare the stub's records with the table tests/native/abi/layouts.json. A cell for which nothing was run
+tests/native compare the stub's records with the table stub_src/abi/layouts.txt. A cell for which nothing was run
 claims nothing. The exit status is 1 if anything failed.
 
 The page records a digest of what it describes: the facts about releases, the layouts, the Pythons. A unit test fails
@@ -126,7 +126,8 @@ def examine(
 
 def described() -> str:
     """A digest of what the page describes; comments and layout of files do not change it."""
-    layouts = json.loads((CHECKOUT / "tests/native/abi/layouts.json").read_text(encoding="utf-8"))
+    text = (CHECKOUT / "stub_src/abi/layouts.txt").read_text(encoding="utf-8")
+    layouts = re.sub(r"^#.*", "", text, flags=re.MULTILINE).split()
     facts = [[getattr(release, name) for name in _BETWEEN_SERVER_AND_STUB] for release in all_releases().values()]
     content = json.dumps([facts, layouts, SUPPORTED, envpack.__version__], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
@@ -162,7 +163,7 @@ Made by `python ci/compatibility.py` on {dates} with envpack {envpack.__version_
   queries, errors, growth and leaks of the shared memory, unload, exit. Features that the release lacks were refused
   with an error that names the first release that has them.
 - *{LAYOUT}*: no wheel contains that server, and it was not run. The compiler compared every record of the stub with
-  `tests/native/abi/layouts.json`, a table of offsets, sizes and command numbers that was derived from the debug
+  `stub_src/abi/layouts.txt`, a table of offsets, sizes and command numbers that was derived from the debug
   information of programs compiled against the headers of that release. Then the stub served a model while a program of
   the tests, made from the same table, played the server. An error in the table would be in both. This check does not
   depend on the Python, so it is one result per release, shown in each column. An earlier state of the stub also

@@ -22,26 +22,6 @@ foreach(part IN LISTS wire_parts)
   target_sources(wires INTERFACE $<TARGET_OBJECTS:${part}>)
 endforeach()
 
-list(JOIN ENVPACK_EPOCHS ", " epochs)
-list(JOIN ENVPACK_WIRE_EPOCHS ", " wire_epochs)
-file(CONFIGURE OUTPUT abi/built_epochs.h @ONLY CONTENT [[
-// The epochs that this stub was built with. Written by CMake.
-#pragma once
-
-#include <utility>
-
-#include "abi/release.h"
-
-namespace envpack::abi {
-
-inline constexpr Release kBuiltEpochs[] = {@epochs@};
-
-// The epochs whose wires they use.
-using BuiltWires = std::integer_sequence<Release, @wire_epochs@>;
-
-}  // namespace envpack::abi
-]])
-
 if(ENVPACK_COMMON)
   foreach(part IN LISTS parts)
     file(GLOB_RECURSE objects ${ENVPACK_COMMON}/*/${part}/*.o)

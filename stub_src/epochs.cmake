@@ -2,15 +2,31 @@
 #   ENVPACK_EPOCHS       their numbers, oldest first
 #   ENVPACK_EPOCHS_JSON  their names, for the facts of the stub
 #   ENVPACK_WIRE_EPOCHS  the epochs whose wires they use; abi/epoch.cc is compiled once for each
-# abi/release.h is the only list of epochs.
-file(READ ${CMAKE_CURRENT_LIST_DIR}/abi/release.h ENVPACK_RELEASE_H)
+# envpack/releases.toml names the epochs. Those with a wire of their own are the first, those that a line of abi/traits.h
+# names, and those with another layout of a record.
+set(ENVPACK_RELEASES_FILE ${CMAKE_CURRENT_LIST_DIR}/../envpack/releases.toml)
+file(STRINGS ${ENVPACK_RELEASES_FILE} every_epoch REGEX "^stub_abi = ")
+list(TRANSFORM every_epoch REPLACE "^stub_abi = \"(..)[.](..)\".*" "\\1\\2")
+list(GET every_epoch 0 every_wire_epoch)
 
-# Sets `result` to the numbers in an array of abi/release.h.
-function(read_epochs array result)
-  string(REGEX MATCH "${array}\\[\\] = {[^}]*}" list "${ENVPACK_RELEASE_H}")
-  string(REGEX MATCHALL "[0-9][0-9][0-9][0-9]" numbers "${list}")
-  set(${result} ${numbers} PARENT_SCOPE)
-endfunction()
+# The lines of the data, each whole, without comments.
+file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/abi/layouts.txt ENVPACK_LAYOUTS REGEX "^[^#]")
+string(REPLACE ";  " " " ENVPACK_LAYOUTS "${ENVPACK_LAYOUTS}")
+set(records)
+foreach(line IN LISTS ENVPACK_LAYOUTS)
+  if(line MATCHES "^([A-Z][A-Za-z]+) (..)[.](..) ")
+    if(CMAKE_MATCH_1 IN_LIST records)
+      list(APPEND every_wire_epoch ${CMAKE_MATCH_2}${CMAKE_MATCH_3})
+    endif()
+    list(APPEND records ${CMAKE_MATCH_1})
+  endif()
+endforeach()
+file(READ ${CMAKE_CURRENT_LIST_DIR}/abi/traits.h traits)
+string(REGEX MATCHALL "release [<>]=? [0-9]+" compared "${traits}")
+list(TRANSFORM compared REPLACE "[^0-9]" "")
+list(APPEND every_wire_epoch ${compared})
+list(REMOVE_DUPLICATES every_wire_epoch)
+list(SORT every_wire_epoch)
 
 # Sets `result` to the last of `epochs` that does not begin after `number`; to nothing if all do.
 function(last_up_to number epochs result)
@@ -22,9 +38,6 @@ function(last_up_to number epochs result)
   endforeach()
   set(${result} ${found} PARENT_SCOPE)
 endfunction()
-
-read_epochs(kEpochs every_epoch)
-read_epochs(kWireEpochs every_wire_epoch)
 
 set(ENVPACK_EPOCHS ${every_epoch})
 if(NOT ENVPACK_RELEASES STREQUAL "all")

@@ -11,8 +11,8 @@
 #include <iterator>
 #include <optional>
 
-#include "abi/built_epochs.h"
 #include "abi/launch.h"
+#include "abi/release.h"
 #include "abi/server_release.h"
 #include "build_info.h"
 #include "channel/refusal.h"

@@ -81,6 +81,12 @@ def native_programs(target, *, toolchain="auto", programs=PROGRAMS, sanitize="",
     return kept / "tests/native"
 
 
+def write_headers(folder, sources):
+    """Write the headers that CMake makes of the stub's data, ``abi/*.h``, into a folder."""
+    command = [find_tool("cmake"), "-DENVPACK_RELEASES=all", "-P", sources / "stub_src/abi/headers.cmake"]
+    subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+
+
 def _content(sources):
     """A digest of everything that the programs are compiled from."""
     folders = [sources / "tests" / name for name in ("native", "fuzz")]

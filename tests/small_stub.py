@@ -19,7 +19,12 @@ KEPT = (
     "CMakeLists.txt",
     "epochs.cmake",
     "pybind11.cmake",
-    "abi/release.h",
+    "abi/commands.h.in",
+    "abi/headers.cmake",
+    "abi/layouts.txt",
+    "abi/records.h.in",
+    "abi/release.h.in",
+    "abi/traits.h",
     "build_info.h",
     "build_info.cc.in",
     "embed.cc.in",
@@ -84,7 +89,9 @@ def with_small_stub(folder: Path) -> Path:
     (folder / "sitecustomize.py").write_text(SITE)
     sources = package / "_source/stub_src"
     (sources / "abi").mkdir(parents=True)
-    shutil.copy(real / "CMakeLists.txt", sources.parent)
+    (sources.parent / "envpack").mkdir()
+    for name in ("CMakeLists.txt", "envpack/releases.toml"):
+        shutil.copy(real / name, sources.parent / name)
     for name in KEPT:
         shutil.copy(real / "stub_src" / name, sources / name)
     rules = (real / "stub_src/python.cmake").read_text()

@@ -39,7 +39,7 @@ from envpack.support.isolation import clean_environment
 
 # Reached by wire_tests.
 WIRE = (
-    "abi/base_session.cc", "abi/base_wire.cc", "abi/base_wire.h", "abi/codec.cc", "abi/commands.h", "abi/epoch.cc",
+    "abi/base_session.cc", "abi/base_wire.cc", "abi/base_wire.h", "abi/codec.cc", "abi/commands.h.in", "abi/epoch.cc",
     "abi/epoch_reader.h", "abi/epoch_wire.h", "abi/epoch_writer.h", "abi/traits.h", "shm/queue.cc", "shm/sync.cc",
 )  # fmt: skip
 # Reached by stub_tests: BYTES and response senders.
@@ -50,7 +50,14 @@ FEW = "23.04;24.08;24.10"
 ACCEPTED = Path(__file__).with_name("stub_accepted.toml")
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 SECONDS = 120  # for all cases of a program, which take a tenth of it
-COPIED = ("CMakeLists.txt", "stub_src", "tests/native", "tests/fuzz", "benchmarks/stub_clock.cc")
+COPIED = (
+    "CMakeLists.txt",
+    "envpack/releases.toml",
+    "stub_src",
+    "tests/native",
+    "tests/fuzz",
+    "benchmarks/stub_clock.cc",
+)
 
 
 class Tree:

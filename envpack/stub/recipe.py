@@ -121,10 +121,10 @@ def source_folder() -> Path:
 
 
 def source_digest(folder: Path) -> str:
-    """SHA-256 of names and contents of all sources of the stub, without its documentation."""
+    """SHA-256 of names and contents of all sources of the stub, with their data and without their documentation."""
     digest = hashlib.sha256()
     sources = (path for path in (folder / "stub_src").rglob("*") if path.is_file() and path.suffix != ".md")
-    files = [folder / "CMakeLists.txt", *sorted(sources)]
+    files = [folder / "CMakeLists.txt", folder / "envpack/releases.toml", *sorted(sources)]
     for file in files:
         digest.update(f"{file.relative_to(folder)}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())

@@ -3,7 +3,6 @@
 
 #include <stdexcept>
 
-#include "abi/built_epochs.h"
 #include "abi/release.h"
 
 namespace envpack::abi {

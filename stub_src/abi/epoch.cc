@@ -22,7 +22,7 @@ Command EpochWire<kEpoch>::ReceiveOther(CommandKind kind, const records::Message
   if (kind != CommandKind::kExecuteRequest) return UnknownCommand{message.command};
   ExecuteCommand command{epoch_reader_.ReadRequests(message.args)};
   journal_->ListRequests(command.requests);
-  if constexpr (T::kAnswersBySender) {
+  if constexpr (AnswersBySender(kEpoch)) {
     origins_.clear();
     for (const Request& request : command.requests) origins_.push_back(request.origin);
   }
@@ -35,14 +35,14 @@ typename EpochWire<kEpoch>::BatchRecord EpochWire<kEpoch>::MakeBatch(Writer& wri
   BatchRecord batch{};
   batch.has_error = batch.is_error_set = true;
   batch.error = writer.WriteString(failure.text);
-  if constexpr (T::kAnswersInOneBlock) batch.is_response_factory_deleted = failure.factories_deleted;
+  if constexpr (AnswersInOneBlock(kEpoch)) batch.is_response_factory_deleted = failure.factories_deleted;
   return batch;
 }
 
 template <Release kEpoch>
 void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
   const auto* failure = std::get_if<ExecuteFailure>(&answer);
-  if constexpr (T::kAnswersBySender) {
+  if constexpr (AnswersBySender(kEpoch)) {
     if (failure == nullptr) SendAll(std::get<std::vector<std::optional<Response>>>(answer));
   }
   EpochWriter<kEpoch> writer(region_);
@@ -50,14 +50,14 @@ void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
   std::vector<Handle> responses;
   if (failure != nullptr) {
     batch = MakeBatch(writer, *failure);
-  } else if constexpr (!T::kAnswersBySender) {
+  } else if constexpr (!AnswersBySender(kEpoch)) {
     for (const auto& response : std::get<std::vector<std::optional<Response>>>(answer)) {
       responses.push_back(response ? writer.WriteResponse(*response) : 0);
     }
   }
   NoteAnswered(answer);
   batch.batch_size = static_cast<std::uint32_t>(responses.size());
-  if constexpr (T::kAnswersInOneBlock) {
+  if constexpr (AnswersInOneBlock(kEpoch)) {
     AnswerInOneBlock(writer, batch, responses);
   } else {
     AnswerInTwoBlocks(writer, batch, responses);
@@ -75,7 +75,7 @@ void EpochWire<kEpoch>::NoteAnswered(const ExecuteAnswer& answer) {
     OpenRequest& request = journal_->requests[i];
     if (request.is_current == 0 || request.state != OpenRequest::kOpen) continue;
     if (responses == nullptr) {
-      const bool deletes = T::kStubDeletesFactories && request.response_factory != 0;
+      const bool deletes = StubDeletesFactories(kEpoch) && request.response_factory != 0;
       request.state = deletes ? OpenRequest::kFailing : OpenRequest::kInAnswer;
     } else if (request.is_rescheduled != 0 ||
                (request.position < responses->size() && (*responses)[request.position])) {
@@ -166,13 +166,13 @@ void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>
       failure = Failure{reader_.ErrorText(shared->is_error_set, shared->error,
                                           "An error occurred while sending a response.")};
     } else if ((flags & kResponseFinal) != 0) {
-      journal_->Finish(origin.request, T::kStubDeletesFactories);
+      journal_->Finish(origin.request, StubDeletesFactories(kEpoch));
     }
     noted->is_read = 1;
     shared->is_stub_turn = false;
   }
   shm::Notify(&shared->condition);
-  if (T::kStubDeletesFactories && flags == kResponseFinal && origin.response_factory != 0) {
+  if (StubDeletesFactories(kEpoch) && flags == kResponseFinal && origin.response_factory != 0) {
     DeleteResponseFactory(origin);
   }
   if (failure) throw ServerError(failure->text);
@@ -180,7 +180,7 @@ void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>
 
 template <Release kEpoch>
 void EpochWire<kEpoch>::SetReleaseFlags(const Origin& origin, [[maybe_unused]] std::uint32_t flags) {
-  if constexpr (T::kHasReleaseFlags) {
+  if constexpr (HasReleaseFlags(kEpoch)) {
     static_cast<const shm::Block*>(origin.record.get())->As<records::Request<kEpoch>>()->release_flags =
         flags;
     if (OpenRequest* open = journal_->Find(origin.request)) {
@@ -269,7 +269,7 @@ InferResponse EpochWire<kEpoch>::TakeStreamResponse(const records::Message& mess
   shm::Lock lock(mutex.As<pthread_mutex_t>());
   batch->waiting_on_stub = true;
   shm::Notify(condition.As<pthread_cond_t>());
-  if constexpr (T::kStreamsAreAcknowledgedTwice) {
+  if constexpr (StreamsAreAcknowledgedTwice(kEpoch)) {
     while (batch->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
   }
   journal_->server_message = kNothing;  // while this function keeps the blocks
@@ -291,8 +291,8 @@ bool EpochWire<kEpoch>::ServeServerMessage(const ServerMessageHandler& handler) 
 template <Release kEpoch>
 void EpochWire<kEpoch>::ServeMessage(const shm::Block& block, const ServerMessageHandler& handler) {
   const records::Message message = *block.As<records::Message>();
-  const CommandKind kind = T::kStreamMessagesHaveCommands ? numbers_.KindOf(message.command)
-                                                          : CommandKind::kInferStreamExecResponse;
+  const CommandKind kind = StreamMessagesHaveCommands(kEpoch) ? numbers_.KindOf(message.command)
+                                                              : CommandKind::kInferStreamExecResponse;
   if (kind == CommandKind::kCudaPoolInitializeRequest) {
     AttachPool(message);
   } else if (kind == CommandKind::kInferStreamExecResponse) {
@@ -309,7 +309,7 @@ records::CustomMetrics EpochWire<kEpoch>::ExchangeMetric(CommandKind kind,
   EpochWriter<kEpoch> writer(region_);
   records::Metric<kEpoch> whole = record;
   whole.labels = writer.WriteString(metric.labels);
-  if constexpr (T::kMetricsHaveBuckets) {
+  if constexpr (MetricsHaveBuckets(kEpoch)) {
     // The server reads the block of every histogram, also one of 0 bytes, and does not check the handle.
     whole.buckets = metric.buckets ? writer.WriteDoubles(*metric.buckets) : 0;
   }
@@ -353,7 +353,7 @@ double EpochWire<kEpoch>::MetricValue(ServerAddress metric) {
 template <Release kEpoch>
 std::vector<Handle> EpochWire<kEpoch>::ReadBuffers(Handle buffers) {
   const shm::Block block = region_.Load(buffers);
-  if constexpr (T::kHasBufferRecord) {
+  if constexpr (HasBufferRecord(kEpoch)) {
     const auto record = *block.As<records::GpuBuffers>();
     if (!record.success) {
       throw ServerError("Failed to load GPU buffers: " + epoch_reader_.ReadString(record.error));
@@ -367,7 +367,7 @@ std::vector<Handle> EpochWire<kEpoch>::ReadBuffers(Handle buffers) {
 // The same for a BLS request.
 template <Release kEpoch>
 std::vector<Handle> EpochWire<kEpoch>::ReadBatchBuffers(const records::RequestBatch<kEpoch>& batch) {
-  if constexpr (T::kHasBufferRecord) {
+  if constexpr (HasBufferRecord(kEpoch)) {
     return ReadBuffers(batch.gpu_buffers);
   } else {
     return EpochReader<kEpoch>::ReadHandles(region_.Load(batch.gpu_buffers), 0, batch.gpu_buffers_count);

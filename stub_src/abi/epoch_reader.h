@@ -79,7 +79,6 @@ class EpochReader : public Reader {
   static DeviceMemory ReadDeviceMemory(const shm::Block& block, std::size_t offset);
 
  private:
-  using T = Traits<kEpoch>;
   using Memory = records::Memory<kEpoch>;
 
   Error ReadError(Handle handle) const;
@@ -99,7 +98,7 @@ DeviceMemory EpochReader<kEpoch>::ReadDeviceMemory(const shm::Block& block, std:
   DeviceMemory place;
   place.device = memory.memory_type_id;
   place.offset = memory.gpu_pointer_offset;
-  if constexpr (T::kHasPoolOffsets) {
+  if constexpr (HasPoolOffsets(kEpoch)) {
     place.in_pool = memory.use_cuda_shared_pool;
     if (place.in_pool) place.offset = memory.cuda_pool_offset;
   }
@@ -163,7 +162,7 @@ template <Release kEpoch>
 void EpochReader<kEpoch>::ReadTexts(const records::Request<kEpoch>& record,
                                     [[maybe_unused]] const shm::Block& block,
                                     [[maybe_unused]] std::size_t behind_inputs, Request& request) const {
-  if constexpr (T::kHasStringRecords) {
+  if constexpr (HasStringRecords(kEpoch)) {
     request.correlation_id = ReadCorrelationId(record.correlation_id);
     request.model_name = ReadString(record.model_name);
     request.id = ReadString(record.request_id);
@@ -184,9 +183,9 @@ Request EpochReader<kEpoch>::ReadRequest(Handle handle) const {
   request.model_version = record.model_version;
   request.flags = record.flags;
   request.timeout_us = record.timeout_us;
-  if constexpr (T::kHasTraceRecord) {
+  if constexpr (HasTraceRecord(kEpoch)) {
     request.trace = ReadTrace(static_cast<Handle>(record.trace));
-  } else if constexpr (T::kHasTracePointer) {
+  } else if constexpr (HasTracePointer(kEpoch)) {
     request.trace.server_trace = record.trace;
   }
   std::size_t offset = sizeof(record);
@@ -213,7 +212,7 @@ std::vector<Request> EpochReader<kEpoch>::ReadRequests(Handle batch) const {
 
 template <Release kEpoch>
 Error EpochReader<kEpoch>::ReadError(Handle handle) const {
-  if constexpr (T::kErrorsHaveCodes) {
+  if constexpr (ErrorsHaveCodes(kEpoch)) {
     const shm::Block block = region_.Load(handle);
     const auto record = *block.As<records::Error>();
     return {ReadString(record.message), static_cast<ErrorCode>(record.code)};
@@ -230,13 +229,13 @@ InferResponse EpochReader<kEpoch>::ReadInferResponse(Handle handle) const {
   InferResponse answer;
   answer.is_last = record.is_last_response;
   // Up to 25.03 the server leaves the stream id in an error's record uninitialised.
-  if (T::kErrorsHaveStreamId || !record.has_error) answer.stream = record.stream_id;
+  if (ErrorsHaveStreamId(kEpoch) || !record.has_error) answer.stream = record.stream_id;
   if (record.has_error) {
     answer.response.error =
         record.is_error_set ? ReadError(record.error) : Error{"Failed to retrieve the response error."};
     return answer;
   }
-  if constexpr (T::kHasResponseParameters) answer.response.parameters = ReadString(record.parameters);
+  if constexpr (HasResponseParameters(kEpoch)) answer.response.parameters = ReadString(record.parameters);
   for (const Handle output : ReadHandles(block, sizeof(record), record.outputs_size)) {
     answer.response.outputs.push_back(ReadTensor(output));
   }

@@ -29,7 +29,7 @@ class EpochWire final : public BaseWire {
         epoch_reader_(region_, gpu, released_, journal_->device_buffers) {}
 
   void AnswerExecute(const ExecuteAnswer& answer) override;
-  bool FailureDeletesFactories() const override { return !T::kStubDeletesFactories; }
+  bool FailureDeletesFactories() const override { return !StubDeletesFactories(kEpoch); }
   void Send(const Origin& origin, const std::optional<Response>& response, std::uint32_t flags) override;
   void SetReleaseFlags(const Origin& origin, std::uint32_t flags) override;
   Tensor Allocate(const Tensor& tensor) override { return EpochWriter<kEpoch>::Allocate(region_, tensor); }
@@ -41,7 +41,6 @@ class EpochWire final : public BaseWire {
   bool ServeServerMessage(const ServerMessageHandler& handler) override;
 
  private:
-  using T = Traits<kEpoch>;
   using BatchRecord = records::ResponseBatch<kEpoch>;
 
   Command ReceiveOther(CommandKind kind, const records::Message& message) override;
@@ -56,7 +55,7 @@ class EpochWire final : public BaseWire {
   void NoteAnswered(const ExecuteAnswer& answer);
 
   // BLS requests and metrics.
-  shm::Queue& request_queue() { return T::kHasRequestQueue ? to_server_ : answers_; }
+  shm::Queue& request_queue() { return HasRequestQueue(kEpoch) ? to_server_ : answers_; }
   void ServeMessage(const shm::Block& block, const ServerMessageHandler& handler);
   InferResponse TakeInferResponse(Handle answer);
   InferResponse TakeStreamResponse(const records::Message& message);

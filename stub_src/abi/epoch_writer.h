@@ -36,7 +36,6 @@ class EpochWriter : public Writer {
   const std::vector<Tensor>& device_tensors() const { return device_tensors_; }
 
  private:
-  using T = Traits<kEpoch>;
   using Memory = records::Memory<kEpoch>;
 
   Handle WriteError(const Error& error);
@@ -73,7 +72,7 @@ Handle EpochWriter<kEpoch>::WriteDoubles(const std::vector<double>& values) {
 template <Release kEpoch>
 Handle EpochWriter<kEpoch>::WriteError(const Error& error) {
   const Handle message = WriteString(error.message);
-  if constexpr (T::kErrorsHaveCodes) {
+  if constexpr (ErrorsHaveCodes(kEpoch)) {
     return Put(records::Error{static_cast<std::int32_t>(error.code), message}).handle();
   } else {
     return message;
@@ -137,7 +136,7 @@ Handle EpochWriter<kEpoch>::WriteResponse(const Response& response) {
     record.error = WriteError(*response.error);
   } else {
     for (const Tensor& output : response.outputs) outputs.push_back(WriteTensor(output));
-    if constexpr (T::kHasResponseParameters) record.parameters = WriteString(response.parameters);
+    if constexpr (HasResponseParameters(kEpoch)) record.parameters = WriteString(response.parameters);
   }
   record.outputs_size = static_cast<std::uint32_t>(outputs.size());
   record.is_last_response = true;
@@ -159,13 +158,13 @@ records::Request<kEpoch> EpochWriter<kEpoch>::MakeRecord(const Request& request,
   record.timeout_us = static_cast<decltype(record.timeout_us)>(request.timeout_us);
   record.preferred_memory_type = static_cast<std::int32_t>(request.preferred_memory.type);
   record.preferred_device_id = request.preferred_memory.device_id;
-  if constexpr (T::kHasTraceRecord) {
+  if constexpr (HasTraceRecord(kEpoch)) {
     record.trace = static_cast<std::uint64_t>(WriteTrace(request.trace));
-  } else if constexpr (T::kHasTracePointer) {
+  } else if constexpr (HasTracePointer(kEpoch)) {
     record.trace = request.trace.server_trace;
   }
-  if constexpr (T::kHasReleaseFlags) record.release_flags = kReleaseAll;
-  if constexpr (T::kHasStringRecords) {
+  if constexpr (HasReleaseFlags(kEpoch)) record.release_flags = kReleaseAll;
+  if constexpr (HasStringRecords(kEpoch)) {
     record.correlation_id = WriteCorrelationId(request.correlation_id);
     record.model_name = WriteString(request.model_name);
     record.request_id = WriteString(request.id);
@@ -185,13 +184,13 @@ Handle EpochWriter<kEpoch>::WriteRequest(const Request& request, bool decoupled)
   const std::size_t behind_bytes = behind.size() * sizeof(Handle);
   const std::string* const texts[] = {&request.model_name, &request.id, &request.parameters};
   std::size_t texts_bytes = 0;
-  if constexpr (!T::kHasStringRecords) {
+  if constexpr (!HasStringRecords(kEpoch)) {
     for (const std::string* text : texts) texts_bytes += sizeof(records::String) + text->size();
   }
   const shm::Block& block = Make(sizeof(record) + behind_bytes + texts_bytes);
   *block.As<records::Request<kEpoch>>() = record;
   shm::CopyBytes(block.At(sizeof(record), behind_bytes), behind.data(), behind_bytes);
-  if constexpr (!T::kHasStringRecords) {
+  if constexpr (!HasStringRecords(kEpoch)) {
     std::size_t at = sizeof(record) + behind_bytes;
     for (const std::string* text : texts) at = WriteInlineString(block, at, *text);
   }

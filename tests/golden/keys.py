@@ -110,6 +110,8 @@ def _fixed_inputs(folder):
     (folder / "stub_src").mkdir()
     (folder / "stub_src/main.cc").write_text("int main() { return 0; }\n")
     (folder / "CMakeLists.txt").write_text("project(stub)\n")
+    (folder / "envpack").mkdir()
+    (folder / "envpack/releases.toml").write_text("[releases]\n")
     for name, version in (("boost", recipe.BOOST_VERSION), ("pybind11", recipe.PYBIND11_VERSION)):
         (folder / name / version).parent.mkdir(parents=True)
         (folder / name / version).write_text(f"#define {name.upper()}_VERSION 1\n")

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "abi/built_epochs.h"
+#include "abi/release.h"
 
 namespace envpack::test {
 

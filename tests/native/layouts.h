@@ -1,5 +1,5 @@
-// Layouts of records in each release, from abi/layouts.json only: the peer must not share the declarations
-// that it tests.
+// Layouts of records in each release, from the offsets in stub_src/abi/layouts.txt: the peer must not share
+// the declarations that it tests.
 #pragma once
 
 #include <cstddef>

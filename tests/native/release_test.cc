@@ -384,9 +384,8 @@ class TritonPythonModel:
         return []
 )");
   CHECK(!running.Initialize());
-  const Layout& control = running.peer.layouts.Of("Control");
   const bool offered = running.peer.region.As<records::Control>(running.peer.control)->has_readiness;
-  CHECK_EQ(offered, control.fields.count("has_readiness") != 0);
+  CHECK_EQ(offered, running.peer.layouts.HasCommand("UserModelReadinessRequest"));
   if (!offered) return;
   std::string error;
   CHECK(running.peer.ProbeReadiness(&error));

@@ -15,10 +15,11 @@ from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.isolation import clean_environment
 from tests.cache import kept_cache
-from tests.compiled import SANITIZED, native_programs, sanitized_programs
+from tests.compiled import SANITIZED, native_programs, sanitized_programs, write_headers
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 
 HERE = Path(__file__).parent
+LAYOUTS = source_folder() / "stub_src/abi/layouts.txt"
 
 
 # Distinguishes the regions of concurrent test runs.
@@ -140,37 +141,42 @@ def test_stub(programs, setup, case):
 
 def test_layouts(target, tmp_path):
     """Every record and command number agrees with the data of each release; reading headers takes most of the time."""
-    facts = (HERE / "abi/layouts.json").read_text()
-    sources = {release: checks_of(release, facts, tmp_path) for release in all_releases()}
-    if not compiles("\n".join(sources.values())):
-        pytest.fail(f"wrong: {[release for release, source in sources.items() if not compiles(source)]}")
+    write_headers(tmp_path, source_folder())
+    sources = {release: checks_of(release, LAYOUTS) for release in all_releases()}
+    if not compiles("\n".join(sources.values()), tmp_path):
+        pytest.fail(f"wrong: {[release for release, source in sources.items() if not compiles(source, tmp_path)]}")
 
 
 @pytest.mark.parametrize(
     ("true", "false"),
     [
-        ('"release_flags": 88', '"release_flags": 96'),
-        ('"size": 120', '"size": 128'),
-        ('"LogRequest": {"23.04": 14, "23.11": 16}', '"LogRequest": {"23.04": 14}'),
+        ("release_flags 88", "release_flags 96"),
+        ("u64 timeout_us 56", "u32 timeout_us 56"),
+        ("Request 24.04 120:", "Request 24.04 128:"),
+        ("command LogRequest 23.04=14 23.11=16", "command LogRequest 23.04=14"),
     ],
 )
 def test_wrong_layouts_are_detected(true, false, tmp_path):
-    facts = (HERE / "abi/layouts.json").read_text()
+    shutil.copytree(source_folder() / "stub_src/abi", tmp_path / "stub_src/abi")
+    for name in ("stub_src/epochs.cmake", "envpack/releases.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(source_folder() / name, tmp_path / name)
+    layouts = tmp_path / "stub_src/abi/layouts.txt"
+    facts = layouts.read_text()
     assert true in facts
-    wrong = facts.replace(true, false)
-    assert not all(compiles(checks_of(release, wrong, tmp_path)) for release in ("23.12", "24.10"))
+    layouts.write_text(facts.replace(true, false))
+    write_headers(tmp_path, tmp_path)
+    assert not all(compiles(checks_of(release, layouts), tmp_path) for release in ("23.12", "24.10"))
 
 
-def checks_of(release, facts, folder):
+def checks_of(release, layouts):
     """The C++ source that checks a release."""
-    shutil.copy(HERE / "abi/generate.py", folder)
-    (folder / "layouts.json").write_text(facts)
-    return run_python(folder / "generate.py", "checks", release)
+    return run_python(HERE / "abi/generate.py", layouts, "checks", release)
 
 
-def compiles(source):
+def compiles(source, headers):
     boost = required_package_folder("libboost_headers", "libboost-headers") / "include"
-    command = [*find_toolchain().compiler, "-std=c++17", "-fsyntax-only", "-Wno-invalid-offsetof"]
+    command = [*find_toolchain().compiler, "-std=c++17", "-fsyntax-only", "-Wno-invalid-offsetof", "-I", headers]
     command += ["-I", source_folder() / "stub_src", "-isystem", boost, "-x", "c++", "-"]
     done = subprocess.run(command, input=source, capture_output=True, text=True, env=clean_environment(), check=False)
     assert done.returncode == 0 or "static assertion failed" in done.stderr, done.stderr

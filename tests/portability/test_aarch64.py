@@ -16,7 +16,7 @@ from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.cache_locations import cache_root
 from envpack.support.elf import version_key
 from envpack.support.isolation import clean_environment
-from tests.compiled import native_programs
+from tests.compiled import native_programs, write_headers
 from tests.portability import arm64
 from tests.portability.conversation import NATIVE, cases, variables_for_peer
 from tests.portability.environments import need_same
@@ -68,13 +68,24 @@ def test_it_passes_the_trial_run_of_the_server(stub, arm64_machine):
 
 def test_records_are_laid_out_as_on_x86_but_for_the_larger_mutex(tmp_path):
     """For all releases; test_aarch64_server.py confirms it with a real server."""
+    write_headers(tmp_path, source_folder())
+    layouts = source_folder() / "stub_src/abi/layouts.txt"
     for machine, agrees in (("aarch64", True), ("x86_64", False)):
-        generate = [sys.executable, NATIVE / "abi/generate.py", "checks", *all_releases(), "--machine", machine]
+        generate = [
+            sys.executable,
+            NATIVE / "abi/generate.py",
+            layouts,
+            "checks",
+            *all_releases(),
+            "--machine",
+            machine,
+        ]
         source = tmp_path / f"{machine}.cc"
         source.write_text(subprocess.run(generate, capture_output=True, text=True, check=True).stdout)
         boost = required_package_folder("libboost_headers", "libboost-headers") / "include"
         command = [*find_toolchain("zig", machine="aarch64").compiler, "-std=c++17", "-Wno-invalid-offsetof"]
-        command += ["-I", source_folder() / "stub_src", "-isystem", boost, "-c", source, "-o", source.with_suffix(".o")]
+        command += ["-I", tmp_path, "-I", source_folder() / "stub_src", "-isystem", boost]
+        command += ["-c", source, "-o", source.with_suffix(".o")]
         caches = {"ZIG_LOCAL_CACHE_DIR": str(tmp_path), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
         variables = clean_environment() | caches
         done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)

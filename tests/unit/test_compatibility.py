@@ -78,13 +78,13 @@ def test_the_page_is_as_new_as_what_it_describes(compatibility):
 
 def test_a_comment_makes_no_page_old_and_a_layout_does(compatibility, monkeypatch, tmp_path):
     before = compatibility.described()
-    layouts = (SCRIPT.parents[1] / "tests/native/abi/layouts.json").read_text(encoding="utf-8")
-    (tmp_path / "tests/native/abi").mkdir(parents=True)
-    copy = tmp_path / "tests/native/abi/layouts.json"
+    layouts = (SCRIPT.parents[1] / "stub_src/abi/layouts.txt").read_text(encoding="utf-8")
+    (tmp_path / "stub_src/abi").mkdir(parents=True)
+    copy = tmp_path / "stub_src/abi/layouts.txt"
     monkeypatch.setattr(compatibility, "CHECKOUT", tmp_path)
-    copy.write_text(layouts.replace("\n", "\n\n"), encoding="utf-8")
+    copy.write_text("# A comment.\n" + layouts.replace("\n", "\n\n"), encoding="utf-8")
     assert compatibility.described() == before
-    copy.write_text(layouts.replace('"size": 120', '"size": 128', 1), encoding="utf-8")
+    copy.write_text(layouts.replace("Request 24.04 120", "Request 24.04 128"), encoding="utf-8")
     assert compatibility.described() != before
 
 

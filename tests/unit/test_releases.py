@@ -35,8 +35,7 @@ def test_the_default_release_is_known():
 
 
 def test_no_month_is_missing():
-    assert list(all_releases()) == list(_months("23.04", "26.07"))
-    assert newest().name == "26.07"
+    assert list(all_releases()) == list(_months("23.04", newest().name))
 
 
 def test_servers_have_rising_versions():
@@ -108,8 +107,8 @@ def test_an_unknown_abi_is_refused(abi, expected):
         ("25.4", "write 25.04; "),
         ("24.10-py3", "write 24.10; "),
         ("2.51.0", "write 24.10; "),
-        ("24.13", "23.04 to 26.07 or later"),
-        ("27.00", "23.04 to 26.07 or later"),
+        ("24.13", f"23.04 to {newest().name} or later"),
+        ("27.00", f"23.04 to {newest().name} or later"),
         ("newest", "`envpack releases`"),
         ("", "`envpack releases`"),
     ],

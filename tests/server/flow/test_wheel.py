@@ -21,7 +21,8 @@ def test_the_wheel_holds_the_stub_sources_the_recipes_and_the_data(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extract("envpack/_source/examples.zip", tmp_path)
-    assert {"envpack/releases.toml", "envpack/py.typed", "envpack/_source/CMakeLists.txt"} <= names
+    assert {"envpack/releases.toml", "envpack/py.typed"} <= names
+    assert {"envpack/_source/CMakeLists.txt", "envpack/_source/envpack/releases.toml"} <= names
     assert {f"{module}_python_backend_utils-stubs/__init__.pyi" for module in ("c", "triton")} <= names
     assert {f"envpack/_source/{name}" for name in tracked("stub_src")} <= names
     with zipfile.ZipFile(tmp_path / "envpack/_source/examples.zip") as examples:

@@ -13,23 +13,37 @@ from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 
 
-def test_any_change_of_any_source_changes_the_digest(tmp_path):
-    original = source_folder()
-    shutil.copytree(original / "stub_src", tmp_path / "stub_src")
-    shutil.copy(original / "CMakeLists.txt", tmp_path)
-    assert source_digest(tmp_path) == source_digest(original)
-    with (tmp_path / "stub_src/abi/records_24_10.h").open("a") as file:
+@pytest.fixture
+def sources(tmp_path):
+    """A copy of the sources."""
+    shutil.copytree(source_folder() / "stub_src", tmp_path / "stub_src")
+    (tmp_path / "envpack").mkdir()
+    for name in ("CMakeLists.txt", "envpack/releases.toml"):
+        shutil.copy(source_folder() / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CMakeLists.txt",
+        "envpack/releases.toml",
+        "stub_src/abi/headers.cmake",
+        "stub_src/abi/layouts.txt",
+        "stub_src/abi/new.h",
+    ],
+)
+def test_any_change_of_any_source_changes_the_digest(sources, name):
+    assert source_digest(sources) == source_digest(source_folder())
+    with (sources / name).open("a") as file:
         file.write("\n")
-    assert source_digest(tmp_path) != source_digest(original)
+    assert source_digest(sources) != source_digest(source_folder())
 
 
-def test_a_change_of_the_documentation_does_not(tmp_path):
-    original = source_folder()
-    shutil.copytree(original / "stub_src", tmp_path / "stub_src")
-    shutil.copy(original / "CMakeLists.txt", tmp_path)
-    with (tmp_path / "stub_src/README.md").open("a") as file:
+def test_a_change_of_the_documentation_does_not(sources):
+    with (sources / "stub_src/README.md").open("a") as file:
         file.write("One more sentence.\n")
-    assert source_digest(tmp_path) == source_digest(original)
+    assert source_digest(sources) == source_digest(source_folder())
 
 
 @pytest.fixture
