@@ -89,7 +89,6 @@ add_library(launcher OBJECT
   front/worker.cc)
 add_library(warm OBJECT
   files.cc
-  packing.cc
   warm/order.cc
   warm/processes.cc)
 add_library(template OBJECT warm/template_service.cc)

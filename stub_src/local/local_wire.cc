@@ -17,8 +17,6 @@ namespace envpack::local {
 
 namespace {
 
-std::uint64_t Bits(std::int64_t value) { return static_cast<std::uint64_t>(value); }
-
 class LocalReadinessProbe final : public abi::ReadinessProbe {
  public:
   LocalReadinessProbe(Connection& connection, std::uint64_t id) : connection_(connection), id_(id) {}
@@ -27,7 +25,7 @@ class LocalReadinessProbe final : public abi::ReadinessProbe {
     const auto* failure = std::get_if<abi::Failure>(&answer);
     Packer packer;
     Pack(packer, failure != nullptr ? std::optional(*failure) : std::nullopt);
-    packer.Add(std::uint64_t{failure == nullptr && std::get<bool>(answer)});
+    packer(failure == nullptr && std::get<bool>(answer));
     connection_.Send(Kind::kIsReady, id_, packer);
   }
 
@@ -36,31 +34,15 @@ class LocalReadinessProbe final : public abi::ReadinessProbe {
   const std::uint64_t id_;
 };
 
-Packer PackedText(const std::string& text) {
-  Packer packer;
-  packer.Add(text);
-  return packer;
-}
-
-Packer PackedNumber(std::uint64_t number) {
-  Packer packer;
-  packer.Add(number);
-  return packer;
-}
-
 }  // namespace
 
 LocalWire::LocalWire(int socket, abi::GpuMemory& gpu) : gpu_(gpu), connection_(socket) {
   const std::optional<Message> start = connection_.Receive();
   if (!start || start->kind != Kind::kStart) throw std::runtime_error("envpack has not said what to run");
   Unpacker unpacker(start->bytes);
-  launch_.model_file = unpacker.Text();
-  launch_.backend_directory = unpacker.Text();
-  launch_.name = unpacker.Text();
+  unpacker(launch_.model_file, launch_.backend_directory, launch_.name, release_, uses_environment_);
   launch_.runtime_directory = "DEFAULT";
   launch_.server_pid = getppid();
-  release_ = static_cast<abi::Release>(unpacker.Number());
-  uses_environment_ = unpacker.Number() != 0;
   receiver_ = std::thread([this] { Run(); });
   pthread_setname_np(receiver_.native_handle(), "pbstub-local");
 }
@@ -110,14 +92,14 @@ abi::Command LocalWire::ReadCommand(const Message& message) {
   Unpacker unpacker(message.bytes);
   switch (message.kind) {
     case Kind::kAutoComplete:
-      return abi::AutoCompleteCommand{unpacker.Text()};
+      return abi::AutoCompleteCommand{unpacker.Next<std::string>()};
     case Kind::kInitialize:
       return ReadInitialize(unpacker);
     case Kind::kExecute: {
       abi::ExecuteCommand command;
       const std::lock_guard lock(mutex_);
       batch_.clear();
-      for (std::uint64_t left = unpacker.Number(); left > 0; --left) {
+      for (auto left = unpacker.Next<std::uint64_t>(); left > 0; --left) {
         command.requests.push_back(UnpackRequest(unpacker, message.owner));
         batch_.push_back({command.requests.back().origin.request, abi::kReleaseAll});
       }
@@ -131,13 +113,8 @@ abi::Command LocalWire::ReadCommand(const Message& message) {
 }
 
 abi::Command LocalWire::ReadInitialize(Unpacker& unpacker) {
-  decoupled_ = unpacker.Number() != 0;
-  launch_.name = unpacker.Text();
   abi::InitializeCommand command;
-  for (std::uint64_t left = unpacker.Number(); left > 0; --left) {
-    std::string name = unpacker.Text();
-    command.arguments.emplace(std::move(name), unpacker.Text());
-  }
+  unpacker(decoupled_, launch_.name, command.arguments);
   return command;
 }
 
@@ -145,14 +122,14 @@ void LocalWire::AnswerAutoComplete(const abi::AutoCompleteAnswer& answer) {
   const auto* failure = std::get_if<abi::Failure>(&answer);
   Packer packer;
   Pack(packer, failure != nullptr ? std::optional(*failure) : std::nullopt);
-  packer.Add(failure != nullptr ? std::string() : std::get<std::string>(answer));
+  packer(failure != nullptr ? std::string() : std::get<std::string>(answer));
   connection_.Send(Kind::kCompleted, 0, packer);
 }
 
 void LocalWire::AnswerInitialize(const abi::InitializeAnswer& answer) {
   Packer packer;
   Pack(packer, answer);
-  packer.Add(std::uint64_t{has_readiness_});
+  packer(has_readiness_);
   connection_.Send(Kind::kInitialized, 0, packer);
 }
 
@@ -170,9 +147,8 @@ void LocalWire::AnswerExecute(const abi::ExecuteAnswer& answer) {
   Pack(packer, failure != nullptr ? std::optional(abi::Failure{failure->text}) : std::nullopt);
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < batch_.size(); ++i) {
-    packer.Add(std::uint64_t{batch_[i].release_flags});
     const bool has_response = responses != nullptr && i < responses->size() && (*responses)[i];
-    packer.Add(std::uint64_t{has_response});
+    packer(batch_[i].release_flags, has_response);
     if (has_response) Pack(packer, *(*responses)[i], gpu_);
   }
   lock.unlock();
@@ -180,30 +156,22 @@ void LocalWire::AnswerExecute(const abi::ExecuteAnswer& answer) {
 }
 
 void LocalWire::Log(const abi::LogLine& line) {
-  Packer packer;
-  packer.Add(Bits(static_cast<std::int64_t>(line.level)));
-  packer.Add(line.message);
-  packer.Add(line.file);
-  packer.Add(Bits(line.line));
-  connection_.Send(Kind::kLog, 0, packer);
+  connection_.Send(Kind::kLog, 0, Packed(line.level, line.message, line.file, line.line));
 }
 
 void LocalWire::Send(const abi::Origin& origin, const std::optional<abi::Response>& response,
                      std::uint32_t flags) {
-  Packer packer;
-  packer.Add(Bits(origin.request));
-  packer.Add(std::uint64_t{flags});
-  packer.Add(std::uint64_t{response.has_value()});
+  Packer packer = Packed(origin.request, flags, response.has_value());
   if (response) Pack(packer, *response, gpu_);
   Ask(Kind::kSend, packer);
 }
 
 void LocalWire::DeleteResponseFactory(const abi::Origin& origin) {
-  Ask(Kind::kDeleteFactory, PackedNumber(Bits(origin.request)));
+  Ask(Kind::kDeleteFactory, Packed(origin.request));
 }
 
 bool LocalWire::IsCancelled(const abi::Origin& origin) {
-  return AskForNumber(Kind::kIsCancelled, PackedNumber(Bits(origin.request))) != 0;
+  return AskFor<bool>(Kind::kIsCancelled, Packed(origin.request));
 }
 
 void LocalWire::SetReleaseFlags(const abi::Origin& origin, std::uint32_t flags) {
@@ -214,20 +182,15 @@ void LocalWire::SetReleaseFlags(const abi::Origin& origin, std::uint32_t flags) 
 }
 
 abi::InferResponse LocalWire::Infer(const abi::Request& request, bool decoupled) {
-  Packer packer;
-  packer.Add(std::uint64_t{decoupled});
+  Packer packer = Packed(decoupled);
   Pack(packer, request, gpu_);
-  const Message answer = Ask(Kind::kInfer, packer);
-  Unpacker unpacker(answer.bytes);
-  unpacker.Number();  // no error
-  const abi::StreamId stream = unpacker.Number();
-  const bool is_last = unpacker.Number() != 0;
-  return {UnpackResponse(unpacker, answer.owner), stream, is_last};
+  Answer answer = Ask(Kind::kInfer, packer);
+  return UnpackInferResponse(answer.content, answer.owner);
 }
 
-void LocalWire::EndStream(abi::StreamId stream) { Ask(Kind::kEndStream, PackedNumber(stream)); }
+void LocalWire::EndStream(abi::StreamId stream) { Ask(Kind::kEndStream, Packed(stream)); }
 
-void LocalWire::CancelStream(abi::StreamId stream) { Ask(Kind::kCancelStream, PackedNumber(stream)); }
+void LocalWire::CancelStream(abi::StreamId stream) { Ask(Kind::kCancelStream, Packed(stream)); }
 
 abi::Tensor LocalWire::Allocate(const abi::Tensor& tensor) {
   const std::shared_ptr<char> bytes(new char[tensor.byte_size], std::default_delete<char[]>());
@@ -238,66 +201,40 @@ abi::Tensor LocalWire::Allocate(const abi::Tensor& tensor) {
 }
 
 abi::ServerAddress LocalWire::CreateMetricFamily(const abi::MetricFamily& family) {
-  Packer packer;
-  packer.Add(family.name);
-  packer.Add(family.description);
-  packer.Add(Bits(static_cast<std::int64_t>(family.kind)));
-  return AskForNumber(Kind::kCreateMetricFamily, packer);
+  return AskFor<abi::ServerAddress>(Kind::kCreateMetricFamily,
+                                    Packed(family.name, family.description, family.kind));
 }
 
 void LocalWire::DeleteMetricFamily(abi::ServerAddress family) {
-  Ask(Kind::kDeleteMetricFamily, PackedNumber(family));
+  Ask(Kind::kDeleteMetricFamily, Packed(family));
 }
 
 abi::ServerAddress LocalWire::CreateMetric(abi::ServerAddress family, const abi::Metric& metric) {
-  Packer packer;
-  packer.Add(family);
-  packer.Add(metric.labels);
-  packer.Add(std::uint64_t{metric.buckets.has_value()});
-  packer.Add(metric.buckets ? metric.buckets->size() : 0);
-  for (const double bound : metric.buckets.value_or(std::vector<double>())) packer.AddFraction(bound);
-  return AskForNumber(Kind::kCreateMetric, packer);
+  return AskFor<abi::ServerAddress>(Kind::kCreateMetric,
+                                    Packed(family, metric.labels, metric.buckets.has_value(),
+                                           metric.buckets.value_or(std::vector<double>())));
 }
 
-void LocalWire::DeleteMetric(abi::ServerAddress metric) { Ask(Kind::kDeleteMetric, PackedNumber(metric)); }
+void LocalWire::DeleteMetric(abi::ServerAddress metric) { Ask(Kind::kDeleteMetric, Packed(metric)); }
 
 void LocalWire::ChangeMetric(abi::ServerAddress metric, abi::MetricChange change, double value) {
-  Packer packer;
-  packer.Add(metric);
-  packer.Add(Bits(static_cast<std::int64_t>(change)));
-  packer.AddFraction(value);
-  Ask(Kind::kChangeMetric, packer);
+  Ask(Kind::kChangeMetric, Packed(metric, change, value));
 }
 
 double LocalWire::MetricValue(abi::ServerAddress metric) {
-  const Message answer = Ask(Kind::kMetricValue, PackedNumber(metric));
-  Unpacker unpacker(answer.bytes);
-  unpacker.Number();  // no error
-  return unpacker.Fraction();
+  return AskFor<double>(Kind::kMetricValue, Packed(metric));
 }
 
 void LocalWire::LoadModel(const abi::ModelToLoad& model) {
-  Packer packer;
-  packer.Add(model.name);
-  packer.Add(model.config);
-  packer.Add(model.files.size());
-  for (const auto& [path, content] : model.files) {
-    packer.Add(path);
-    packer.Add(content);
-  }
-  Ask(Kind::kLoadModel, packer);
+  Ask(Kind::kLoadModel, Packed(model.name, model.config, model.files));
 }
 
 void LocalWire::UnloadModel(const std::string& name, bool unload_dependents) {
-  Packer packer = PackedText(name);
-  packer.Add(std::uint64_t{unload_dependents});
-  Ask(Kind::kUnloadModel, packer);
+  Ask(Kind::kUnloadModel, Packed(name, unload_dependents));
 }
 
 bool LocalWire::IsModelReady(const std::string& name, const std::string& version) {
-  Packer packer = PackedText(name);
-  packer.Add(version);
-  return AskForNumber(Kind::kIsModelReady, packer) != 0;
+  return AskFor<bool>(Kind::kIsModelReady, Packed(name, version));
 }
 
 bool LocalWire::ServeServerMessage(const abi::ServerMessageHandler& handler) {
@@ -315,9 +252,7 @@ abi::ServerMessage LocalWire::ReadServerMessage(const Message& message) {
     return std::make_unique<LocalReadinessProbe>(connection_, message.id);
   }
   Unpacker unpacker(message.bytes);
-  const abi::StreamId stream = unpacker.Number();
-  const bool is_last = unpacker.Number() != 0;
-  return abi::InferResponse{UnpackResponse(unpacker, message.owner), stream, is_last};
+  return UnpackInferResponse(unpacker, message.owner);
 }
 
 // There is no region, so tensors lie in the memory of this process.
@@ -326,7 +261,7 @@ std::uint64_t LocalWire::FreeBytes() {
          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-Message LocalWire::Ask(Kind kind, const Packer& content) {
+LocalWire::Answer LocalWire::Ask(Kind kind, const Packer& content) {
   if (forks::Depth() > 0) {
     throw abi::ServerError("A process that the model has forked can only reach a server, and this is none.");
   }
@@ -340,15 +275,8 @@ Message LocalWire::Ask(Kind kind, const Packer& content) {
   waiting_.erase(waiting);
   lock.unlock();
   Unpacker unpacker(answer.bytes);
-  if (unpacker.Number() != 0) throw abi::ServerError(unpacker.Text());
-  return answer;
-}
-
-std::uint64_t LocalWire::AskForNumber(Kind kind, const Packer& content) {
-  const Message answer = Ask(kind, content);
-  Unpacker unpacker(answer.bytes);
-  unpacker.Number();  // no error
-  return unpacker.Number();
+  if (unpacker.Next<bool>()) throw abi::ServerError(unpacker.Next<std::string>());
+  return {std::move(answer.owner), unpacker};
 }
 
 }  // namespace envpack::local

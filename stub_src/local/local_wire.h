@@ -81,14 +81,22 @@ class LocalWire final : public abi::Wire {
     std::condition_variable arrived;
   };
 
+  struct Answer {
+    std::shared_ptr<const void> owner;  // of the content
+    Unpacker content;
+  };
+
   void Run();
   void Sort(Message message);
   abi::Command ReadCommand(const Message& message);
   abi::Command ReadInitialize(Unpacker& unpacker);
   abi::ServerMessage ReadServerMessage(const Message& message);
   // Sends a query and waits for the answer. Throws ServerError if that is an error.
-  Message Ask(Kind kind, const Packer& content);
-  std::uint64_t AskForNumber(Kind kind, const Packer& content);
+  Answer Ask(Kind kind, const Packer& content);
+  template <typename Value>
+  Value AskFor(Kind kind, const Packer& content) {
+    return Ask(kind, content).content.Next<Value>();
+  }
 
   abi::GpuMemory& gpu_;
   Connection connection_;

@@ -1,6 +1,6 @@
 // The values of a message of the local wire, as bytes. `envpack/local/values.py` has the other side.
 //
-// Numbers have eight bytes, texts their size first. The bytes of a tensor begin at a multiple of kAlignment.
+// The bytes of a tensor begin at a multiple of kAlignment.
 #pragma once
 
 #include <memory>
@@ -24,6 +24,6 @@ void Pack(Packer& packer, const abi::Request& request, abi::GpuMemory& gpu);
 // The tensors refer to the bytes of the message, which `owner` keeps.
 using Owner = std::shared_ptr<const void>;
 abi::Request UnpackRequest(Unpacker& unpacker, const Owner& owner);
-abi::Response UnpackResponse(Unpacker& unpacker, const Owner& owner);
+abi::InferResponse UnpackInferResponse(Unpacker& unpacker, const Owner& owner);
 
 }  // namespace envpack::local

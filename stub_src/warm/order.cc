@@ -36,57 +36,16 @@ struct Packet {
 
 [[noreturn]] void Fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
-// An order is text of any size, so it travels in a memory file.
-void Pack(Packer& packer, const abi::Launch& launch) {
-  packer.Add(launch.model_file);
-  packer.Add(launch.region);
-  packer.Add(launch.region_growth);
-  packer.Add(static_cast<std::uint64_t>(launch.server_pid));
-  packer.Add(launch.backend_directory);
-  packer.Add(static_cast<std::uint64_t>(launch.control_handle));
-  packer.Add(launch.name);
-  packer.Add(launch.runtime_directory);
-  packer.Add(launch.has_last_argument);
-}
-
-abi::Launch UnpackLaunch(Unpacker& unpacker) {
-  abi::Launch launch;
-  launch.model_file = unpacker.Text();
-  launch.region = unpacker.Text();
-  launch.region_growth = unpacker.Number();
-  launch.server_pid = static_cast<std::int64_t>(unpacker.Number());
-  launch.backend_directory = unpacker.Text();
-  launch.control_handle = static_cast<std::int64_t>(unpacker.Number());
-  launch.name = unpacker.Text();
-  launch.runtime_directory = unpacker.Text();
-  launch.has_last_argument = unpacker.Number() != 0;
-  return launch;
-}
-
-// A configuration to complete, or the arguments of initialize.
-void Pack(Packer& packer, const abi::Command& command) {
-  if (const auto* completion = std::get_if<abi::AutoCompleteCommand>(&command)) {
-    packer.Add(std::uint64_t{0});
-    packer.Add(completion->model_config);
-    return;
-  }
-  const auto& arguments = std::get<abi::InitializeCommand>(command).arguments;
-  packer.Add(std::uint64_t{1});
-  packer.Add(arguments.size());
-  for (const auto& [name, value] : arguments) {
-    packer.Add(name);
-    packer.Add(value);
-  }
-}
-
-abi::Command UnpackCommand(Unpacker& unpacker) {
-  if (unpacker.Number() == 0) return abi::AutoCompleteCommand{unpacker.Text()};
-  std::map<std::string, std::string> arguments;
-  for (std::uint64_t left = unpacker.Number(); left > 0; --left) {
-    std::string name = unpacker.Text();
-    arguments.emplace(std::move(name), unpacker.Text());
-  }
-  return abi::InitializeCommand{std::move(arguments)};
+// An order is text of any size, so it travels in a memory file. It begins with whether the command is to
+// initialize: with the arguments for that, else with a configuration to complete.
+template <typename Row, typename Order>
+void OrderText(Row& row, Order& order) {
+  auto& launch = order.launch;
+  row(launch.model_file, launch.region, launch.region_growth, launch.server_pid, launch.backend_directory,
+      launch.control_handle, launch.name, launch.runtime_directory, launch.has_last_argument, order.release,
+      order.may_run_out_of_time, order.initialize_in_template, order.restarts, order.last_death);
+  if (auto* completion = std::get_if<abi::AutoCompleteCommand>(&order.command)) row(completion->model_config);
+  if (auto* start = std::get_if<abi::InitializeCommand>(&order.command)) row(start->arguments);
 }
 
 Descriptor WriteMemoryFile(std::string_view text) {
@@ -180,13 +139,8 @@ Order UnpackOrder(Received received) {
   const std::string text = ReadMemoryFile(received.descriptors[0].number());
   Unpacker unpacker(text);
   Order order;
-  order.launch = UnpackLaunch(unpacker);
-  order.release = static_cast<abi::Release>(unpacker.Number());
-  order.command = UnpackCommand(unpacker);
-  order.may_run_out_of_time = unpacker.Number() != 0;
-  order.initialize_in_template = unpacker.Number() != 0;
-  order.restarts = unpacker.Number();
-  order.last_death = unpacker.Text();
+  if (unpacker.Next<bool>()) order.command = abi::InitializeCommand();
+  OrderText(unpacker, order);
   order.journal = std::move(received.descriptors[1]);
   order.report = std::move(received.descriptors[2]);
   order.crash_output = std::move(received.descriptors[3]);
@@ -203,14 +157,8 @@ ucred CredentialsOf(int socket) {
 }  // namespace
 
 bool Send(int socket, const Order& order) {
-  Packer packer;
-  Pack(packer, order.launch);
-  packer.Add(static_cast<std::uint64_t>(order.release));
-  Pack(packer, order.command);
-  packer.Add(order.may_run_out_of_time);
-  packer.Add(order.initialize_in_template);
-  packer.Add(order.restarts);
-  packer.Add(order.last_death);
+  Packer packer = Packed(std::holds_alternative<abi::InitializeCommand>(order.command));
+  OrderText(packer, order);
   const Descriptor text = WriteMemoryFile(packer.text());
   return SendPacket(
       socket, {Kind::kOrder, 0},

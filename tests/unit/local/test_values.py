@@ -1,5 +1,6 @@
 """What envpack and the stub send to each other, byte by byte; stub_src/local/values.h has the other side."""
 
+import re
 import socket
 import struct
 import threading
@@ -9,6 +10,7 @@ import pytest
 from envpack.local import RawTensor, Request, Response
 from envpack.local.connection import Connection, Kind
 from envpack.local.values import MALFORMED, Reader, Writer
+from envpack.stub.recipe import source_folder
 
 
 def number(*values):
@@ -32,6 +34,16 @@ def written(write):
     write(content)
     assert content.size == sum(map(len, content.parts))
     return b"".join(content.parts)
+
+
+def test_the_stub_has_the_same_kinds_of_messages():
+    text = (source_folder() / "stub_src/local/connection.h").read_text(encoding="utf-8")
+    declared = text.partition("enum class Kind")[2].partition("};")[0]
+    kinds, last = {}, 0
+    for name, value in re.findall(r"^  k(\w+)(?: = (\d+))?,", declared, re.MULTILINE):
+        last = int(value or last + 1)
+        kinds[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()] = last
+    assert kinds == {kind.name: kind.value for kind in Kind}
 
 
 def test_the_bytes_of_a_request():
