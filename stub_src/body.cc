@@ -1,6 +1,6 @@
 // The half of the stub that embeds Python: a shared library inside the executable, which a worker loads after
 // libpython.
-#include "body.h"
+#include "two_halves/body.h"
 
 #include <pybind11/pybind11.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "abi/wire.h"
+#include "base/output.h"
 #include "channel/refusal.h"
 #include "channel/report.h"
 #include "cuda/gpu.h"
@@ -25,7 +26,6 @@
 #include "model/template.h"
 #include "module/module.h"
 #include "module/server_link.h"
-#include "output.h"
 
 namespace envpack {
 

@@ -40,11 +40,11 @@ add_library(session OBJECT
   abi/codec.cc
   abi/journal.cc
   abi/launch.cc
+  base/forks.cc
+  base/output.cc
   channel/heartbeat.cc
   channel/refusal.cc
   channel/report.cc
-  forks.cc
-  output.cc
   shm/abandoned.cc
   shm/heap.cc
   shm/ledger.cc
@@ -67,28 +67,28 @@ foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   target_compile_options(epoch_${epoch} PRIVATE $<$<CONFIG:Release>:-Os>)
 endforeach()
 add_library(launcher OBJECT
-  main.cc
-  libpython.cc
-  load_body.cc
   abi/elf_file.cc
   abi/server_library.cc
   abi/server_release.cc
-  front/death.cc
-  front/deputy.cc
   front/front.cc
   front/instance.cc
   front/model_parameters.cc
-  front/pending.cc
-  front/restarts.cc
+  front/recovery/death.cc
+  front/recovery/deputy.cc
+  front/recovery/pending.cc
+  front/recovery/restarts.cc
+  front/recovery/take_over.cc
   front/settings.cc
   front/starter.cc
-  front/take_over.cc
   front/template.cc
   front/template_key.cc
   front/warm_worker.cc
-  front/worker.cc)
+  front/worker.cc
+  main.cc
+  two_halves/libpython.cc
+  two_halves/load_body.cc)
 add_library(warm OBJECT
-  files.cc
+  base/files.cc
   warm/order.cc
   warm/processes.cc)
 add_library(template OBJECT warm/template_service.cc)
@@ -101,7 +101,7 @@ foreach(part launcher warm template local)
   target_compile_options(${part} PRIVATE $<$<CONFIG:Release>:-Os>)
 endforeach()
 add_library(gpu OBJECT cuda/gpu.cc)
-add_library(demangle OBJECT demangle.cc)
+add_library(demangle OBJECT base/demangle.cc)
 foreach(part IN LISTS parts)
   target_link_libraries(${part} PUBLIC options)
 endforeach()

@@ -14,11 +14,11 @@
 #include "abi/launch.h"
 #include "abi/release.h"
 #include "abi/server_release.h"
-#include "build_info.h"
 #include "channel/refusal.h"
 #include "front/front.h"
 #include "front/template.h"
-#include "load_body.h"
+#include "two_halves/build_info.h"
+#include "two_halves/load_body.h"
 
 namespace envpack {
 

@@ -18,7 +18,7 @@ set(ENVPACK_LIBPYTHON libpython${ENVPACK_PYTHON_MINOR}${abi_flags}.so.1.0)
 # The releases in the text of --version, as in "Triton 23.04 and later".
 list(JOIN ENVPACK_RELEASES ", " ENVPACK_RELEASES_IN_WORDS)
 string(REGEX REPLACE "^all$" "23.04 and later" ENVPACK_RELEASES_IN_WORDS "${ENVPACK_RELEASES_IN_WORDS}")
-configure_file(build_info.cc.in build_info.cc @ONLY)
+configure_file(two_halves/build_info.cc.in build_info.cc @ONLY)
 add_library(info OBJECT ${CMAKE_CURRENT_BINARY_DIR}/build_info.cc)
 target_link_libraries(info PRIVATE options)
 
@@ -87,7 +87,7 @@ set(ENVPACK_FACTS_FILE ${CMAKE_CURRENT_BINARY_DIR}/facts.json)
 file(CONFIGURE OUTPUT facts.json @ONLY CONTENT [[
 {"schema": 2, "version": "@ENVPACK_VERSION@", "python": "@ENVPACK_PYTHON_MINOR@", "libpython": "@ENVPACK_LIBPYTHON@", "epochs": [@ENVPACK_EPOCHS_JSON@], "compiler": "@CMAKE_CXX_COMPILER_ID@ @CMAKE_CXX_COMPILER_VERSION@", "numpy": @ENVPACK_NUMPY@}
 ]])
-configure_file(embed.cc.in embed.cc @ONLY)
+configure_file(two_halves/embed.cc.in embed.cc @ONLY)
 add_executable(triton_python_backend_stub ${CMAKE_CURRENT_BINARY_DIR}/embed.cc)
 target_link_libraries(triton_python_backend_stub PRIVATE launcher session warm info ${demangle})
 set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/embed.cc PROPERTIES

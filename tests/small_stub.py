@@ -25,13 +25,13 @@ KEPT = (
     "abi/records.h.in",
     "abi/release.h.in",
     "abi/traits.h",
-    "build_info.h",
-    "build_info.cc.in",
-    "embed.cc.in",
+    "two_halves/build_info.cc.in",
+    "two_halves/build_info.h",
+    "two_halves/embed.cc.in",
 )
 MAIN = """#include <cstdio>
 
-#include "build_info.h"
+#include "two_halves/build_info.h"
 
 extern "C" const char envpack_body_begin[];
 extern "C" const char envpack_body_end[];
@@ -88,11 +88,11 @@ def with_small_stub(folder: Path) -> Path:
     shutil.copytree(Path(envpack.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "_source"))
     (folder / "sitecustomize.py").write_text(SITE)
     sources = package / "_source/stub_src"
-    (sources / "abi").mkdir(parents=True)
-    (sources.parent / "envpack").mkdir()
+    (sources.parent / "envpack").mkdir(parents=True)
     for name in ("CMakeLists.txt", "envpack/releases.toml"):
         shutil.copy(real / name, sources.parent / name)
     for name in KEPT:
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(real / "stub_src" / name, sources / name)
     rules = (real / "stub_src/python.cmake").read_text()
     for pattern, text in OTHERS.items():

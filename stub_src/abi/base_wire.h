@@ -11,7 +11,7 @@
 #include "abi/base_session.h"
 #include "abi/codec.h"
 #include "abi/wire.h"
-#include "forks.h"
+#include "base/forks.h"
 #include "shm/queue.h"
 #include "shm/sync.h"
 

@@ -16,7 +16,7 @@
 #include "abi/records.h"
 #include "abi/traits.h"
 #include "abi/values.h"
-#include "forks.h"
+#include "base/forks.h"
 #include "shm/queue.h"
 #include "shm/region.h"
 

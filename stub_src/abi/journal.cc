@@ -11,7 +11,7 @@
 #include <climits>
 #include <system_error>
 
-#include "forks.h"
+#include "base/forks.h"
 
 namespace envpack::abi {
 

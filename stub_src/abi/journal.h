@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "abi/values.h"
-#include "descriptor.h"
+#include "base/descriptor.h"
 #include "shm/ledger.h"
 #include "shm/queue.h"
 

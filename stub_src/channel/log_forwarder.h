@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "abi/wire.h"
-#include "forks.h"
+#include "base/forks.h"
 
 namespace envpack::channel {
 

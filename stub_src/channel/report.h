@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "abi/values.h"
-#include "descriptor.h"
+#include "base/descriptor.h"
 
 namespace envpack::channel {
 

@@ -10,9 +10,9 @@
 
 #include "channel/heartbeat.h"
 #include "channel/refusal.h"
-#include "front/death.h"
-#include "front/deputy.h"
 #include "front/instance.h"
+#include "front/recovery/death.h"
+#include "front/recovery/deputy.h"
 #include "front/settings.h"
 #include "front/starter.h"
 

@@ -5,7 +5,7 @@
 
 #include "abi/launch.h"
 #include "abi/release.h"
-#include "body.h"
+#include "two_halves/body.h"
 
 namespace envpack::front {
 

@@ -10,13 +10,13 @@
 #include "abi/journal.h"
 #include "channel/heartbeat.h"
 #include "channel/report.h"
-#include "front/death.h"
-#include "front/deputy.h"
 #include "front/front.h"
-#include "front/restarts.h"
+#include "front/recovery/death.h"
+#include "front/recovery/deputy.h"
+#include "front/recovery/restarts.h"
+#include "front/recovery/take_over.h"
 #include "front/settings.h"
 #include "front/starter.h"
-#include "front/take_over.h"
 #include "front/worker.h"
 
 namespace envpack::front {

@@ -6,12 +6,12 @@
 #include <memory>
 #include <optional>
 
-#include "body.h"
 #include "channel/heartbeat.h"
 #include "front/front.h"
 #include "front/settings.h"
 #include "front/template.h"
 #include "front/worker.h"
+#include "two_halves/body.h"
 
 namespace envpack::front {
 

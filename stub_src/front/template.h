@@ -8,7 +8,7 @@
 
 #include "abi/launch.h"
 #include "abi/release.h"
-#include "descriptor.h"
+#include "base/descriptor.h"
 
 namespace envpack::front {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "files.h"
+#include "base/files.h"
 
 extern "C" char** environ;
 

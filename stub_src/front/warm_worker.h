@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "descriptor.h"
+#include "base/descriptor.h"
 #include "front/worker.h"
 
 namespace envpack::front {

@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-#include "output.h"
+#include "base/output.h"
 
 namespace envpack::front {
 

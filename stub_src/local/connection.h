@@ -9,8 +9,8 @@
 #include <optional>
 #include <string_view>
 
-#include "descriptor.h"
-#include "packing.h"
+#include "base/descriptor.h"
+#include "base/packing.h"
 
 namespace envpack::local {
 

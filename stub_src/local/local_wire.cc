@@ -10,7 +10,7 @@
 #include <utility>
 #include <variant>
 
-#include "forks.h"
+#include "base/forks.h"
 #include "local/values.h"
 
 namespace envpack::local {

@@ -14,8 +14,8 @@
 
 #include "abi/gpu_memory.h"
 #include "abi/wire.h"
+#include "base/packing.h"
 #include "local/connection.h"
-#include "packing.h"
 
 namespace envpack::local {
 

@@ -9,7 +9,7 @@
 
 #include "abi/gpu_memory.h"
 #include "abi/values.h"
-#include "packing.h"
+#include "base/packing.h"
 
 namespace envpack::local {
 

@@ -8,8 +8,8 @@
 #include "abi/launch.h"
 #include "abi/values.h"
 #include "abi/wire.h"
-#include "body.h"
 #include "model/python_model.h"
+#include "two_halves/body.h"
 
 namespace envpack::model {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "files.h"
+#include "base/files.h"
 #include "model/interpreter.h"
 
 namespace envpack::model {

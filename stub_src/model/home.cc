@@ -11,7 +11,7 @@
 #include <memory>
 #include <string_view>
 
-#include "build_info.h"
+#include "two_halves/build_info.h"
 
 namespace envpack::model {
 

@@ -11,11 +11,11 @@
 #include <string>
 #include <string_view>
 
-#include "forks.h"
+#include "base/forks.h"
+#include "base/output.h"
 #include "model/home.h"
 #include "model/python_api.h"
 #include "module/module.h"
-#include "output.h"
 
 namespace py = pybind11;
 

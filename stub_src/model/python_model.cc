@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "build_info.h"
 #include "module/error.h"
 #include "module/module.h"
+#include "two_halves/build_info.h"
 
 namespace py = pybind11;
 namespace fs = std::filesystem;

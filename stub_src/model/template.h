@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "body.h"
 #include "model/python_model.h"
+#include "two_halves/body.h"
 #include "warm/order.h"
 
 namespace envpack::model {

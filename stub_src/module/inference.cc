@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "forks.h"
+#include "base/forks.h"
 #include "module/module.h"
 #include "module/response.h"
 #include "module/server_link.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "abi/values.h"
+#include "base/forks.h"
 #include "channel/streams.h"
-#include "forks.h"
 #include "module/request.h"
 #include "module/response.h"
 

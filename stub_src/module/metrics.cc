@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "abi/values.h"
-#include "forks.h"
+#include "base/forks.h"
 #include "module/error.h"
 #include "module/server_link.h"
 

@@ -14,7 +14,7 @@
 
 #include "abi/values.h"
 #include "abi/wire.h"
-#include "forks.h"
+#include "base/forks.h"
 #include "module/tensor.h"
 
 namespace envpack::module {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "abi/wire.h"
+#include "base/forks.h"
 #include "channel/streams.h"
-#include "forks.h"
 #include "module/error.h"
 
 namespace envpack::module {

@@ -1,6 +1,6 @@
 #include "shm/ledger.h"
 
-#include "forks.h"
+#include "base/forks.h"
 
 namespace envpack::shm {
 

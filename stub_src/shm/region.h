@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "forks.h"
+#include "base/forks.h"
 #include "shm/ledger.h"
 #include "shm/sync.h"
 

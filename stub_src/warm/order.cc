@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "packing.h"
+#include "base/packing.h"
 
 namespace envpack::warm {
 

@@ -13,7 +13,7 @@
 #include "abi/launch.h"
 #include "abi/release.h"
 #include "abi/values.h"
-#include "descriptor.h"
+#include "base/descriptor.h"
 
 namespace envpack::warm {
 

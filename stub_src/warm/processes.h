@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "descriptor.h"
+#include "base/descriptor.h"
 
 namespace envpack::warm {
 

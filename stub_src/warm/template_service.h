@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "descriptor.h"
+#include "base/descriptor.h"
 #include "warm/order.h"
 
 namespace envpack::warm {

@@ -12,8 +12,8 @@
 #include <future>
 #include <vector>
 
+#include "base/forks.h"
 #include "check.h"
-#include "forks.h"
 #include "peer.h"
 #include "shm/region.h"
 

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/forks.h"
 #include "check.h"
 #include "epoch_pair.h"
-#include "forks.h"
 
 using namespace envpack;
 using test::Pair;

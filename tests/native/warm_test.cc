@@ -17,8 +17,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/descriptor.h"
 #include "check.h"
-#include "descriptor.h"
 #include "warm/order.h"
 #include "warm/processes.h"
 #include "warm/template_service.h"

@@ -1,4 +1,4 @@
-#include "front/restarts.h"
+#include "front/recovery/restarts.h"
 
 namespace envpack::front {
 

@@ -1,4 +1,4 @@
-#include "front/deputy.h"
+#include "front/recovery/deputy.h"
 
 #include <cstddef>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "abi/journal.h"
-#include "front/deputy.h"
+#include "front/recovery/deputy.h"
 #include "shm/region.h"
 
 namespace envpack::front {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "abi/journal.h"
-#include "front/deputy.h"
-#include "front/pending.h"
+#include "front/recovery/deputy.h"
+#include "front/recovery/pending.h"
 
 namespace envpack::front {
 

@@ -1,4 +1,4 @@
-#include "load_body.h"
+#include "two_halves/load_body.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "channel/refusal.h"
-#include "libpython.h"
+#include "two_halves/libpython.h"
 
 // The body, which embed.cc includes in this executable.
 extern "C" const char envpack_body_begin[];

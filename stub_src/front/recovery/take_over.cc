@@ -1,4 +1,4 @@
-#include "front/take_over.h"
+#include "front/recovery/take_over.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "forks.h"
+#include "base/forks.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "front/death.h"
+#include "front/recovery/death.h"
 
 #include <signal.h>
 #include <sys/mman.h>

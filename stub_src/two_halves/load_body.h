@@ -1,7 +1,7 @@
 // Loads the half of the stub that embeds Python.
 #pragma once
 
-#include "body.h"
+#include "two_halves/body.h"
 
 namespace envpack {
 

@@ -1,4 +1,4 @@
-#include "libpython.h"
+#include "two_halves/libpython.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "build_info.h"
+#include "two_halves/build_info.h"
 
 namespace envpack {
 

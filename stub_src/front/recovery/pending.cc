@@ -1,4 +1,4 @@
-#include "front/pending.h"
+#include "front/recovery/pending.h"
 
 #include <pthread.h>
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "descriptor.h"
+#include "base/descriptor.h"
 
 namespace envpack::front {
 
