@@ -40,6 +40,7 @@ add_library(session OBJECT
   abi/codec.cc
   abi/journal.cc
   abi/launch.cc
+  base/descriptor.cc
   base/forks.cc
   base/output.cc
   channel/heartbeat.cc
@@ -72,11 +73,9 @@ add_library(launcher OBJECT
   abi/server_release.cc
   front/front.cc
   front/instance.cc
-  front/model_parameters.cc
   front/recovery/death.cc
   front/recovery/deputy.cc
   front/recovery/pending.cc
-  front/recovery/restarts.cc
   front/recovery/take_over.cc
   front/settings.cc
   front/starter.cc
@@ -85,7 +84,6 @@ add_library(launcher OBJECT
   front/warm_worker.cc
   front/worker.cc
   main.cc
-  two_halves/libpython.cc
   two_halves/load_body.cc)
 add_library(warm OBJECT
   base/files.cc

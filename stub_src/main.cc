@@ -53,7 +53,7 @@ int Run(int argc, const char* const* argv) {
     if (!server) throw;
     return channel::RefuseLaunch(launch, *server, error.what());
   }
-  return front::Run(launch, release, RunBody);
+  return front::Run(launch, release, [](const Assignment& assignment) { return RunBody(&assignment); });
 }
 
 // See front::kTemplateOption.
@@ -62,8 +62,9 @@ int RunAsTemplate(int argc, const char* const* argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // while it starts
   const char* const* added = argv + argc - front::kTemplateArguments;
   const abi::Launch launch = abi::ParseLaunch(argc - front::kTemplateArguments, argv);
-  return RunTemplate({launch, static_cast<abi::Release>(std::atoi(added[2])), std::strcmp(added[3], "1") == 0,
-                      std::atoi(added[1])});
+  const TemplateTask task{launch, static_cast<abi::Release>(std::atoi(added[2])),
+                          std::strcmp(added[3], "1") == 0, std::atoi(added[1])};
+  return RunBody(&task);
 }
 
 // The only argument of a model that runs without a server: the descriptor of a socket.
@@ -84,7 +85,8 @@ int main(int argc, char** argv) {
   IgnoreSignals();
   try {
     if (argc == 2 && IsLocal(argv[1])) {
-      return RunLocal({std::atoi(argv[1] + std::strlen(kLocalOption))});
+      const LocalTask task{std::atoi(argv[1] + std::strlen(kLocalOption))};
+      return RunBody(&task);
     }
     if (argc > front::kTemplateArguments &&
         std::strcmp(argv[argc - front::kTemplateArguments], front::kTemplateOption) == 0) {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <system_error>
 
 #include "base/forks.h"
 
@@ -27,14 +26,12 @@ auto* TakeSlot(Slots& slots, Value value) {
   return static_cast<typename Slots::value_type*>(nullptr);
 }
 
-[[noreturn]] void FailToShare() {
-  throw std::system_error(errno, std::generic_category(), "cannot share memory with the model's process");
-}
+constexpr char kCannotShare[] = "cannot share memory with the model's process";
 
 std::shared_ptr<Journal> Map(int flags, int descriptor) {
   void* memory = mmap(nullptr, sizeof(Journal), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | flags,
                       descriptor, 0);
-  if (memory == MAP_FAILED) FailToShare();
+  if (memory == MAP_FAILED) FailBySystem(kCannotShare);
   return {static_cast<Journal*>(memory), [](Journal* mapped) { munmap(mapped, sizeof(Journal)); }};
 }
 
@@ -48,8 +45,8 @@ std::shared_ptr<Journal> Empty(std::shared_ptr<Journal> journal) {
 
 std::shared_ptr<Journal> MakeJournal() { return Empty(Map(MAP_ANONYMOUS, -1)); }
 
-JournalFile::JournalFile() : file_(memfd_create("journal", MFD_CLOEXEC)) {
-  if (!file_ || ftruncate(file_.number(), sizeof(Journal)) != 0) FailToShare();
+JournalFile::JournalFile() : file_(MakeMemoryFile("journal", kCannotShare)) {
+  if (ftruncate(file_.number(), sizeof(Journal)) != 0) FailBySystem(kCannotShare);
   journal_ = Empty(OpenJournal(file_.number()));
 }
 

@@ -3,37 +3,19 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "abi/server_library.h"
 #include "abi/values.h"
+#include "base/files.h"
 
 namespace envpack::abi {
 
 namespace {
 
-// Calls `visit` with each line of a file, without its end, until that returns false. A missing file has no
-// lines. Does not use streams: with their locales they would be a third of the executable.
-void ForEachLine(const std::string& path, const std::function<bool(const std::string&)>& visit) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
-  if (!file) return;
-  std::string line;
-  for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) {
-    if (c != '\n') {
-      line.push_back(static_cast<char>(c));
-    } else if (visit(line)) {
-      line.clear();
-    } else {
-      return;
-    }
-  }
-  if (!line.empty()) visit(line);
-}
-
+constexpr std::size_t kMostOfVersion = 1 << 12;  // bytes of a file
 constexpr char kExplicit[] = "ENVPACK_TRITON_RELEASE";
 constexpr Release kFirstWithPlatform = 2307;     // as a ninth argument
 constexpr Release kFirstWithUuidRegions = 2404;  // numbered before
@@ -74,14 +56,12 @@ Evidence AsChoice(Evidence evidence) {
   return evidence;
 }
 
-// First line of a file, without trailing blanks; none if the file does not exist.
+// First line of a file, without trailing blanks; none if the file cannot be read or is empty.
 std::optional<std::string> FirstLine(const std::string& path) {
-  std::optional<std::string> first;
-  ForEachLine(path, [&](const std::string& line) {
-    first = line.substr(0, line.find_last_not_of(" \t\r") + 1);
-    return false;
-  });
-  return first;
+  const std::string text = ReadFile(path, kMostOfVersion);
+  if (text.empty()) return std::nullopt;
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.substr(0, line.find_last_not_of(" \t\r") + 1);
 }
 
 std::optional<std::string> Variable(const char* name) {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "abi/built.h"
 #include "abi/epoch_wire.h"
 
 namespace envpack::abi {

@@ -1,12 +1,19 @@
-// An open file descriptor that is closed when its owner is destroyed.
+// File descriptors and their errors.
 #pragma once
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace envpack {
 
+// Throws std::system_error; `what` says what cannot be done.
+[[noreturn]] void FailBySystem(const std::string& what, int code = errno);
+
+// Is closed when its owner is destroyed.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -34,5 +41,11 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+// For files in memory: a name without use, all of a text, all that a file holds. Throw std::system_error;
+// `what` says what cannot be done.
+Descriptor MakeMemoryFile(const char* name, const std::string& what);
+void WriteAt(int descriptor, std::string_view text, off_t offset, const std::string& what);
+std::string ReadAll(int descriptor, const std::string& what);
 
 }  // namespace envpack

@@ -8,39 +8,20 @@
 
 namespace envpack::channel {
 
-namespace {
-
-// Answers one command. Returns whether the session continues.
-class Refusal {
- public:
-  Refusal(abi::Session& server, const std::string& reason) : server_(server), failure_{reason} {}
-
-  // After a failed start the server waits for this process to end.
-  bool operator()(const abi::AutoCompleteCommand&) const {
-    server_.AnswerAutoComplete(failure_);
-    return false;
-  }
-  bool operator()(const abi::InitializeCommand&) const {
-    server_.AnswerInitialize(failure_);
-    return false;
-  }
-  // The server sends no requests to a stub that is not initialized.
-  bool operator()(const abi::ExecuteCommand&) const { return true; }
-  bool operator()(const abi::FinalizeCommand&) const {
-    server_.AnswerFinalize();
-    return false;
-  }
-  bool operator()(const abi::UnknownCommand&) const { return true; }
-
- private:
-  abi::Session& server_;
-  abi::Failure failure_;
-};
-
-}  // namespace
-
+// After a failed start the server waits for this process to end. It sends no requests to a stub that is not
+// initialized.
 bool Refuse(abi::Session& server, const abi::Command& command, const std::string& reason) {
-  return std::visit(Refusal(server, reason), command);
+  const abi::Failure failure{reason};
+  if (std::holds_alternative<abi::AutoCompleteCommand>(command)) {
+    server.AnswerAutoComplete(failure);
+  } else if (std::holds_alternative<abi::InitializeCommand>(command)) {
+    server.AnswerInitialize(failure);
+  } else if (std::holds_alternative<abi::FinalizeCommand>(command)) {
+    server.AnswerFinalize();
+  } else {
+    return true;
+  }
+  return false;
 }
 
 std::string StartFailure(const std::string& reason) {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "abi/values.h"
 
@@ -19,5 +21,9 @@ struct Settings {
   // a message that names the setting.
   static Settings Of(const abi::Command& command);
 };
+
+// The `string_value` of the parameter `name` in a configuration, JSON as the server writes it. Nothing if
+// there is none.
+std::optional<std::string> FindParameter(std::string_view configuration, std::string_view name);
 
 }  // namespace envpack::front

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -19,7 +18,7 @@ namespace {
 // The order owns its descriptors until it is sent.
 Descriptor Duplicate(int descriptor) {
   Descriptor copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw std::system_error(errno, std::generic_category(), "cannot copy a descriptor");
+  if (!copy) FailBySystem("cannot copy a descriptor");
   return copy;
 }
 

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <exception>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,10 +33,6 @@ constexpr int kAttempts = 200;
 constexpr std::chrono::milliseconds kPause(5);
 constexpr int kForRetirement = 10'000;  // milliseconds
 
-[[noreturn]] void Fail(const char* what, int code = errno) {
-  throw std::system_error(code, std::generic_category(), what);
-}
-
 // In the abstract namespace: the kernel removes the name with the last descriptor.
 struct Address {
   explicit Address(const std::string& key) {
@@ -54,7 +49,7 @@ struct Address {
 
 Descriptor MakeSocket() {
   Descriptor socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket_) Fail("a socket cannot be created");
+  if (!socket_) FailBySystem("a socket cannot be created");
   return socket_;
 }
 
@@ -63,9 +58,9 @@ Descriptor Listen(const Address& address) {
   Descriptor listener = MakeSocket();
   if (bind(listener.number(), address.get(), address.size) != 0) {
     if (errno == EADDRINUSE) return {};
-    Fail("a socket cannot be named");
+    FailBySystem("a socket cannot be named");
   }
-  if (listen(listener.number(), kWaiting) != 0) Fail("a socket cannot listen");
+  if (listen(listener.number(), kWaiting) != 0) FailBySystem("a socket cannot listen");
   return listener;
 }
 
@@ -74,7 +69,7 @@ Descriptor Connect(const Address& address) {
   Descriptor socket = MakeSocket();
   if (connect(socket.number(), address.get(), address.size) != 0) {
     if (errno == ECONNREFUSED) return {};
-    Fail("the template cannot be reached");
+    FailBySystem("the template cannot be reached");
   }
   if (!warm::IsTrusted(socket.number())) {
     throw std::runtime_error(
@@ -103,10 +98,10 @@ pid_t Spawn(const abi::Launch& launch, abi::Release release, bool uses_environme
   for (const std::string& text : texts) arguments.push_back(const_cast<char*>(text.c_str()));
   arguments.push_back(nullptr);
   CollectChildren();
-  if (fcntl(listener, F_SETFD, 0) != 0) Fail("the template cannot inherit a socket");
+  if (fcntl(listener, F_SETFD, 0) != 0) FailBySystem("the template cannot inherit a socket");
   pid_t pid = 0;
   const int code = posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ);
-  if (code != 0) Fail("the template cannot be started", code);
+  if (code != 0) FailBySystem("the template cannot be started", code);
   return pid;
 }
 

@@ -12,10 +12,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
-#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/output.h"
 
 namespace envpack::front {
@@ -87,9 +87,7 @@ ForkedWorker::ForkedWorker(const std::function<int()>& work) {
   const struct sigaction& for_children = DefaultForChildren();
   const pid_t front = getpid();
   pid_ = fork();
-  if (pid_ < 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot create a process for the model");
-  }
+  if (pid_ < 0) FailBySystem("cannot create a process for the model");
   if (pid_ == 0) Run(front, for_children, work);
 }
 
@@ -102,9 +100,7 @@ std::optional<int> ForkedWorker::Reap(int options) {
   if (code == 0 && info.si_pid == 0) return std::nullopt;
   pass_signal = nullptr;
   int status = 0;
-  if (code != 0 || waitpid(pid_, &status, 0) != pid_) {
-    throw std::system_error(errno, std::generic_category(), "cannot wait for the model's process");
-  }
+  if (code != 0 || waitpid(pid_, &status, 0) != pid_) FailBySystem("cannot wait for the model's process");
   return status;
 }
 

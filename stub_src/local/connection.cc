@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <stdexcept>
-#include <system_error>
 
 namespace envpack::local {
 
@@ -19,8 +18,6 @@ struct Header {
   std::uint64_t id;
   std::uint64_t size;
 };
-
-[[noreturn]] void Fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
 // Drops the first bytes.
 void Advance(std::array<iovec, 2>& parts, std::size_t count) {
@@ -45,7 +42,7 @@ void Connection::Send(Kind kind, std::uint64_t id, const Packer& content) {
     message.msg_iovlen = parts.size();
     const ssize_t sent = sendmsg(socket_.number(), &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) Fail("cannot send to envpack");
+    if (sent < 0) FailBySystem("cannot send to envpack");
     Advance(parts, static_cast<std::size_t>(sent));
   }
 }
@@ -56,7 +53,7 @@ bool Connection::ReadAll(void* to, std::size_t size) {
     const ssize_t got = recv(socket_.number(), at, size, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got == 0 || (got < 0 && errno == ECONNRESET)) return false;
-    if (got < 0) Fail("cannot receive from envpack");
+    if (got < 0) FailBySystem("cannot receive from envpack");
     at += got;
     size -= static_cast<std::size_t>(got);
   }

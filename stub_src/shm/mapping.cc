@@ -9,15 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
+
+#include "base/descriptor.h"
 
 namespace envpack::shm {
 
 namespace {
-
-[[noreturn]] void Fail(const std::string& what, int code = errno) {
-  throw std::system_error(code, std::generic_category(), what);
-}
 
 // Address space costs nothing, but other code of the process must find some too.
 constexpr std::size_t kMostReserved = std::size_t{1} << 38;
@@ -37,7 +34,7 @@ char* ReserveAddresses(std::size_t size) {
 
 Mapping::Mapping(const std::string& name) : name_("/" + name) {
   descriptor_ = shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (descriptor_ < 0) Fail("cannot open shared memory region " + name);
+  if (descriptor_ < 0) FailBySystem("cannot open shared memory region " + name);
   try {
     Map(ObjectSize());
   } catch (...) {
@@ -53,7 +50,7 @@ Mapping::~Mapping() {
 
 std::size_t Mapping::ObjectSize() const {
   struct stat facts{};
-  if (fstat(descriptor_, &facts) != 0) Fail("cannot read the size of shared memory region " + name_);
+  if (fstat(descriptor_, &facts) != 0) FailBySystem("cannot read the size of shared memory region " + name_);
   return static_cast<std::size_t>(facts.st_size);
 }
 
@@ -80,7 +77,7 @@ Mapping::View Mapping::Reserve(std::size_t size) const {
     wanted = RoundUp(std::max(wanted / 2, size), PageSize());
     base = ReserveAddresses(wanted);
   }
-  if (base == nullptr) Fail("cannot map shared memory region " + name_);
+  if (base == nullptr) FailBySystem("cannot map shared memory region " + name_);
   return {base, wanted, 0};
 }
 
@@ -88,13 +85,13 @@ Mapping::View Mapping::Reserve(std::size_t size) const {
 void Mapping::MapUpTo(View& view, std::size_t end) const {
   void* added = mmap(view.base + view.mapped, end - view.mapped, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_FIXED, descriptor_, static_cast<off_t>(view.mapped));
-  if (added == MAP_FAILED) Fail("cannot map shared memory region " + name_);
+  if (added == MAP_FAILED) FailBySystem("cannot map shared memory region " + name_);
   view.mapped = end;
 }
 
 void Mapping::Map(std::size_t size) {
   const std::size_t end = RoundUp(size, PageSize());
-  if (end < size || size == 0) Fail("cannot map shared memory region " + name_, EINVAL);
+  if (end < size || size == 0) FailBySystem("cannot map shared memory region " + name_, EINVAL);
   if (views_.empty() || end > views_.back().reserved) {
     views_.push_back(Reserve(end));
     try {
@@ -118,8 +115,9 @@ void Mapping::Extend(std::size_t size) {
   } while (code == EINTR);
   if (code != 0) {
     // A failed reservation may leave the object partly extended; restore its size.
-    if (ftruncate(descriptor_, static_cast<off_t>(before)) != 0) Fail("cannot restore the size of " + name_);
-    Fail("cannot extend shared memory region " + name_, code);
+    if (ftruncate(descriptor_, static_cast<off_t>(before)) != 0)
+      FailBySystem("cannot restore the size of " + name_);
+    FailBySystem("cannot extend shared memory region " + name_, code);
   }
 }
 

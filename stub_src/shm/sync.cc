@@ -1,14 +1,15 @@
 #include "shm/sync.h"
 
 #include <cerrno>
-#include <system_error>
+
+#include "base/descriptor.h"
 
 namespace envpack::shm {
 
 namespace {
 
 void Check(int code, const char* what) {
-  if (code != 0) throw std::system_error(code, std::generic_category(), what);
+  if (code != 0) FailBySystem(what, code);
 }
 
 // The result of a function that has locked `mutex`. If a process died while it held a robust mutex, this one
@@ -78,7 +79,7 @@ void Notify(pthread_cond_t* condition) { pthread_cond_broadcast(condition); }
 
 void WaitFor(sem_t* semaphore) {
   while (sem_wait(semaphore) != 0) {
-    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "shared semaphore");
+    if (errno != EINTR) FailBySystem("shared semaphore");
   }
 }
 
@@ -86,13 +87,13 @@ bool WaitFor(sem_t* semaphore, std::chrono::milliseconds limit) {
   const timespec until = ToTimespec(std::chrono::system_clock::now() + limit);
   while (sem_timedwait(semaphore, &until) != 0) {
     if (errno == ETIMEDOUT) return false;
-    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "shared semaphore");
+    if (errno != EINTR) FailBySystem("shared semaphore");
   }
   return true;
 }
 
 void Post(sem_t* semaphore) {
-  if (sem_post(semaphore) != 0) throw std::system_error(errno, std::generic_category(), "shared semaphore");
+  if (sem_post(semaphore) != 0) FailBySystem("shared semaphore");
 }
 
 }  // namespace envpack::shm

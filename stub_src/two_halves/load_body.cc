@@ -1,16 +1,18 @@
 #include "two_halves/load_body.h"
 
 #include <dlfcn.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <string>
+#include <string_view>
+#include <variant>
 
+#include "base/descriptor.h"
 #include "channel/refusal.h"
-#include "two_halves/libpython.h"
+#include "two_halves/build_info.h"
 
 // The body, which embed.cc includes in this executable.
 extern "C" const char envpack_body_begin[];
@@ -20,15 +22,37 @@ namespace envpack {
 
 namespace {
 
-bool WriteAll(int descriptor, const char* data, std::size_t size) {
-  while (size > 0) {
-    const ssize_t written = write(descriptor, data, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    data += written;
-    size -= static_cast<std::size_t>(written);
+bool TryLoad(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr; }
+
+// <prefix>/lib of the first python3 on PATH, from which the interpreter will derive its prefix; or empty.
+std::string LibraryFolderOnPath() {
+  const char* path = std::getenv("PATH");
+  std::string_view rest(path != nullptr ? path : "");
+  while (!rest.empty()) {
+    const std::string folder(rest.substr(0, rest.find(':')));
+    if (access((folder + "/python3").c_str(), X_OK) == 0) return folder + "/../lib/";
+    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
   }
-  return true;
+  return {};
+}
+
+// Loads libpython with its symbols visible to extension modules. Searches where the loader does
+// (LD_LIBRARY_PATH begins with <environment>/lib), then beside the first python3 on PATH. Returns an empty
+// string, or an error message.
+std::string LoadLibpython() {
+  const std::string name(build::kLibpython);
+  if (TryLoad(name)) return {};
+  std::string reason = dlerror();
+  const std::string folder = LibraryFolderOnPath();
+  if (!folder.empty()) {
+    if (TryLoad(folder + name)) return {};
+    reason += "; ";
+    reason += dlerror();
+  }
+  return "this stub needs " + name + " (Python " + build::kPythonMinor +
+         "), which could not be loaded: " + reason +
+         ". The model's execution environment must contain Python " + build::kPythonMinor +
+         " with a shared libpython, or build the stub for the environment's Python.";
 }
 
 struct Body {
@@ -39,37 +63,30 @@ struct Body {
 // Loads the body from memory: a separate file could get lost, and /tmp may be mounted noexec.
 Body LoadBody() {
   if (std::string failure = LoadLibpython(); !failure.empty()) return {nullptr, failure};
-  const int descriptor = memfd_create("triton_python_backend_stub", MFD_CLOEXEC);
+  Descriptor file;
   const auto size = static_cast<std::size_t>(envpack_body_end - envpack_body_begin);
-  if (descriptor < 0 || !WriteAll(descriptor, envpack_body_begin, size)) {
-    return {nullptr, std::string("the stub cannot write its body to memory: ") + std::strerror(errno)};
-  }
-  void* library = dlopen(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto write = [&] {
+    constexpr char kCannot[] = "the stub cannot write its body to memory";
+    file = MakeMemoryFile("triton_python_backend_stub", kCannot);
+    WriteAt(file.number(), {envpack_body_begin, size}, 0, kCannot);
+  };
+  if (const auto failure = abi::Attempt(write)) return {nullptr, failure->text};
+  void* library = dlopen(("/proc/self/fd/" + std::to_string(file.number())).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {nullptr, std::string("the stub cannot load its body: ") + dlerror()};
-  close(descriptor);
   return {reinterpret_cast<BodyEntry>(dlsym(library, kBodyEntry)), ""};
 }
 
 }  // namespace
 
-int RunBody(const Assignment& assignment) {
-  const Body body = LoadBody();
-  if (body.entry != nullptr) return body.entry(&assignment);
-  std::fprintf(stderr, "envpack stub: %s\n", body.failure.c_str());
-  assignment.report.Finish(abi::Failure{channel::StartFailure(body.failure)});
-  return 1;
-}
-
 // A worker that is started without the template reports why the body cannot be loaded.
-int RunTemplate(const TemplateTask& task) {
+int RunBody(const Task& task) {
   const Body body = LoadBody();
-  return body.entry != nullptr ? body.entry(&task) : 1;
-}
-
-int RunLocal(const LocalTask& task) {
-  const Body body = LoadBody();
-  if (body.entry != nullptr) return body.entry(&task);
+  if (body.entry != nullptr) return body.entry(task);
+  if (std::holds_alternative<const TemplateTask*>(task)) return 1;
   std::fprintf(stderr, "envpack stub: %s\n", body.failure.c_str());
+  if (const auto* assignment = std::get_if<const Assignment*>(&task)) {
+    (*assignment)->report.Finish(abi::Failure{channel::StartFailure(body.failure)});
+  }
   return 1;
 }
 

@@ -5,14 +5,8 @@
 
 namespace envpack {
 
-// Runs in a worker: loads libpython and the body, and does what the front asks. Returns the exit status. If
-// it cannot, says so in the report.
-int RunBody(const Assignment& assignment);
-
-// Runs in a template, likewise.
-int RunTemplate(const TemplateTask& task);
-
-// Runs in a process that no server has started, likewise.
-int RunLocal(const LocalTask& task);
+// Runs in a worker, in a template, or in a process that no server has started: loads libpython and the body,
+// and does the task. Returns the exit status. If it cannot, a worker says so in its report.
+int RunBody(const Task& task);
 
 }  // namespace envpack

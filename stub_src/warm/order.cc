@@ -1,18 +1,12 @@
 #include "warm/order.h"
 
-#include <poll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <stdexcept>
-#include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,8 +28,6 @@ struct Packet {
   std::int64_t value;
 };
 
-[[noreturn]] void Fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
-
 // An order is text of any size, so it travels in a memory file. It begins with whether the command is to
 // initialize: with the arguments for that, else with a configuration to complete.
 template <typename Row, typename Order>
@@ -46,35 +38,6 @@ void OrderText(Row& row, Order& order) {
       order.may_run_out_of_time, order.initialize_in_template, order.restarts, order.last_death);
   if (auto* completion = std::get_if<abi::AutoCompleteCommand>(&order.command)) row(completion->model_config);
   if (auto* start = std::get_if<abi::InitializeCommand>(&order.command)) row(start->arguments);
-}
-
-Descriptor WriteMemoryFile(std::string_view text) {
-  Descriptor file(memfd_create("order", MFD_CLOEXEC));
-  if (!file) Fail("cannot create a memory file for a template");
-  while (!text.empty()) {
-    const ssize_t written = write(file.number(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) Fail("cannot write to a memory file for a template");
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return file;
-}
-
-std::string ReadMemoryFile(int file) {
-  struct stat facts{};
-  if (fstat(file, &facts) != 0) Fail("cannot read an order");
-  if (facts.st_size < 0 || static_cast<std::size_t>(facts.st_size) > kMostText) {
-    throw std::runtime_error("an order is too large");
-  }
-  std::string text(static_cast<std::size_t>(facts.st_size), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = pread(file, &text[done], text.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw std::runtime_error("an order cannot be read");
-    done += static_cast<std::size_t>(got);
-  }
-  return text;
 }
 
 bool SendPacket(int socket, const Packet& packet, const std::vector<int>& descriptors) {
@@ -96,7 +59,7 @@ bool SendPacket(int socket, const Packet& packet, const std::vector<int>& descri
   for (;;) {
     if (sendmsg(socket, &header, MSG_NOSIGNAL) >= 0) return true;
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return false;
-    if (errno != EINTR) Fail("cannot send to a template");
+    if (errno != EINTR) FailBySystem("cannot send to a template");
   }
 }
 
@@ -118,7 +81,7 @@ std::optional<Received> ReceivePacket(int socket) {
   do size = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
   while (size < 0 && errno == EINTR);
   if (size == 0 || (size < 0 && errno == ECONNRESET)) return std::nullopt;
-  if (size < 0) Fail("cannot receive from a template");
+  if (size < 0) FailBySystem("cannot receive from a template");
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
        control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
@@ -136,7 +99,12 @@ Order UnpackOrder(Received received) {
   if (received.descriptors.size() != kMostDescriptors) {
     throw std::runtime_error("an order lacks descriptors");
   }
-  const std::string text = ReadMemoryFile(received.descriptors[0].number());
+  const int file = received.descriptors[0].number();
+  struct stat facts{};
+  if (fstat(file, &facts) != 0 || facts.st_size < 0 || static_cast<std::size_t>(facts.st_size) > kMostText) {
+    throw std::runtime_error("an order is too large");
+  }
+  const std::string text = ReadAll(file, "cannot read an order");
   Unpacker unpacker(text);
   Order order;
   if (unpacker.Next<bool>()) order.command = abi::InitializeCommand();
@@ -150,7 +118,8 @@ Order UnpackOrder(Received received) {
 ucred CredentialsOf(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) Fail("cannot identify a process");
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    FailBySystem("cannot identify a process");
   return peer;
 }
 
@@ -159,7 +128,8 @@ ucred CredentialsOf(int socket) {
 bool Send(int socket, const Order& order) {
   Packer packer = Packed(std::holds_alternative<abi::InitializeCommand>(order.command));
   OrderText(packer, order);
-  const Descriptor text = WriteMemoryFile(packer.text());
+  const Descriptor text = MakeMemoryFile("order", "cannot create a memory file for a template");
+  WriteAt(text.number(), packer.text(), 0, "cannot write to a memory file for a template");
   return SendPacket(
       socket, {Kind::kOrder, 0},
       {text.number(), order.journal.number(), order.report.number(), order.crash_output.number()});

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -67,7 +66,7 @@ bool Announce(int socket, pid_t worker) {
 
 TemplateService::TemplateService(Descriptor listener, pid_t server, pid_t front)
     : listener_(std::move(listener)), server_(OpenProcess(server)), front_(front) {
-  if (!server_) throw std::system_error(errno, std::generic_category(), "cannot watch the server's process");
+  if (!server_) FailBySystem("cannot watch the server's process");
 }
 
 Order TemplateService::Serve(const Actions& actions) {

@@ -6,7 +6,6 @@
 
 #include "abi/values.h"
 #include "check.h"
-#include "front/model_parameters.h"
 #include "front/settings.h"
 
 using namespace envpack;

@@ -1,14 +1,11 @@
 #include "front/recovery/death.h"
 
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <string_view>
-#include <system_error>
 
 namespace envpack::front {
 
@@ -68,11 +65,8 @@ std::string DescribeEnd(int status) {
   return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
-CrashOutput::CrashOutput() : file_(memfd_create("crash", MFD_CLOEXEC)) {
-  if (!file_) {
-    throw std::system_error(errno, std::generic_category(), "cannot create a memory file for crash reports");
-  }
-}
+CrashOutput::CrashOutput()
+    : file_(MakeMemoryFile("crash", "cannot create a memory file for crash reports")) {}
 
 std::string CrashOutput::Pass(const std::string& model_file) {
   std::string text(kMostRead, '\0');

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 
-#include "abi/built.h"
 #include "abi/records.h"
 #include "abi/traits.h"
 #include "shm/sync.h"

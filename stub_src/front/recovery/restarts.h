@@ -14,7 +14,14 @@ class Restarts {
   explicit Restarts(std::size_t most_deaths) : most_deaths_(most_deaths) {}
 
   // Counts a death. Returns whether the worker is to be replaced.
-  bool Allow();
+  bool Allow() {
+    const auto now = Clock::now();
+    deaths_.push_back(now);
+    while (deaths_.front() < now - std::chrono::minutes(1)) deaths_.pop_front();
+    if (deaths_.size() >= most_deaths_) return false;
+    ++count_;
+    return true;
+  }
 
   // How many workers have been replaced.
   std::size_t count() const { return count_; }

@@ -1,0 +1,44 @@
+#include "base/descriptor.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <system_error>
+
+namespace envpack {
+
+void FailBySystem(const std::string& what, int code) {
+  throw std::system_error(code, std::generic_category(), what);
+}
+
+Descriptor MakeMemoryFile(const char* name, const std::string& what) {
+  Descriptor file(memfd_create(name, MFD_CLOEXEC));
+  if (!file) FailBySystem(what);
+  return file;
+}
+
+void WriteAt(int descriptor, std::string_view text, off_t offset, const std::string& what) {
+  while (!text.empty()) {
+    const ssize_t written = pwrite(descriptor, text.data(), text.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) FailBySystem(what);
+    text.remove_prefix(static_cast<std::size_t>(written));
+    offset += written;
+  }
+}
+
+std::string ReadAll(int descriptor, const std::string& what) {
+  struct stat facts{};
+  if (fstat(descriptor, &facts) != 0) FailBySystem(what);
+  std::string text(static_cast<std::size_t>(facts.st_size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = pread(descriptor, &text[done], text.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) FailBySystem(what);
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
+}
+
+}  // namespace envpack
