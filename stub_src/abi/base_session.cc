@@ -68,6 +68,21 @@ records::Message BaseSession<Interface>::MakeMessage(CommandKind kind, Handle ar
 }
 
 template <typename Interface>
+typename BaseSession<Interface>::Call BaseSession<Interface>::MakeCall(Writer& writer, CommandKind kind,
+                                                                       Handle args) const {
+  const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
+  const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
+  shm::InitMutex(mutex.As<pthread_mutex_t>());
+  shm::InitCondition(condition.As<pthread_cond_t>());
+  records::Message message = MakeMessage(kind, args);
+  message.inline_response = true;
+  message.response_mutex = mutex.handle();
+  message.response_cond = condition.handle();
+  return {writer.Put(message).handle(), mutex.As<pthread_mutex_t>(), condition.As<pthread_cond_t>(),
+          mutex.handle(), condition.handle()};
+}
+
+template <typename Interface>
 void BaseSession<Interface>::Answer(Writer& writer, CommandKind kind, Handle args) {
   AnswerWith(writer, writer.Put(MakeMessage(kind, args)));
 }

@@ -1,6 +1,8 @@
 // The session with the server: the region, the main queues, and the commands that every release has.
 #pragma once
 
+#include <pthread.h>
+
 #include <memory>
 
 #include "abi/codec.h"
@@ -11,6 +13,7 @@
 #include "abi/wire.h"
 #include "shm/queue.h"
 #include "shm/region.h"
+#include "shm/sync.h"
 
 namespace envpack::abi {
 
@@ -38,6 +41,24 @@ class BaseSession : public Interface {
   void Answer(Writer& writer, CommandKind kind, Handle args);
   // Returns when the server has added its references. Until then nothing may be released.
   void AnswerWith(Writer& writer, const shm::Block& message);
+  // A message with a mutex and a condition by which the receiver answers.
+  struct Call {
+    Handle message;
+    pthread_mutex_t* mutex;
+    pthread_cond_t* condition;
+    Handle mutex_block;
+    Handle condition_block;
+  };
+  Call MakeCall(Writer& writer, CommandKind kind, Handle args) const;
+  // Writes a record to its block and initialises its mutex and condition.
+  template <typename Record>
+  static Record* Share(const shm::Block& block, const Record& record) {
+    auto* shared = block.As<Record>();
+    *shared = record;
+    shm::InitMutex(&shared->mutex);
+    shm::InitCondition(&shared->condition);
+    return shared;
+  }
   void ForgetCommand() { current_ = shm::Block(); }
 
   const std::shared_ptr<Journal> journal_;

@@ -48,19 +48,6 @@ void BaseWire::EnableReadinessProbes() {
   if (Has(Feature::kReadiness)) control().has_readiness = true;
 }
 
-BaseWire::Call BaseWire::MakeCall(Writer& writer, CommandKind kind, Handle args) {
-  const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
-  const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
-  shm::InitMutex(mutex.As<pthread_mutex_t>());
-  shm::InitCondition(condition.As<pthread_cond_t>());
-  records::Message message = MakeMessage(kind, args);
-  message.inline_response = true;
-  message.response_mutex = mutex.handle();
-  message.response_cond = condition.handle();
-  return {writer.Put(message).handle(), mutex.As<pthread_mutex_t>(), condition.As<pthread_cond_t>(),
-          mutex.handle(), condition.handle()};
-}
-
 // A one-way message: the server only acknowledges it. `request` is the one whose factory is deleted.
 void BaseWire::SendCleanup(CommandKind kind, std::int64_t id, std::int64_t request) {
   Writer writer(region_);

@@ -39,19 +39,6 @@ class BaseWire : public BaseSession<Wire> {
   bool IsModelReady(const std::string& name, const std::string& version) override;
 
  protected:
-  // A message with a mutex and a condition by which the receiver answers.
-  struct Call {
-    Handle message;
-    pthread_mutex_t* mutex;
-    pthread_cond_t* condition;
-    Handle mutex_block;
-    Handle condition_block;
-  };
-
-  Call MakeCall(Writer& writer, CommandKind kind, Handle args);
-  // Writes a record to its block and initialises its mutex and condition.
-  template <typename Record>
-  static Record* Share(const shm::Block& block, const Record& record);
   template <typename Record, typename Finish>
   void Exchange(Writer& writer, CommandKind kind, const Record& record, Finish finish);
   // The record as the server has filled it. Throws ServerError if it contains an error.
@@ -72,15 +59,6 @@ class BaseWire : public BaseSession<Wire> {
   bool ExchangeModelControl(CommandKind kind, const ModelToLoad& model, const std::string& version,
                             bool unload_dependents);
 };
-
-template <typename Record>
-Record* BaseWire::Share(const shm::Block& block, const Record& record) {
-  auto* shared = block.As<Record>();
-  *shared = record;
-  shm::InitMutex(&shared->mutex);
-  shm::InitCondition(&shared->condition);
-  return shared;
-}
 
 // The two-way exchange of most requests of the stub: sends the record, waits until the server has filled it,
 // lets `finish` copy the answer, and only then releases the server. Each step wakes the server's thread, so

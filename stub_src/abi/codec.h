@@ -72,6 +72,16 @@ class Writer {
     return block;
   }
 
+  // The same with handles behind the record, and `more` bytes behind these.
+  template <typename Record>
+  const shm::Block& PutWith(const Record& record, const std::vector<Handle>& handles, std::size_t more = 0) {
+    const std::size_t bytes = handles.size() * sizeof(Handle);
+    const shm::Block& block = Make(sizeof(record) + bytes + more);
+    *block.As<Record>() = record;
+    shm::CopyBytes(block.At(sizeof(record), bytes), handles.data(), bytes);
+    return block;
+  }
+
   // A block of `size` bytes that the caller fills. Valid as long as the writer. MakeAligned() is for the
   // records that the server aligns to 32 bytes.
   const shm::Block& Make(std::size_t size);

@@ -58,9 +58,17 @@ void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
   NoteAnswered(answer);
   batch.batch_size = static_cast<std::uint32_t>(responses.size());
   if constexpr (AnswersInOneBlock(kEpoch)) {
-    AnswerInOneBlock(writer, batch, responses);
+    // The server reads the batch record from directly after the message, and ignores `args`.
+    struct Whole {
+      records::Message message;
+      BatchRecord batch;
+    };
+    const shm::Block& block =
+        writer.PutWith(Whole{MakeMessage(CommandKind::kExecuteResponse, 0), batch}, responses);
+    block.As<records::Message>()->args = block.handle() + static_cast<Handle>(offsetof(Whole, batch));
+    AnswerWith(writer, block);
   } else {
-    AnswerInTwoBlocks(writer, batch, responses);
+    Answer(writer, CommandKind::kExecuteResponse, writer.PutWith(batch, responses).handle());
   }
   origins_.clear();
   pending_device_tensors_ = writer.device_tensors();
@@ -82,31 +90,6 @@ void EpochWire<kEpoch>::NoteAnswered(const ExecuteAnswer& answer) {
       request.state = OpenRequest::kInAnswer;
     }
   }
-}
-
-// The server reads the batch record from directly after the message, in the same block, and ignores `args`.
-template <Release kEpoch>
-void EpochWire<kEpoch>::AnswerInOneBlock(EpochWriter<kEpoch>& writer, const BatchRecord& batch,
-                                         const std::vector<Handle>& responses) {
-  const std::size_t responses_bytes = responses.size() * sizeof(Handle);
-  constexpr std::size_t kBatchAt = sizeof(records::Message);
-  constexpr std::size_t kResponsesAt = kBatchAt + sizeof(BatchRecord);
-  const shm::Block& block = writer.Make(kResponsesAt + responses_bytes);
-  *block.As<records::Message>() =
-      MakeMessage(CommandKind::kExecuteResponse, block.handle() + static_cast<Handle>(kBatchAt));
-  *block.As<BatchRecord>(kBatchAt) = batch;
-  shm::CopyBytes(block.At(kResponsesAt, responses_bytes), responses.data(), responses_bytes);
-  AnswerWith(writer, block);
-}
-
-template <Release kEpoch>
-void EpochWire<kEpoch>::AnswerInTwoBlocks(EpochWriter<kEpoch>& writer, const BatchRecord& batch,
-                                          const std::vector<Handle>& responses) {
-  const std::size_t responses_bytes = responses.size() * sizeof(Handle);
-  const shm::Block& block = writer.Make(sizeof(batch) + responses_bytes);
-  *block.As<BatchRecord>() = batch;
-  shm::CopyBytes(block.At(sizeof(batch), responses_bytes), responses.data(), responses_bytes);
-  Answer(writer, CommandKind::kExecuteResponse, block.handle());
 }
 
 // Each response is sent like one of a response sender, and the answer contains none. Once the first response

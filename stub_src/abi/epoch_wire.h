@@ -47,10 +47,6 @@ class EpochWire final : public BaseWire {
 
   // Answers to batches.
   BatchRecord MakeBatch(Writer& writer, const ExecuteFailure& failure) const;
-  void AnswerInOneBlock(EpochWriter<kEpoch>& writer, const BatchRecord& batch,
-                        const std::vector<Handle>& responses);
-  void AnswerInTwoBlocks(EpochWriter<kEpoch>& writer, const BatchRecord& batch,
-                         const std::vector<Handle>& responses);
   void SendAll(const std::vector<std::optional<Response>>& responses);
   void NoteAnswered(const ExecuteAnswer& answer);
 

@@ -140,11 +140,7 @@ Handle EpochWriter<kEpoch>::WriteResponse(const Response& response) {
   }
   record.outputs_size = static_cast<std::uint32_t>(outputs.size());
   record.is_last_response = true;
-  const std::size_t outputs_bytes = outputs.size() * sizeof(Handle);
-  const shm::Block& block = Make(sizeof(record) + outputs_bytes);
-  *block.As<records::Response<kEpoch>>() = record;
-  shm::CopyBytes(block.At(sizeof(record), outputs_bytes), outputs.data(), outputs_bytes);
-  return block.handle();
+  return PutWith(record, outputs).handle();
 }
 
 template <Release kEpoch>
@@ -181,17 +177,14 @@ Handle EpochWriter<kEpoch>::WriteRequest(const Request& request, bool decoupled)
   std::vector<Handle> behind;
   for (const std::string& name : request.requested_outputs) behind.push_back(WriteString(name));
   for (const Tensor& input : request.inputs) behind.push_back(WriteTensor(input));
-  const std::size_t behind_bytes = behind.size() * sizeof(Handle);
   const std::string* const texts[] = {&request.model_name, &request.id, &request.parameters};
   std::size_t texts_bytes = 0;
   if constexpr (!HasStringRecords(kEpoch)) {
     for (const std::string* text : texts) texts_bytes += sizeof(records::String) + text->size();
   }
-  const shm::Block& block = Make(sizeof(record) + behind_bytes + texts_bytes);
-  *block.As<records::Request<kEpoch>>() = record;
-  shm::CopyBytes(block.At(sizeof(record), behind_bytes), behind.data(), behind_bytes);
+  const shm::Block& block = PutWith(record, behind, texts_bytes);
   if constexpr (!HasStringRecords(kEpoch)) {
-    std::size_t at = sizeof(record) + behind_bytes;
+    std::size_t at = sizeof(record) + behind.size() * sizeof(Handle);
     for (const std::string* text : texts) at = WriteInlineString(block, at, *text);
   }
   return block.handle();

@@ -122,10 +122,7 @@ void Deputy::SendTurn(abi::Writer& writer, const abi::OpenRequest& request, Hand
   record.response = response;
   record.flags = abi::kResponseFinal;
   const shm::Block& block = writer.MakeAligned(sizeof(record));
-  auto* shared = block.As<Record>();
-  *shared = record;
-  shm::InitMutex(&shared->mutex);
-  shm::InitCondition(&shared->condition);
+  Record* shared = Share(block, record);
   const Handle message = writer.Put(MakeMessage(CommandKind::kResponseSend, block.handle())).handle();
   writer.Finish();
   (abi::HasRequestQueue(release_) ? to_server_ : answers_).Push(message);
@@ -156,20 +153,12 @@ void Deputy::SendCleanup(CommandKind kind, std::int64_t id) {
   records::Cleanup record{};
   record.id = id;
   const shm::Block& block = writer.Put(record);
-  const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
-  const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
-  shm::InitMutex(mutex.As<pthread_mutex_t>());
-  shm::InitCondition(condition.As<pthread_cond_t>());
-  records::Message message = MakeMessage(kind, block.handle());
-  message.inline_response = true;
-  message.response_mutex = mutex.handle();
-  message.response_cond = condition.handle();
-  const Handle handle = writer.Put(message).handle();
+  const Call call = MakeCall(writer, kind, block.handle());
   const auto* cleanup = block.As<records::Cleanup>();
   writer.Finish();
-  shm::Lock lock(mutex.As<pthread_mutex_t>());
-  to_server_.Push(handle);
-  while (!cleanup->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
+  shm::Lock lock(call.mutex);
+  to_server_.Push(call.message);
+  while (!cleanup->waiting_on_stub) lock.Wait(call.condition);
 }
 
 void Deputy::DeleteFactory(std::int64_t response_factory) {

@@ -22,14 +22,12 @@ struct Turn {
   pthread_cond_t condition;
   records::Flag is_stub_turn;  // or, in other records, waiting_on_stub
 };
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::Log, waiting_on_stub));
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::CustomMetrics, waiting_on_stub));
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::ModelLoader, waiting_on_stub));
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::IsCancelled, waiting_on_stub));
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::CancelStream, waiting_on_stub));
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::Cleanup, waiting_on_stub));
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::ResponseSend23_04, is_stub_turn));
-static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::ResponseSend23_06, is_stub_turn));
+template <typename... Records>
+constexpr bool kBeginLikeTurn = ((offsetof(Turn, is_stub_turn) == offsetof(Records, waiting_on_stub)) && ...);
+static_assert(kBeginLikeTurn<records::Log, records::CustomMetrics, records::ModelLoader, records::IsCancelled,
+                             records::CancelStream, records::Cleanup>);
+static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::ResponseSend23_04, is_stub_turn) &&
+              offsetof(Turn, is_stub_turn) == offsetof(records::ResponseSend23_06, is_stub_turn));
 
 shm::Block LoadIf(shm::Region& region, Handle handle) {
   return handle != 0 ? region.Load(handle) : shm::Block();
