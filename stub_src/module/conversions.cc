@@ -1,6 +1,8 @@
 #include "module/conversions.h"
 
+#include <array>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "abi/values.h"
@@ -12,37 +14,17 @@ namespace envpack::module {
 
 namespace {
 
-// Type numbers of NumPy, the same in NumPy 1 and 2.
-enum NumpyNumber {
-  kBool = 0,
-  kInt8 = 1,
-  kUint8 = 2,
-  kInt16 = 3,
-  kUint16 = 4,
-  kInt32 = 5,
-  kUint32 = 6,
-  kInt64 = 7,
-  kUint64 = 8,
-  kFloat32 = 11,
-  kFloat64 = 12,
-  kObject = 17,
-  kFloat16 = 23,
-};
+// NumPy's numbers of types, the same in NumPy 1 and 2, by abi::DataType: bool, the unsigned and the signed
+// integers, the floating point numbers, and objects for BYTES.
+constexpr int kNone = -1;
+constexpr int kNumbers[] = {kNone, 0, 2, 4, 6, 8, 1, 3, 5, 7, 23, 11, 12, 17, kNone};
 
-abi::DataType BySize(py::ssize_t size, abi::DataType one, abi::DataType two, abi::DataType four,
-                     abi::DataType eight) {
-  switch (size) {
-    case 1:
-      return one;
-    case 2:
-      return two;
-    case 4:
-      return four;
-    case 8:
-      return eight;
-    default:
-      return abi::DataType::kInvalid;
+// The type of 1, 2, 4 or 8 bytes.
+abi::DataType BySize(py::ssize_t size, const std::array<abi::DataType, 4>& types) {
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (size == py::ssize_t{1} << i) return types[i];
   }
+  return abi::DataType::kInvalid;
 }
 
 }  // namespace
@@ -57,11 +39,11 @@ abi::DataType FromNumpy(const py::dtype& dtype) {
     case 'b':
       return DataType::kBool;
     case 'u':
-      return BySize(size, DataType::kUint8, DataType::kUint16, DataType::kUint32, DataType::kUint64);
+      return BySize(size, {DataType::kUint8, DataType::kUint16, DataType::kUint32, DataType::kUint64});
     case 'i':
-      return BySize(size, DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64);
+      return BySize(size, {DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64});
     case 'f':
-      return BySize(size, DataType::kInvalid, DataType::kFp16, DataType::kFp32, DataType::kFp64);
+      return BySize(size, {DataType::kInvalid, DataType::kFp16, DataType::kFp32, DataType::kFp64});
     case 'O':
     case 'S':
       return DataType::kBytes;
@@ -71,42 +53,15 @@ abi::DataType FromNumpy(const py::dtype& dtype) {
 }
 
 py::dtype ToNumpy(abi::DataType dtype) {
-  using abi::DataType;
-  switch (dtype) {
-    case DataType::kBool:
-      return py::dtype(kBool);
-    case DataType::kUint8:
-      return py::dtype(kUint8);
-    case DataType::kUint16:
-      return py::dtype(kUint16);
-    case DataType::kUint32:
-      return py::dtype(kUint32);
-    case DataType::kUint64:
-      return py::dtype(kUint64);
-    case DataType::kInt8:
-      return py::dtype(kInt8);
-    case DataType::kInt16:
-      return py::dtype(kInt16);
-    case DataType::kInt32:
-      return py::dtype(kInt32);
-    case DataType::kInt64:
-      return py::dtype(kInt64);
-    case DataType::kFp16:
-      return py::dtype(kFloat16);
-    case DataType::kFp32:
-      return py::dtype(kFloat32);
-    case DataType::kFp64:
-      return py::dtype(kFloat64);
-    case DataType::kBytes:
-      return py::dtype(kObject);
-    case DataType::kBf16:
-      throw ModelException(
-          "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() "
-          "instead.");
-    case DataType::kInvalid:
-      break;
+  if (dtype == abi::DataType::kBf16) {
+    throw ModelException(
+        "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead.");
   }
-  throw ModelException("Triton data type " + std::to_string(static_cast<int>(dtype)) + " is not known");
+  const auto index = static_cast<std::size_t>(dtype);
+  if (index >= std::size(kNumbers) || kNumbers[index] == kNone) {
+    throw ModelException("Triton data type " + std::to_string(static_cast<int>(dtype)) + " is not known");
+  }
+  return py::dtype(kNumbers[index]);
 }
 
 namespace {
