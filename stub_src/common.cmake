@@ -35,6 +35,9 @@ if(ENVPACK_COMMON)
   return()
 endif()
 
+foreach(room shm front front/recovery two_halves local)
+  file(GLOB ${room} CONFIGURE_DEPENDS ${room}/*.cc)
+endforeach()
 add_library(session OBJECT
   abi/base_session.cc
   abi/codec.cc
@@ -46,20 +49,12 @@ add_library(session OBJECT
   channel/heartbeat.cc
   channel/refusal.cc
   channel/report.cc
-  shm/abandoned.cc
-  shm/heap.cc
-  shm/ledger.cc
-  shm/mapping.cc
-  shm/queue.cc
-  shm/region.cc
-  shm/sync.cc
-  shm/undo_log.cc)
+  ${shm})
 set_target_properties(session PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 8)
 add_library(wire OBJECT
   abi/base_wire.cc
   abi/wire.cc
   channel/log_forwarder.cc
-  channel/server_messages.cc
   channel/streams.cc)
 foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   add_library(epoch_${epoch} OBJECT abi/epoch.cc)
@@ -69,31 +64,17 @@ foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
 endforeach()
 add_library(launcher OBJECT
   abi/elf_file.cc
-  abi/server_library.cc
   abi/server_release.cc
-  front/front.cc
-  front/instance.cc
-  front/recovery/death.cc
-  front/recovery/deputy.cc
-  front/recovery/pending.cc
-  front/recovery/take_over.cc
-  front/settings.cc
-  front/starter.cc
-  front/template.cc
-  front/template_key.cc
-  front/warm_worker.cc
-  front/worker.cc
   main.cc
-  two_halves/load_body.cc)
+  ${front}
+  ${front/recovery}
+  ${two_halves})
 add_library(warm OBJECT
   base/files.cc
   warm/order.cc
   warm/processes.cc)
 add_library(template OBJECT warm/template_service.cc)
-add_library(local OBJECT
-  local/connection.cc
-  local/local_wire.cc
-  local/values.cc)
+add_library(local OBJECT ${local})
 # Runs once in the life of a stub, or only without a server.
 foreach(part launcher warm template local)
   target_compile_options(${part} PRIVATE $<$<CONFIG:Release>:-Os>)

@@ -22,30 +22,8 @@ configure_file(two_halves/build_info.cc.in build_info.cc @ONLY)
 add_library(info OBJECT ${CMAKE_CURRENT_BINARY_DIR}/build_info.cc)
 target_link_libraries(info PRIVATE options)
 
-add_library(body MODULE
-  body.cc
-  model/command_loop.cc
-  model/event_loop.cc
-  model/execution.cc
-  model/fork_safety.cc
-  model/home.cc
-  model/interpreter.cc
-  model/python_api.cc
-  model/python_model.cc
-  model/readiness.cc
-  model/restart_count.cc
-  model/template.cc
-  module/conversions.cc
-  module/dlpack.cc
-  module/error.cc
-  module/inference.cc
-  module/logger.cc
-  module/metrics.cc
-  module/module.cc
-  module/request.cc
-  module/response.cc
-  module/server_link.cc
-  module/tensor.cc)
+file(GLOB sources CONFIGURE_DEPENDS body.cc model/*.cc module/*.cc)
+add_library(body MODULE ${sources})
 # Models load extension modules built with other versions of pybind11, which must not share the stub's registry.
 target_compile_definitions(body PRIVATE PYBIND11_BUILD_ABI="_envpack")
 # Mostly what pybind11 generates. -O2 takes half as long again to compile, for 2 % of a request without a server; -Os
@@ -70,7 +48,6 @@ set_target_properties(body PROPERTIES
 
 # Compiles two files instead of two dozen: parsing pybind11's headers and instantiating their common templates is most of
 # the work. Two, for two cores.
-get_target_property(sources body SOURCES)
 list(LENGTH sources count)
 math(EXPR half "${count} / 2 + 2")
 set_target_properties(body PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE ${half})

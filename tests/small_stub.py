@@ -61,7 +61,6 @@ endif()
 """
 # What the rules for the part of each Python name besides the two files.
 OTHERS = {
-    r"add_library\(body MODULE[^)]*\)": "add_library(body MODULE body.cc)",
     r"session wires warm template local gpu info": "options info",
     r"launcher session warm info": "launcher info",
     r"set\(demangle demangle\)": "set(demangle)",

@@ -1,24 +1,26 @@
 #include "model/command_loop.h"
 
+#include <pthread.h>
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 
 #include "channel/log_forwarder.h"
-#include "channel/server_messages.h"
 #include "channel/streams.h"
 #include "model/execution.h"
 #include "model/interpreter.h"
 #include "model/python_model.h"
 #include "model/readiness.h"
-#include "model/restart_count.h"
 #include "module/error.h"
 #include "module/logger.h"
 #include "module/server_link.h"
@@ -28,6 +30,30 @@ namespace py = pybind11;
 namespace envpack::model {
 
 namespace {
+
+// In JSON. Names of folders that the server accepts have no control characters.
+std::string Quoted(const std::map<std::string, std::string>& arguments, const char* name) {
+  const auto found = arguments.find(name);
+  std::string text = "\"";
+  for (const char c : found != arguments.end() ? found->second : std::string()) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + "\"";
+}
+
+// Raises the server's counter of this model by one, by which people notice that its process has died. The
+// objects stay in the server when this process dies, so the counter keeps its value for the next one. Throws
+// abi::ServerError.
+void CountRestart(abi::Wire& wire, const std::map<std::string, std::string>& arguments) {
+  if (!wire.Has(abi::Feature::kMetrics)) return;
+  const abi::ServerAddress family = wire.CreateMetricFamily(
+      {"envpack_restarts_total", "Number of times that a model's process has died and was replaced",
+       abi::MetricKind::kCounter});
+  const std::string labels = "{\"model\":" + Quoted(arguments, "model_name") +
+                             ",\"version\":" + Quoted(arguments, "model_version") + "}";
+  wire.ChangeMetric(wire.CreateMetric(family, {labels, {}}), abi::MetricChange::kIncrement, 1);
+}
 
 class CommandLoop {
  public:
@@ -66,6 +92,7 @@ class CommandLoop {
   bool Serve(abi::UnknownCommand&) { return true; }
 
   PythonModel& Model();
+  void ServeServerMessages();
   void StartHelpers();
   std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
   void ReportRestart();
@@ -80,10 +107,32 @@ class CommandLoop {
   const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
 };
 
+// Starts the thread that processes what the server sends without a request. The server never ends these
+// messages, so the thread runs until the process ends.
+void CommandLoop::ServeServerMessages() {
+  const auto handle = [streams = streams_, readiness = readiness_](abi::ServerMessage message) {
+    if (auto* response = std::get_if<abi::InferResponse>(&message)) {
+      streams->Deliver(std::move(*response));
+    } else {
+      readiness->Add(std::get<std::unique_ptr<abi::ReadinessProbe>>(std::move(message)));
+    }
+  };
+  std::thread thread([&wire = wire_, handle] {
+    try {
+      while (wire.ServeServerMessage(handle)) {
+      }
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "envpack stub: no further message of the server can be received: %s\n",
+                   error.what());
+    }
+  });
+  pthread_setname_np(thread.native_handle(), "pbstub-rx");
+  thread.detach();
+}
+
 // From now on the server reads the stub's queue, so log lines go there.
 void CommandLoop::StartHelpers() {
-  channel::ServeServerMessages(wire_, streams_,
-                               [readiness = readiness_](auto probe) { readiness->Add(std::move(probe)); });
+  ServeServerMessages();
   forwarder_ = std::make_shared<channel::LogForwarder>(wire_);
   module::SetLogSink(forwarder_);
   module::SetServerLink({&wire_, launch_.name, nullptr});
