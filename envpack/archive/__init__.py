@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     )
     from envpack.archive.formats import (
         Format as Format,
-        PackageSize as PackageSize,
         format_costs as format_costs,
-        package_sizes as package_sizes,
     )
     from envpack.archive.inspection import (
         inspect_environment as inspect_environment,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envpack.archive.manifest import PlacedMetadata
-from envpack.environment import Environment
 
 # Fitted to measurements: libarchive 3.6, which servers use too, unpacks four archives of 854 to
 # 11,070 files and 91 to 351 MB to ext4, on two shared cores; the fastest of three runs. The fit is within 13 % of each,
@@ -34,23 +33,6 @@ class Format:
     unpack_seconds: float
 
 
-@dataclass(frozen=True)
-class PackageSize:
-    """The size of a package in a placed environment.
-
-    Attributes:
-        name: name of the package.
-        version: version of the package.
-        size: bytes of its files that are placed.
-        left_out: bytes of its files that are excluded.
-    """
-
-    name: str
-    version: str
-    size: int
-    left_out: int
-
-
 def format_costs(metadata: PlacedMetadata) -> tuple[Format, ...]:
     """Bytes and seconds that each format of a placed environment costs."""
     unpacked = metadata.get("unpacked", {"files": 0, "size": 0})
@@ -68,15 +50,3 @@ def format_costs(metadata: PlacedMetadata) -> tuple[Format, ...]:
         ),
         Format("tar", archive if metadata.get("form") == "tar" else plain, size, round(unpacking, 1)),
     )
-
-
-def package_sizes(environment: Environment, metadata: PlacedMetadata) -> tuple[PackageSize, ...]:
-    """The bytes of each package of a placed environment, the largest first."""
-    placed = {package["name"]: int(package["size"]) for package in metadata.get("packages", ())}
-    sizes = (
-        PackageSize(
-            package.name, package.version, placed.get(package.name, 0), package.size - placed.get(package.name, 0)
-        )
-        for package in environment.packages
-    )
-    return tuple(sorted(sizes, key=lambda size: (-size.size, size.name)))

@@ -300,18 +300,13 @@ def usable(model: Path, archive_format: str) -> bool:
     return told["size"] == place.stat().st_size and works(unpacked)
 
 
-def test_sizes_and_forms_are_said(repository, changes, stored):
+def test_forms_are_said(repository, changes, stored):
     require(repository, "numpy", "six")
     ended = build(repository, "--json", "--set", "exclude=/lib/python3.8/site-packages/six.py", changes=changes)
     (model,) = ended.document["models"]
     forms = {form["form"]: form for form in model["forms"]}
     assert list(forms) == ["dir", "tar.gz", "tar"]
     assert forms["dir"]["unpack_seconds"] == 0 < forms["tar"]["unpack_seconds"] <= forms["tar.gz"]["unpack_seconds"]
-    sizes = {one["name"]: one for one in model["sizes"]}
-    assert set(sizes) == {"python", "numpy", "six"}
-    assert sizes["six"]["left_out"] > 30_000  # six.py itself
-    assert sizes["numpy"]["size"] > sizes["numpy"]["left_out"] > 1_000_000  # its tests
-    assert "numpy" in ended.err
     assert "tar.gz" in ended.err
     assert not (Path(model["environment"]) / "lib/python3.8/site-packages/six.py").exists()
 
@@ -346,11 +341,11 @@ def test_models_with_one_archive_are_warned_of(repository, changes, stored):
 
 def test_another_packer_makes_archives_only(repository, changes):
     for options in (
-        ("--format", "dir"),
-        ("--format", "tar", "--set", "exclude=x"),
-        ("--format", "tar", "--set", "include=x"),
+        ("dir",),
+        ("tar", "--set", "exclude=x"),
+        ("tar", "--set", "include=x"),
     ):
         ended = build(repository, "--set", "packer=conda-pack", "--json", "--format", *options, changes=changes)
         assert_refused(ended, 2, "packer-limits", "archives only")
     ended = build(repository, "--set", "exclude=!x", "--json", changes=changes)
-    assert_refused(ended, 2, "bad-pattern", "--exclude")
+    assert_refused(ended, 2, "bad-pattern", "exclude")

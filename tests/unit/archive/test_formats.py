@@ -2,8 +2,7 @@
 
 import pytest
 
-from envpack.archive.formats import Format, PackageSize, format_costs, package_sizes
-from envpack.environment.store import Environment, Package
+from envpack.archive.formats import Format, format_costs
 
 FILES, SIZE = 10_000, 300_000_000
 UNPACKED = {"unpacked": {"files": FILES, "size": SIZE}}
@@ -35,19 +34,3 @@ def test_an_archive_that_exists_has_its_own_size(form, sizes):
 @pytest.mark.parametrize("metadata", [{}, {"unpacked": {}}, {"form": "tar"}])
 def test_unknown_sizes_count_as_none(metadata):
     assert [(cost.size, cost.unpacked, cost.unpack_seconds) for cost in format_costs(metadata)] == [(0, 0, 0.0)] * 3
-
-
-def test_packages_are_sorted_by_size_and_show_what_was_left_out(tmp_path):
-    sizes = {"a": 5, "b": 30, "c": 5, "gone": 7}
-    environment = Environment(
-        key="k", python="3.9.1", minor="3.9", prefix=tmp_path, glibc="", glibcxx="", platform="linux-64", size=1,
-        content="", packages=tuple(Package(name=n, version="1", source="pip", size=sizes[n]) for n in reversed(sizes)),
-    )  # fmt: skip
-    placed = {"packages": [{"name": name, "size": size} for name, size in (("a", 5), ("b", 20), ("c", 5))]}
-    assert package_sizes(environment, placed) == (
-        PackageSize("b", "1", 20, 10),
-        PackageSize("a", "1", 5, 0),
-        PackageSize("c", "1", 5, 0),
-        PackageSize("gone", "1", 0, 7),
-    )
-    assert [size.left_out for size in package_sizes(environment, {})] == [5, 30, 5, 7]

@@ -122,7 +122,7 @@ def test_patterns_that_mean_nothing(option, pattern):
         kept("a", **{option: [pattern]})
     assert (caught.value.kind, caught.value.message) == (
         "bad-pattern",
-        f"--{option} {pattern!r} is not a valid pattern",
+        f"{option} {pattern!r} is not a valid pattern",
     )
     assert caught.value.hint == "write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/"
 
