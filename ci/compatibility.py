@@ -30,7 +30,7 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases
 from envpack.support.replacement import write_text
 

@@ -30,7 +30,8 @@ def check(repository: Path) -> None:
     sys.path.insert(0, str(CHECKOUT))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ENVPACK_CACHE_DIR"] = folder
-        from envpack.pythons import available_interpreters, fetching_forbidden, unreadable_folders
+        from envpack.conda.fetched import fetching_forbidden
+        from envpack.conda.interpreters import available_interpreters, unreadable_folders
         from envpack.repository.model import SHELL_CHARACTER
 
         unsafe = SHELL_CHARACTER.search(str(repository.absolute()))

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from envpack.cli.console import Console
-from envpack.pythons import FetchError, fetchable, interpreter_for, interpreter_here
+from envpack.conda.choice import interpreter_for, interpreter_here
+from envpack.conda.fetched import FetchError, fetchable
 from envpack.releases import DEFAULT_RELEASE, all_releases, find_release
 from envpack.support.errors import EnvpackError
 

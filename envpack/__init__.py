@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         read_public_key as read_public_key,
         read_signing_key as read_signing_key,
     )
-    from envpack.doctor import examine as examine
     from envpack.inspection import inspect_repository as inspect_repository
     from envpack.releases import Release as Release, find_release as find_release
     from envpack.settings import Project as Project, Settings as Settings, open_project as open_project
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
         LockedModel as LockedModel,
         build_matrix as build_matrix,
         build_model as build_model,
+        examine as examine,
         list_cache as list_cache,
         lock_model as lock_model,
         project_store as project_store,

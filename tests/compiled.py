@@ -20,7 +20,7 @@ import click
 import pytest
 from filelock import FileLock
 
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.stub import build_stub, find_toolchain, target_from_interpreter
 from envpack.stub.build import compile_shared

@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.pythons import Interpreter, interpreter_for
+from envpack.conda.choice import interpreter_for
+from envpack.conda.interpreters import Interpreter
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.support.errors import EnvpackError
 

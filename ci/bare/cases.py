@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bare.company import Authority, proxy
 from bare.roots import USER, Root
-from envpack.pythons import Interpreter, available_interpreters
+from envpack.conda.interpreters import Interpreter, available_interpreters
 from tests.environment.python_downloads import download, write_archive
 from tests.web import serve
 

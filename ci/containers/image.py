@@ -20,7 +20,7 @@ from pathlib import Path
 
 import docker
 
-from envpack.pythons import interpreter_for
+from envpack.conda.choice import interpreter_for
 from envpack.releases import find_release
 from envpack.server import ServerInstallation, find_server
 

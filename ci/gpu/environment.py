@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envpack.conda.choice import interpreter_for
+from envpack.conda.interpreters import Interpreter, available_interpreters
+from envpack.conda.supported import SUPPORTED
 from envpack.environment.relocation import write_activation
-from envpack.pythons import SUPPORTED, Interpreter, available_interpreters, interpreter_for
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError
 

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from stub_operators import Mutant, mutants_of
 
-from envpack.pythons import interpreter_for
+from envpack.conda.choice import interpreter_for
 from envpack.stub import STUB_NAME, target_from_interpreter
 from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder

@@ -15,7 +15,7 @@ from envpack.cli.console import Console, plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.pythons import ChannelPackage
+    from envpack.conda import ChannelPackage
     from envpack.settings import Settings
 
 
@@ -50,7 +50,7 @@ def add_python(
     console: Console,
 ) -> None:
     """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
-    from envpack.pythons import add_interpreter, default_channel, interpreter_at, interpreter_for
+    from envpack.conda import add_interpreter, default_channel, interpreter_at, interpreter_for
 
     if place:
         interpreter = interpreter_at(place, python)
@@ -72,7 +72,7 @@ def add_python(
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:
     """List the packages of a channel FOLDER, by default envpack's own."""
-    from envpack.pythons import default_channel, read_channel
+    from envpack.conda import default_channel, read_channel
 
     channel = (folder or default_channel()).absolute()
     packages = read_channel(channel)

@@ -94,8 +94,8 @@ def command(
 
 def _check_debug(project: Project, names: tuple[str, ...], runtime: RuntimeName, port: int) -> None:
     """Refuse what cannot be debugged, before anything is built."""
+    from envpack.local import check_debug_port
     from envpack.repository import open_model
-    from envpack.workflow import check_debug_port
 
     if len(names) != 1:
         raise click.UsageError("Name the one MODEL that --debug is for; what it needs is loaded as well.")
@@ -112,8 +112,8 @@ def _opened_debugger(names: tuple[str, ...], port: int | None) -> Iterator[Debug
         yield None
         return
     from envpack.development import Debugger
+    from envpack.local import opened_instruments
     from envpack.server import find_server
-    from envpack.workflow import opened_instruments
 
     utilities = find_server().backends / "python/triton_python_backend_utils.py"
     with opened_instruments(debug_port=port) as tools:

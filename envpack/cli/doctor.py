@@ -15,7 +15,7 @@ from envpack.cli.console import Console, plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.doctor import Observation
+    from envpack.workflow import Observation
 
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "red"}
 
@@ -26,8 +26,8 @@ _STYLES = {"ok": "green", "warn": "yellow", "missing": "red"}
 @options.with_console
 def command(repository: Path, console: Console, *, strict: bool) -> int:
     """Check compilers, Pythons, channels, servers, containers, GPUs and disks, and print a fix for what is missing."""
-    from envpack.doctor import examine
     from envpack.settings import open_project
+    from envpack.workflow import examine
 
     console.begin("check this machine")
     checks = examine(open_project(repository))

@@ -17,11 +17,10 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
-    from envpack.local import Answer, LocalServer, LogLine, Response, Trial
+    from envpack.local import Answer, Instruments, LocalServer, LogLine, Response, Trial
     from envpack.server import Tensor
     from envpack.settings import Project, Settings
     from envpack.store import SharedStore
-    from envpack.workflow import Instruments
 
 _MOST_INPUT = 1 << 30  # bytes
 _SHOWN_TEXT = 100
@@ -109,10 +108,10 @@ def command(
     No server runs, and the repository is not changed but by --save-sample. Ensembles are run step by step, and requests
     of the model to other models go to those of the repository.
     """
-    from envpack.local import check_can_save, check_sources
+    from envpack.local import check_can_save, check_sources, opened_instruments
     from envpack.repository import model_name
     from envpack.settings import open_project
-    from envpack.workflow import opened_instruments, project_store
+    from envpack.workflow import project_store
 
     if inputs.count("-") > 1:
         raise click.BadParameter("standard input can be read once.", param_hint="--input")
@@ -173,8 +172,8 @@ class _Run:
         self.metrics: list[str] = []
 
     def trial(self, inputs: tuple[str, ...], repeat: int, tools: Instruments, url: str) -> Trial:
+        from envpack.local import local_server
         from envpack.repository import open_model
-        from envpack.workflow import local_server
 
         folder = self._project.repository / self._name
         open_model(folder, foreign=True)  # what is wrong with it is an error before anything is made

@@ -132,7 +132,7 @@ class _StubRequest:
 
 def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], MissingPythons]:
     """The stubs to compile, and why some Pythons are not among them."""
-    from envpack.pythons import check_minor
+    from envpack.conda import check_minor
     from envpack.releases import find_release
     from envpack.stub import find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 

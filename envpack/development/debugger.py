@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from envpack.local import Python
+from envpack.local import Instruments, Python, check_debug_port
 from envpack.repository import Model
 from envpack.server import Client, RequestError, Server, is_free
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.verification import instances
-from envpack.workflow import Instruments, check_debug_port
 
 UTILITIES = Path(__file__).with_name("python") / "triton_python_backend_utils.py"
 _POLL_SECONDS = 0.05

@@ -15,12 +15,13 @@ from envpack.development.debugger import UTILITIES, Debugger
 from envpack.development.models import ServedModels, in_lines
 from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
+from envpack.local import python_of
 from envpack.repository import Model, environment_of
 from envpack.server import Runtime, last_lines
 from envpack.settings import Project, open_project
 from envpack.support.errors import EnvpackError, InputError, ServerError
 from envpack.support.progress import Progress
-from envpack.workflow import build_model, python_of
+from envpack.workflow import build_model
 
 _LOOK_SECONDS = 1.0
 _WRITE_SECONDS = 0.03

@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from envpack.conda import PREFIX_PLACEHOLDER, CondaSettings, Credentials, install_conda
+from envpack.conda import (
+    PREFIX_PLACEHOLDER,
+    CondaSettings,
+    Credentials,
+    Interpreter,
+    available_interpreters,
+    compile_packages,
+    fingerprint,
+    install_conda,
+    interpreter_for,
+    local_channel,
+)
 from envpack.environment.abi_requirements import cuda_libraries, environment_needs, hidden_libraries, numpy_abi
 from envpack.environment.checks import check_consistency, python_output, refuse_external_references, require_library
 from envpack.environment.install import install_pip
@@ -28,14 +39,6 @@ from envpack.environment.inventory import (
 from envpack.environment.relocation import relocate, update_records, write_activation
 from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest, PackageEntry, ReplacedFileEntry
 from envpack.lock import Lock
-from envpack.pythons import (
-    Interpreter,
-    available_interpreters,
-    compile_packages,
-    fingerprint,
-    interpreter_for,
-    local_channel,
-)
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import PythonPreference
 from envpack.support.bounded_reading import parse_json

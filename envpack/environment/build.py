@@ -8,10 +8,18 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from envpack.conda import CondaSettings, Credentials, read_conda_settings
+from envpack.conda import (
+    CondaSettings,
+    Credentials,
+    check_minor,
+    fingerprint,
+    interpreter_for,
+    interpreter_here,
+    read_conda_settings,
+    reason_to_fetch,
+)
 from envpack.environment.store import Environment, disappeared, read_environment
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, lock_requirements, read_lock, write_lock
-from envpack.pythons import check_minor, fingerprint, interpreter_for, interpreter_here, reason_to_fetch
 from envpack.requirements import Requirements, Target, host_platform
 from envpack.settings import PythonPreference
 from envpack.support.cache_locations import cache_folder, cache_root

@@ -6,7 +6,7 @@ import functools
 import shutil
 from pathlib import Path
 
-from envpack.pythons import available_interpreters
+from envpack.conda import available_interpreters
 from envpack.requirements import host_platform
 from envpack.server import find_server
 from envpack.stub import find_toolchain, prebuilt_pythons, this_machine

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from envpack.local.inputs import read_requests
 from envpack.local.local_model import LocalModel
-from envpack.local.local_server import LocalServer
 from envpack.local.model_config import config_json
 from envpack.local.model_process import ModelFailed
+from envpack.local.server import LocalServer
 from envpack.local.values import NOTHING, Request, Response, readable
 from envpack.server import ServedConfig, Tensor, read_served_config
 from envpack.support.progress import NoProgress, Progress

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.conda import Channels, CondaSettings, Credentials
+from envpack.conda import Channels, CondaSettings, Credentials, interpreter_for
 from envpack.lock.indexes import requirement_name
 from envpack.lock.model import Lock, digest_requirements
-from envpack.pythons import interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
 from envpack.settings import PythonPreference
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
@@ -73,7 +72,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
 
 def resolve_channels(options: LockOptions, target: Target, progress: Progress) -> Channels:
     """The channels of the options as addresses; the local channel is made first if it does not exist."""
-    from envpack.pythons import local_channel
+    from envpack.conda import local_channel
 
     names = []
     for name in options.channels:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from envpack.conda import is_fetchable
 from envpack.preflight.facts import EnvironmentFacts, Host, StubRequirements
-from envpack.pythons import is_fetchable
 from envpack.releases import Release, all_releases
 from envpack.support.elf import version_key
 from envpack.support.libpython import libpython_name

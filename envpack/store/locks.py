@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from envpack.conda import keep_package
 from envpack.lock import Lock, format_lock, parse_lock
-from envpack.pythons import keep_package
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.store.records import Blob
 from envpack.store.shared import SharedStore

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.pythons import pybind11_for
+from envpack.conda import pybind11_for
 from envpack.repository import STUB_NAME
 from envpack.settings import ToolchainName
 from envpack.stub.cache import ensure_entry, is_intact

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
-from envpack.pythons import Pybind11, pybind11_for
+from envpack.conda import Pybind11, pybind11_for
 from envpack.stub.toolchain import extra_missing, required_package_folder
 
 # The headers with the version of each, below the folders.

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from envpack.pythons import SUPPORTED
+from envpack.conda import SUPPORTED
 from envpack.releases import Release
 from envpack.settings import PythonPreference
 from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_shared

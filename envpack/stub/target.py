@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.pythons import check_minor, interpreter_for, interpreter_here
+from envpack.conda import check_minor, interpreter_for, interpreter_here
 from envpack.settings import PythonPreference
 from envpack.support.bounded_reading import opened
 from envpack.support.elf import needed_libraries, parse_elf

@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from envpack.local import NOTHING, LocalModel, LogLine, ModelFailed, Request, Response, config_json
+from envpack.local import NOTHING, LocalModel, LogLine, ModelFailed, Request, Response, config_json, local_server
 from envpack.settings import Project
 from envpack.testing.models import DECOUPLED, ModelError, Outputs
-from envpack.workflow import local_server
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
 

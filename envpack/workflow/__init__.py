@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from envpack.workflow.build import (
         BuiltModel as BuiltModel,
         build_model as build_model,
+        environment_in_cache as environment_in_cache,
         made_ingredients as made_ingredients,
     )
     from envpack.workflow.cache import (
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
         prune_cache as prune_cache,
         verify_cache as verify_cache,
     )
-    from envpack.workflow.instruments import (
-        Instruments as Instruments,
-        check_debug_port as check_debug_port,
-        opened_instruments as opened_instruments,
-    )
+    from envpack.workflow.doctor.examination import examine as examine
+    from envpack.workflow.doctor.observation import Observation as Observation
     from envpack.workflow.lock import (
         LockedModel as LockedModel,
         lock_model as lock_model,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
         build_request as build_request,
         lock_request as lock_request,
     )
-    from envpack.workflow.running import local_server as local_server, python_of as python_of
     from envpack.workflow.stores import project_store as project_store
     from envpack.workflow.stub_matrix import (
         CellPlan as CellPlan,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.archive import Format, format_costs, read_metadata
+from envpack.conda import interpreter_for
 from envpack.environment import Environment, environment_from_prefix
 from envpack.inspection import record_requirements
 from envpack.preflight import (
@@ -17,8 +18,7 @@ from envpack.preflight import (
     read_environment_facts,
     read_stub_requirements,
 )
-from envpack.pythons import interpreter_for
-from envpack.repository import PYTHON_BACKEND, configured_start, open_model, python_configs
+from envpack.repository import PYTHON_BACKEND, Model, configured_start, open_model, python_configs
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
@@ -176,6 +176,14 @@ def _start(request: Placement) -> str:
     if request.start:
         return request.start if request.start == "warm" else ""
     return configured_start(request.model.config)
+
+
+def environment_in_cache(
+    project: Project, model: Model, progress: Progress, store: SharedStore | None = None
+) -> Environment:
+    """The environment that a build of a model would place, which stays in the cache."""
+    request = build_request(project, model)
+    return environment_for(request.source, told(request.python, progress), store)
 
 
 def environment_for(source: Recipe | TakenOver, progress: Progress, store: SharedStore | None) -> Environment:

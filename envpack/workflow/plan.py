@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
+from envpack.conda import reason_to_fetch
 from envpack.environment import Environment, find_environment, find_remembered_lock
 from envpack.inspection import BuildState, build_state
 from envpack.lock import LOCAL_CHANNEL, Lock
-from envpack.pythons import reason_to_fetch
 from envpack.repository import (
     CONFIG_NAME,
     Model,

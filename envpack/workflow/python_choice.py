@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from envpack.pythons import SUPPORTED, available_interpreters, check_minor, interpreter_here
+from envpack.conda import SUPPORTED, available_interpreters, check_minor, interpreter_here
 from envpack.releases import Release
 from envpack.requirements import Requirements, allows_minor
 from envpack.settings import PythonPreference

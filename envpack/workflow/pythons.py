@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from envpack.conda import NO_INTERPRETER, SUPPORTED
 from envpack.lock import LOCAL_CHANNEL
-from envpack.pythons import NO_INTERPRETER, SUPPORTED
 from envpack.requirements import allows_minor
 from envpack.settings import Project, Settings
 from envpack.support.errors import EnvironmentBuildError

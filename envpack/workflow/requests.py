@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.archive import Selection
-from envpack.conda import CondaSettings, read_conda_settings, spec_channels
+from envpack.conda import CondaSettings, check_minor, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
-from envpack.pythons import check_minor
 from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,

@@ -9,7 +9,7 @@ import time
 import pytest
 from docker.types import Ulimit
 
-from envpack.pythons import interpreter_for
+from envpack.conda.choice import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import ONE_AT_A_TIME
 from envpack.server.kserve import Client

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import available_interpreters
+from envpack.conda.interpreters import available_interpreters
 from envpack.support.isolation import clean_environment
 
 CHECKOUT = Path(__file__).parents[2]

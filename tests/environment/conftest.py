@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import envpack
+from envpack.conda.channels import local_channel
+from envpack.conda.interpreters import available_interpreters
 from envpack.environment import build_environment
-from envpack.pythons import available_interpreters
-from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
 from tests.cache import kept_cache
 from tests.clusters import cluster

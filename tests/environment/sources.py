@@ -4,8 +4,9 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from envpack.pythons import Interpreter, interpreter_for
-from envpack.pythons.channels import LocalChannel, local_channel
+from envpack.conda.channels import LocalChannel, local_channel
+from envpack.conda.choice import interpreter_for
+from envpack.conda.interpreters import Interpreter
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.wheels import make_source, make_wheel, write_index
 

@@ -15,9 +15,11 @@ from unittest import mock
 import pytest
 
 from envpack.archive import place_folder
+from envpack.conda.channels import local_channel
+from envpack.conda.choice import interpreter_for
+from envpack.conda.interpreters import available_interpreters
+from envpack.conda.supported import SUPPORTED
 from envpack.environment import MANIFEST, build_environment
-from envpack.pythons import SUPPORTED, available_interpreters, interpreter_for
-from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
 from envpack.stub import target_from_prefix
 from envpack.support.errors import EnvironmentBuildError, StorageError

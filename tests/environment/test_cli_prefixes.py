@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
+from envpack.conda.choice import interpreter_for
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, listing
 from tests.needed_pythons import need

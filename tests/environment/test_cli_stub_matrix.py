@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons.interpreters import SUPPORTED
+from envpack.conda.interpreters import SUPPORTED
 from envpack.repository import RELEASE_FILE
 from envpack.stub import STUB_NAME, target_from_interpreter
 from tests.clusters import children_of, runs, task_processes, worker_of

@@ -91,7 +91,7 @@ def test_another_file_system_gets_copies(numpy_env, other_disk):
 def test_the_order_in_which_groups_are_compiled_does_not_show_in_their_byte_code(numpy_env, tmp_path):
     sources = sorted(str(file.relative_to(numpy_env.prefix)) for file in numpy_env.prefix.rglob("numpy/**/*.py"))[:300]
     groups = [sources[first : first + 20] for first in range(0, len(sources), 20)]
-    child = Path(sys.modules["envpack.pythons.bytecode"].__file__).with_name("compile_child.py")
+    child = Path(sys.modules["envpack.conda.bytecode"].__file__).with_name("compile_child.py")
     written = []
     for order in (groups, groups[::-1]):
         copy = tmp_path / f"copy{len(written)}"

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import available_interpreters, fingerprint, interpreter_for, reason_to_fetch
+from envpack.conda.choice import interpreter_for, reason_to_fetch
+from envpack.conda.interpreter_package import fingerprint
+from envpack.conda.interpreters import available_interpreters
 from envpack.support.elf import required_abi
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from tests.faults.bad_input import MODEL, BadInput

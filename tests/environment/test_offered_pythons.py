@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.doctor.interpreters import pythons
-from envpack.pythons import available_interpreters
+from envpack.conda.interpreters import available_interpreters
 from envpack.settings import Project, Settings
+from envpack.workflow.doctor.interpreters import pythons
 
 from .python_downloads import NAME
 from .sources import PYTHON
@@ -61,7 +61,7 @@ def test_doctor_counts_nothing_that_is_forbidden_or_does_not_answer(downloads, p
 
 def test_doctor_names_the_ways_out_of_a_machine_without_any(project, monkeypatch, bare):
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
-    monkeypatch.setattr("envpack.pythons.interpreters._usual_folders", lambda: iter(()))
+    monkeypatch.setattr("envpack.conda.interpreters._usual_folders", lambda: iter(()))
     (seen,) = pythons(project)
     assert seen.state == "missing"
     assert "take Python from a conda channel" in seen.fix

@@ -14,6 +14,7 @@ import pytest
 from uv import find_uv_bin
 
 from envpack.archive import Selection, place_folder
+from envpack.conda.choice import interpreter_for
 from envpack.conda.engine import as_request, run_engine
 from envpack.conda.install import PREFIX_PLACEHOLDER
 from envpack.conda.settings import CondaSettings
@@ -22,7 +23,6 @@ from envpack.environment.inventory import read_inventory
 from envpack.environment.prefix import environment_from_prefix
 from envpack.environment.store import MANIFEST
 from envpack.lock import LockOptions, lock_requirements
-from envpack.pythons import interpreter_for
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from envpack.conda.channels import local_channel, read_channel
+from envpack.conda.choice import interpreter_for
 from envpack.environment import build_environment
-from envpack.pythons import interpreter_for
-from envpack.pythons.channels import local_channel, read_channel
 from envpack.requirements import Requirements
 from tests.conda_packages import make_conda_package
 from tests.faults.command_line import assert_refused, command, envpack, variables

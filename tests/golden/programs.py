@@ -6,7 +6,7 @@ ones find what earlier ones made.
 
 import signal
 
-from envpack.pythons import interpreter_for
+from envpack.conda.choice import interpreter_for
 from envpack.server import find_server
 from envpack.stub import find_toolchain
 from envpack.support.errors import EnvpackError

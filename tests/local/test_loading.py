@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from envpack.local import local_server
 from envpack.repository import backends_folder
 from envpack.server import find_server
 from envpack.server.kserve import Client
@@ -11,7 +12,6 @@ from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.settings import open_project
 from envpack.support.errors import ServerError
-from envpack.workflow import local_server
 from tests.cache import kept_cache
 from tests.local.served import LocalClient
 from tests.local.test_faithful import PYTHON

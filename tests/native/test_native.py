@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
+from envpack.conda.choice import interpreter_for
 from envpack.releases import all_releases
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.pythons import pybind11_for
+from envpack.conda.supported import pybind11_for
 from envpack.stub import find_toolchain
 from envpack.stub.cmake import BuildTree
 from envpack.stub.headers import header_folders

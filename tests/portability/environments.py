@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from envpack.conda.choice import interpreter_for
+from envpack.conda.interpreters import available_interpreters
 from envpack.environment.relocation import write_activation
-from envpack.pythons import available_interpreters, interpreter_for
 from envpack.support.elf import needed_libraries
 from envpack.support.errors import EnvpackError
 from envpack.support.replacement import new_folder

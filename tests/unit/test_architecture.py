@@ -21,7 +21,6 @@ ORDER = [
     "settings",
     "requirements",
     "conda",
-    "pythons",
     "repository",
     "lock",
     "environment",
@@ -33,12 +32,11 @@ ORDER = [
     "deployment",
     "server",
     "verification",
-    "local",
     "workflow",
+    "local",
     "fleet",
     "development",
     "testing",
-    "doctor",
     "cli",
 ]
 RANK = {room: rank for rank, room in enumerate(ORDER)}

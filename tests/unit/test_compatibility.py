@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 from envpack.releases import all_releases, find_release
 
 SCRIPT = Path(__file__).parents[2] / "ci/compatibility.py"

@@ -10,7 +10,7 @@ CHECK = ROOT / "ci/demo.py"
 WITHOUT_PYTHONS = f"""
 import runpy, sys
 sys.path.insert(0, {str(ROOT)!r})
-from envpack.pythons import interpreters
+from envpack.conda import interpreters
 interpreters._usual_folders = lambda: iter(())
 sys.argv[0] = {str(CHECK)!r}
 runpy.run_path(sys.argv[0], run_name="__main__")

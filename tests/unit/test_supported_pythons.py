@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 
 CHECKOUT = Path(__file__).parents[2]
 RANGE = re.compile(r"\b(3\.\d+)\s+to\s+(3\.\d+)\b")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.conda import CondaSettings
+from envpack.conda import CondaSettings, Interpreter, interpreter_at
 from envpack.environment.build import DEFAULT_GLIBC, build_once, find_intact
 from envpack.environment.checks import refuse_external_references
 from envpack.environment.inventory import Owners, ReplacedFile, find_owners
@@ -19,7 +19,6 @@ from envpack.environment.prefix.files import PrefixFile, content_digest, hash_fi
 from envpack.environment.prefix.prefix_paths import UNKNOWN, changed_files, declared_files, named_prefix_paths
 from envpack.environment.store import Environment
 from envpack.lock import RECIPE, Lock
-from envpack.pythons import Interpreter, interpreter_at
 from envpack.requirements import CondaPackage, Target, host_platform
 from envpack.support.cache_locations import cache_folder, cache_root
 from envpack.support.entry_locks import ingredients_in_use, mark_used
@@ -110,7 +109,7 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
         return CondaPackage(
             name="python", version=prefix.version, build=str(record.get("build", "")), subdir=prefix.platform, url=""
         )
-    from envpack.pythons import local_channel
+    from envpack.conda import local_channel
 
     made = local_channel(base, cache=cache, progress=progress).package
     return CondaPackage(

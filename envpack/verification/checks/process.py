@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.pythons import is_fetchable
+from envpack.conda import is_fetchable
 from envpack.repository import START_PARAMETER, STUB_NAME, Model, configured_start, environment_of
 from envpack.server import Process, Server, user_site_was_read
 from envpack.support.text import counted, major_number, printable

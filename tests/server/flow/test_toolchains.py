@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from envpack.pythons import available_interpreters
+from envpack.conda.interpreters import available_interpreters
 
 pytestmark = pytest.mark.thorough
 

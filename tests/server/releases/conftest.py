@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 from envpack.releases import all_releases, find_release
 from envpack.repository import set_backend
 from envpack.server.kserve import Client, RequestError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 from envpack.releases import find_release
 from envpack.repository import ONE_AT_A_TIME, backend_for, place_backend
 from envpack.server.process import ProcessRuntime

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from envpack.conda.supported import SUPPORTED
 from envpack.environment.relocation import write_activation
-from envpack.pythons import SUPPORTED
 from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime

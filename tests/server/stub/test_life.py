@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 from envpack.server.kserve import RequestError
 from envpack.stub import STUB_NAME
 from envpack.support.libpython import libpython_name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import SUPPORTED
+from envpack.conda.supported import SUPPORTED
 from envpack.server import stub_reports
 from envpack.verification.stub_processes import instances
 from tests.waiting import soon

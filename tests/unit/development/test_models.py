@@ -9,12 +9,11 @@ import pytest
 
 from envpack.development import Debugger, debugger as module
 from envpack.development.models import ServedModels, in_lines
-from envpack.local import Python
+from envpack.local import Instruments, Python
 from envpack.repository import open_model
 from envpack.server import RequestError
 from envpack.support.errors import InputError, ServerError
 from envpack.support.progress import NoProgress
-from envpack.workflow import Instruments
 
 from .fakes import CODE, write_model
 from .test_session import ENSEMBLE

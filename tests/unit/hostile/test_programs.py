@@ -6,12 +6,12 @@ from pathlib import Path
 from hypothesis import given, strategies as st
 
 from envpack.conda import Channels
+from envpack.conda.channels import read_channel
 from envpack.conda.engine import EngineError
+from envpack.conda.interpreters import _interpreter, _is_usable
+from envpack.conda.probe import _are_facts
 from envpack.conda.resolve import _resolve_error
 from envpack.lock.uv import uv_error
-from envpack.pythons.channels import read_channel
-from envpack.pythons.interpreters import _interpreter, _is_usable
-from envpack.pythons.probe import _are_facts
 from envpack.support.errors import EnvpackError
 from envpack.support.processes import CompletedProcess
 from tests.hostile import VALUES, damaged, hostile, read_or_refused, trees, with_one_value_replaced

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from envpack.local import ModelFailed, local_server
+from envpack.local import ModelFailed, server as local_server
 from envpack.support.errors import InputError
 from tests.waiting import soon
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import PYBIND11, SUPPORTED, pybind11_for
+from envpack.conda.supported import PYBIND11, SUPPORTED, pybind11_for
 from envpack.stub.headers import PYBIND11_VERSION, header_folders, pybind11_folder
 from envpack.support.errors import StubError
 from envpack.support.installation import install_command

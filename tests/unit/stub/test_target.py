@@ -2,8 +2,8 @@
 
 import pytest
 
-from envpack.pythons import Interpreter
-from envpack.pythons.supported import FREE_THREADED
+from envpack.conda.interpreters import Interpreter
+from envpack.conda.supported import FREE_THREADED
 from envpack.stub import target, target_from_interpreter, target_from_prefix
 from envpack.support.errors import EnvpackError
 from tests.unit.stub.elf_files import (

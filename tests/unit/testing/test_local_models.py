@@ -33,7 +33,7 @@ def execute(requests, stub):
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     found = Repository(tmp_path)
-    monkeypatch.setattr("envpack.workflow.running.python_of", lambda *_: Python(found.stub, found.prefix))
+    monkeypatch.setattr("envpack.local.running.python_of", lambda *_: Python(found.stub, found.prefix))
     found.folder.mkdir()
     return found
 

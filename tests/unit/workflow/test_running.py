@@ -7,19 +7,22 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.local import ModelFailed, ModelSource, Override, Python
-from envpack.repository import STUB_NAME, Model, in_model_folder, open_model, point_to_environment
-from envpack.stub import Stub, inspect_stub
-from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
-from envpack.support.progress import NoProgress
-from envpack.workflow import (
+from envpack.local import (
     Instruments,
+    ModelFailed,
+    ModelSource,
+    Override,
+    Python,
     check_debug_port,
     local_server,
     opened_instruments,
     running as module,
 )
-from envpack.workflow.running import python_of
+from envpack.local.running import python_of
+from envpack.repository import STUB_NAME, Model, in_model_folder, open_model, point_to_environment
+from envpack.stub import Stub, inspect_stub
+from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
+from envpack.support.progress import NoProgress
 from tests.unit.stub.elf_files import EM_AARCH64, write_stub
 
 

@@ -5,14 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import (
-    SUPPORTED,
-    available_interpreters,
-    interpreter_at,
-    interpreter_for,
-    interpreter_here,
-    unreadable_folders,
-)
+from envpack.conda.choice import interpreter_for, interpreter_here
+from envpack.conda.interpreters import available_interpreters, interpreter_at, unreadable_folders
+from envpack.conda.supported import SUPPORTED
 from envpack.settings import FIELDS
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
@@ -325,7 +320,7 @@ def test_output_of_a_shim_is_only_a_candidate(tmp_path, script):
 
 
 def test_a_shim_that_hangs_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("envpack.pythons.interpreters._SHIM_TIMEOUT", 0.1)
+    monkeypatch.setattr("envpack.conda.interpreters._SHIM_TIMEOUT", 0.1)
     assert available_interpreters([make_shim(tmp_path, "3.8", "exec cat /dev/zero > /dev/null")]) == ()
 
 

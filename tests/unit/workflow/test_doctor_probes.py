@@ -12,12 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from envpack.doctor import PROBES, Observation, examine, host as probes
-from envpack.doctor.host import cache, compiler, gpu, shared_memory, system
-from envpack.doctor.interpreters import pythons
-from envpack.doctor.services import channels, containers, index
 from envpack.settings import Project, Settings
 from envpack.support.errors import InputError, StubError
+from envpack.workflow.doctor import host as probes
+from envpack.workflow.doctor.examination import PROBES, examine
+from envpack.workflow.doctor.host import cache, compiler, gpu, shared_memory, system
+from envpack.workflow.doctor.interpreters import pythons
+from envpack.workflow.doctor.observation import Observation
+from envpack.workflow.doctor.services import channels, containers, index
 
 
 def of(folder, *channels):
@@ -247,7 +249,7 @@ class TestStorage:
     def test_a_folder_that_servers_cannot_unpack_to(self, tmp_path, options, words):
         code = (
             "import sys; from pathlib import Path; from envpack.settings import Project, Settings;"
-            "from envpack.doctor.host import shared_memory, temporary_folder; place = Path(sys.argv[1]);"
+            "from envpack.workflow.doctor.host import shared_memory, temporary_folder; place = Path(sys.argv[1]);"
             "project = Project(repository=place);"
             "print(*temporary_folder(project, place), *shared_memory(project, place), sep='\\n')"
         )

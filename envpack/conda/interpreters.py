@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.pythons.fetched import fetched_folders, fetched_root
-from envpack.pythons.probe import Facts, ProbeMemory
-from envpack.pythons.supported import FREE_THREADED, SUPPORTED, check_minor
+from envpack.conda.fetched import fetched_folders, fetched_root
+from envpack.conda.probe import Facts, ProbeMemory
+from envpack.conda.supported import FREE_THREADED, SUPPORTED, check_minor
 from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment

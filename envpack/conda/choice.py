@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.pythons.fetched import FetchError, fetch_python, fetching_forbidden, mark_fetched_used
-from envpack.pythons.interpreters import (
+from envpack.conda.fetched import FetchError, fetch_python, fetching_forbidden, mark_fetched_used
+from envpack.conda.interpreters import (
     Interpreter,
     available_interpreters,
     find_interpreters,
     unreadable_folders,
 )
-from envpack.pythons.supported import FREE_THREADED, check_minor
+from envpack.conda.supported import FREE_THREADED, check_minor
 from envpack.settings import PythonPreference
 from envpack.support.elf import required_abi, version_key
 from envpack.support.errors import EnvironmentBuildError, StubError

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from envpack.pythons.probe import Facts, ProbeMemory
+from envpack.conda.probe import Facts, ProbeMemory
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import being_made, mark_used

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons.bytecode import bytecode_path, compile_files
+from envpack.conda.bytecode import bytecode_path, compile_files
 from envpack.support.errors import EnvironmentBuildError
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"

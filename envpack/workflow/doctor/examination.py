@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from envpack.doctor.host import (
+from envpack.settings import Project
+from envpack.support.errors import EnvpackError
+from envpack.workflow.doctor.host import (
     cache,
     compiled_stubs,
     compiler,
@@ -17,11 +19,9 @@ from envpack.doctor.host import (
     tools,
     zig,
 )
-from envpack.doctor.interpreters import pythons
-from envpack.doctor.observation import Observation
-from envpack.doctor.services import channels, containers, index, server
-from envpack.settings import Project
-from envpack.support.errors import EnvpackError
+from envpack.workflow.doctor.interpreters import pythons
+from envpack.workflow.doctor.observation import Observation
+from envpack.workflow.doctor.services import channels, containers, index, server
 
 Probe = Callable[[Project], Iterable[Observation]]
 

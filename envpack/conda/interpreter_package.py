@@ -13,8 +13,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.pythons.interpreters import Interpreter
-from envpack.pythons.relocatable_copy import PLACEHOLDER, copy_interpreter
+from envpack.conda.interpreters import Interpreter
+from envpack.conda.relocatable_copy import PLACEHOLDER, copy_interpreter
 from envpack.requirements import host_platform
 from envpack.support.elf import is_elf, required_abi
 from envpack.support.replacement import replaced_file

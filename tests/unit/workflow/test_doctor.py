@@ -16,7 +16,7 @@ def silent():
 
 
 def test_what_does_not_answer_is_waited_for_once_and_not_for_long(tmp_path, silent, monkeypatch, capsys):
-    monkeypatch.setattr("envpack.doctor.services._RESPONSE_SECONDS", 0.5)
+    monkeypatch.setattr("envpack.workflow.doctor.services._RESPONSE_SECONDS", 0.5)
     (tmp_path / "envpack.toml").write_text(f'channels = ["{silent}/one", "{silent}/two", "{silent}/three"]\n')
     monkeypatch.setenv("UV_INDEX_URL", f"{silent}/simple")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 import envpack
 from envpack.local import LocalServer, LogLine, ModelSource, Override, Python
+from envpack.local.instruments import Instruments
 from envpack.repository import (
     STUB_NAME,
     Model,
@@ -23,7 +24,6 @@ from envpack.settings import Project
 from envpack.stub import inspect_stub, this_machine
 from envpack.support.errors import InputError, StubError
 from envpack.support.progress import NoProgress, Progress
-from envpack.workflow.instruments import Instruments
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
@@ -84,16 +84,13 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     placed = environment_of(model)
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
-        from envpack.workflow.build import environment_for  # with all that builds one
-        from envpack.workflow.lock import told
-        from envpack.workflow.requests import build_request
+        from envpack.workflow import environment_in_cache  # with all that builds one
 
-        request = build_request(project, model)
-        prefix = environment_for(request.source, told(request.python, progress), store).prefix
+        prefix = environment_in_cache(project, model, progress, store).prefix
     stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
         from envpack.stub import target_from_prefix
-        from envpack.workflow.stubs import stub_for
+        from envpack.workflow import stub_for
 
         stub = stub_for(target_from_prefix(prefix), None, progress=progress, store=store).path
     return Python(stub, prefix)

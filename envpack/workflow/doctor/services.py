@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from envpack.conda import read_conda_settings
-from envpack.doctor.observation import Observation
 from envpack.lock import LOCAL_CHANNEL
 from envpack.server import Daemon, daemon_errors, find_daemon, find_server
 from envpack.settings import Project
@@ -21,6 +20,7 @@ from envpack.support.isolation import clean_environment
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.uv import run_uv
+from envpack.workflow.doctor.observation import Observation
 
 if TYPE_CHECKING:
     import docker

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from envpack.pythons.bytecode import compile_files
-from envpack.pythons.interpreters import Interpreter
+from envpack.conda.bytecode import compile_files
+from envpack.conda.interpreters import Interpreter
 from envpack.support.elf import is_elf, set_runpath, strip
 from envpack.support.libpython import libpython_name
 

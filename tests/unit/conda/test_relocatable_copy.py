@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from envpack.pythons.relocatable_copy import (
+from envpack.conda.relocatable_copy import (
     _relative_pkgconfig,
     _runtime_sysconfig,
     _undo_distribution_layout,

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from envpack.conda import ENGINE_HINT, EngineError, index_channel
-from envpack.pythons.interpreter_package import InterpreterPackage, fingerprint, make_package
-from envpack.pythons.interpreters import Interpreter
+from envpack.conda.interpreter_package import InterpreterPackage, fingerprint, make_package
+from envpack.conda.interpreters import Interpreter
 from envpack.requirements import host_platform
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_folder, cache_root, data_root

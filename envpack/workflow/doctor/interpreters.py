@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from envpack.doctor.observation import Observation
-from envpack.doctor.services import is_set, unreachable
-from envpack.pythons import (
+from envpack.conda import (
     SUPPORTED,
     FetchError,
     available_interpreters,
@@ -17,6 +15,8 @@ from envpack.pythons import (
 )
 from envpack.settings import Project
 from envpack.support.errors import EnvpackError
+from envpack.workflow.doctor.observation import Observation
+from envpack.workflow.doctor.services import is_set, unreachable
 
 _LIST_SECONDS = 3.0
 

@@ -1,0 +1,1 @@
+"""What envpack can use on this machine, and how to get what is missing."""
