@@ -49,16 +49,15 @@ def command(
 
     A model that fails does not keep the others from being built.
     """
-    from envpack.repository import open_model
     from envpack.settings import open_project
-    from envpack.workflow import build_model, project_store
+    from envpack.workflow import build_model, check_model, chosen_folders, project_store
 
     project = open_project(repository, said)
     if recipe is not None:
         if models or dry_run:
             raise click.UsageError("--recipe needs neither a MODEL nor --dry-run.")
         return _make(recipe, project, console)
-    names, settled = options.chosen_models(project, models), project.of()
+    names, settled = chosen_folders(project, models), project.of()
     console.warned(project.release.warning)
     each = EachModel(names, console)
     if dry_run:
@@ -66,7 +65,7 @@ def command(
     shared = project_store(project)
     if settled.store_only and not (settled.on and shared):
         raise click.UsageError("store_only is for --on and --store.")
-    each.do(lambda name: open_model(project.repository / name))  # what is wrong there is an error before any work
+    each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import build_tasks
@@ -93,11 +92,10 @@ def command(
 
 def _make(file: Path, project: Project, console: Console) -> int:
     """Make what a recipe describes, which stays in the cache and in the store."""
-    from envpack.fleet import make_ingredients
-    from envpack.workflow import project_store, read_recipe
+    from envpack.workflow import make_ingredients, project_store, read_recipe
 
-    made = make_ingredients(read_recipe(file), progress=console, store=project_store(project))
-    console.result({"made": made.made, "digests": made.digests})
+    made = make_ingredients(read_recipe(file), console, project_store(project))
+    console.result({"made": made.fresh, "digests": made.digests})
     return 0
 
 

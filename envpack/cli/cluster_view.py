@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envpack.cli.console import Console, Failure
@@ -12,7 +11,6 @@ from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
     from envpack.fleet import Done, Task
-    from envpack.lock import Lock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +31,9 @@ class ClusterWork:
         return {name: done.error for done in self.done if done.error for name in done.task.names}
 
     @property
-    def locks(self) -> dict[str, Lock]:
-        """The lock of each model that a worker resolved."""
-        from envpack.lock import LOCK_NAME, parse_lock
-
-        made = [done for done in self.done if done.product.lock]
-        return {name: parse_lock(done.product.lock, Path(LOCK_NAME)) for done in made for name in done.task.names}
+    def locks(self) -> dict[str, str]:
+        """The text of the lock of each model that a worker resolved."""
+        return {name: done.product.lock for done in self.done if done.product.lock for name in done.task.names}
 
     def raise_first_error(self, console: Console) -> None:
         """Show all errors but the first, and raise that; nothing if there is none."""

@@ -44,10 +44,10 @@ def build(
     """Print a Job for each different environment that MODEL, by default all, needs; it is put into the --store."""
     from envpack.fleet import DEFAULT_IMAGE, DEFAULT_SECRET, BuildJobOptions, build_jobs
     from envpack.settings import open_project
-    from envpack.workflow import project_store
+    from envpack.workflow import chosen_folders, project_store
 
     project = open_project(repository, said)
-    names, memory = options.chosen_models(project, models), project.of().memory
+    names, memory = chosen_folders(project, models), project.of().memory
     console.warned(project.release.warning)
     job = BuildJobOptions(
         image=build_image or DEFAULT_IMAGE,
@@ -88,26 +88,14 @@ def verify(
 ) -> None:
     """Print a Job that verifies each MODEL, by default all, in the cluster, with the image that will serve."""
     from envpack.settings import open_project
-    from envpack.verification import JobOptions, make_job
+    from envpack.workflow import model_names, verification_job
 
     if bool(envpack_image) == bool(envpack_wheel):
         raise click.UsageError("The Job takes envpack from --envpack-image or --envpack-wheel; give one.")
     project = open_project(repository, said)
-    settled = project.of()
-    job = JobOptions(
-        image=settled.image or project.release.image,
-        claim=claim,
-        served_from=settled.served_from or JobOptions.served_from,
-        models=options.model_names(project, models),
-        gpus=1 if settled.gpu else 0,
-        shm_bytes=settled.shm_size,
-        memory_bytes=settled.memory or JobOptions.memory_bytes,
-        timeout=settled.timeout,
-        arguments=said.only("server", "env", "preload", "server_arg", "requests").words("verify"),
-        envpack_image=envpack_image,
-        envpack_wheel=envpack_wheel,
-    )
-    _show("job", [make_job(job)], console)
+    names = model_names(project, models)
+    where = {"claim": claim, "envpack_image": envpack_image, "envpack_wheel": envpack_wheel}
+    _show("job", [verification_job(project, names, **where)], console)
 
 
 def _show(name: str, documents: Sequence[dict[str, Any]], console: Console) -> None:

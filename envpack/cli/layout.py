@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import Console, plain
-from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from envpack.settings import Settings
@@ -33,26 +33,13 @@ def command(models: tuple[str, ...], said: Settings, output: Path, repository: P
 
     Prints the command that serves it. The Dockerfile in the tree makes an image that serves it.
     """
-    from envpack.deployment import assemble, docker_command, plan_deployment, server_arguments
     from envpack.settings import open_project
+    from envpack.workflow import lay_out, model_names
 
     project = open_project(repository, said)
-    plan = plan_deployment(project, options.model_names(project, models))
-    for caution in plan.cautions:
+    done = lay_out(project, model_names(project, models), output, console)
+    for caution in done.cautions:
         console.warned(caution)
-    models_and_backends = f"{counted(len(plan.models), 'model')} and {counted(len(plan.backends), 'backend')}"
-    console.begin(f"assemble {models_and_backends} in {output}")
-    description = assemble(plan, output, link_mode=project.of().link_mode)
-    console.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
-    start = docker_command(plan, output.absolute())
     console.show("serve it with:")
-    console.show(plain(f"  {shlex.join(start)}"))
-    console.result(
-        {
-            "layout": str(output.absolute()),
-            "description": description,
-            "cautions": list(plan.cautions),
-            "command": list(server_arguments(plan)),
-            "docker": list(start),
-        }
-    )
+    console.show(plain(f"  {shlex.join(done.docker)}"))
+    console.result({"layout": str(output.absolute()), **options.as_json(dataclasses.asdict(done))})

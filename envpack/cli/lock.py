@@ -39,16 +39,15 @@ def command(
 
     `envpack build` then installs exactly these. A model that fails does not keep the others from being locked.
     """
-    from envpack.repository import open_model
     from envpack.settings import open_project
-    from envpack.workflow import lock_model, project_store
+    from envpack.workflow import check_model, chosen_folders, lock_model, project_store
 
     project = open_project(repository, said)
-    names = options.chosen_models(project, models)
+    names = chosen_folders(project, models)
     console.warned(project.release.warning)
     shared = project_store(project)
     each = EachModel(names, console)
-    each.do(lambda name: open_model(project.repository / name))  # what is wrong there is an error before any work
+    each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import lock_tasks
@@ -60,7 +59,7 @@ def command(
     locks = done.locks
 
     def lock(name: str) -> LockedModel:
-        return lock_model(project, name, update=update, progress=console, store=shared, resolved=locks.get(name))
+        return lock_model(project, name, update=update, progress=console, store=shared, resolved=locks.get(name, ""))
 
     locked = each.do(lock)
     for model in locked:

@@ -6,7 +6,7 @@ import difflib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,9 +24,6 @@ from envpack.settings import (
     Texts,
 )
 from envpack.support.platforms import PLATFORMS, platform_name
-
-if TYPE_CHECKING:
-    from envpack.settings import Project
 
 Command = Callable[..., Any]
 OTHER = "Other"
@@ -189,33 +186,15 @@ def debug(help_text: str) -> Callable[[Command], Command]:
 
 
 def models(command: Command) -> Command:
-    """Give a command the argument MODEL, see `model_names`."""
+    """Give a command the argument MODEL, see `envpack.workflow.model_names`."""
     return click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_model)(command)
 
 
-def model_names(project: Project, names: Sequence[str]) -> tuple[str, ...]:
-    """The folder names of the models on a command line; none stands for all."""
-    from envpack.repository import model_name
-
-    return tuple(dict.fromkeys(model_name(project.repository, name) for name in names))
-
-
-def chosen_models(project: Project, names: Sequence[str]) -> list[str]:
-    """The folder names of the models to work on; the content of their folders may be wrong."""
-    from envpack.repository import chosen_folders
-
-    return list(chosen_folders(project.repository, model_names(project, names)))
-
-
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of models that begin as typed; nothing where the repository cannot be read."""
-    from envpack.repository import looks_like_model
+    """Names of models that begin as typed."""
+    from envpack.workflow import complete_names
 
-    try:
-        folders = sorted(Path(context.params.get("repository") or ".").iterdir())
-        return [folder.name for folder in folders if folder.name.startswith(incomplete) and looks_like_model(folder)]
-    except OSError:
-        return []
+    return complete_names(Path(context.params.get("repository") or "."), incomplete)
 
 
 def as_json(fields: dict[str, Any]) -> dict[str, Any]:

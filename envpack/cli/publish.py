@@ -13,8 +13,8 @@ from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
-    from envpack.deployment import Deployment, SigningKey
     from envpack.settings import Settings
+    from envpack.workflow import PublishedImage, PublishedObjects
 
 
 @click.command(
@@ -59,56 +59,27 @@ def command(
     that a server never sees half a model. In a registry, they become layers of an image. What is there already is not
     sent again.
     """
-    from envpack.deployment import MODELS_ON_SERVER, plan_deployment, read_signing_key
     from envpack.settings import open_project
+    from envpack.workflow import model_names, publish_objects, publish_to_registry
 
     as_image = url.startswith("oci://")
     if as_image and (delete or force):
         raise click.UsageError("--delete and --force are for object stores; a tag of an image is always replaced.")
     if not as_image and (base or said.served_from):
         raise click.UsageError("--base and --served-from are for images, oci://registry/name:tag.")
-    key = read_signing_key(sign) if sign else None
     project = open_project(repository, said)
-    names = options.model_names(project, models)
-    # The archives in an object store do not contain the path.
-    otherwise = MODELS_ON_SERVER if as_image else str(project.repository)
-    plan = plan_deployment(project, names, served_from=otherwise)
+    names = model_names(project, models)
     if as_image:
-        _publish_image(plan, url, base, console, dry_run=dry_run, key=key)
-    else:
-        only = tuple(model.name for model in plan.models) if names else ()
-        _publish_objects(plan, url, only, console, dry_run=dry_run, delete=delete, force=force, key=key)
+        image = publish_to_registry(project, names, url, console, base=base, dry_run=dry_run, sign=sign)
+        _show_image(url, image, console, dry_run=dry_run)
+        return
+    done = publish_objects(project, names, url, console, dry_run=dry_run, delete=delete, force=force, sign=sign)
+    _show_objects(url, done, console, dry_run=dry_run, delete=delete)
 
 
-def _publish_objects(
-    plan: Deployment,
-    url: str,
-    only: tuple[str, ...],
-    console: Console,
-    *,
-    dry_run: bool,
-    delete: bool,
-    force: bool,
-    key: SigningKey | None,
-) -> None:
-    from envpack.deployment import publish, published_files
-    from envpack.store import Objects, parse_location, server_address
-
-    location = parse_location(url)
-    with published_files(plan, console) as publication:
-        console.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
-        published = publish(
-            publication,
-            Objects(location),
-            only=only,
-            dry_run=dry_run,
-            delete=delete,
-            force=force,
-            key=key,
-            progress=console,
-        )
-    console.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB")
-    for caution in publication.cautions:
+def _show_objects(url: str, done: PublishedObjects, console: Console, *, dry_run: bool, delete: bool) -> None:
+    published = done.published
+    for caution in done.cautions:
         console.warned(caution)
     verb = "would " if dry_run else ""
     for path in published.sent if dry_run else ():
@@ -119,22 +90,13 @@ def _publish_objects(
         console.note(
             f"    {counted(len(published.outdated), 'file')} of earlier publications stay; --delete removes them"
         )
-    serve = ["tritonserver", f"--model-repository={server_address(location)}"]
     console.show("serve it with:")
-    console.show(plain(f"  {' '.join(serve)}"))
-    document = dataclasses.asdict(published)
-    console.result(
-        {"url": url, "dry_run": dry_run, "command": serve, "cautions": list(publication.cautions)} | document
-    )
+    console.show(plain(f"  {' '.join(done.command)}"))
+    document = {"url": url, "dry_run": dry_run, "command": list(done.command), "cautions": list(done.cautions)}
+    console.result(document | dataclasses.asdict(published))
 
 
-def _publish_image(
-    plan: Deployment, url: str, base: str, console: Console, *, dry_run: bool, key: SigningKey | None
-) -> None:
-    from envpack.deployment import parse_image_address, publish_image
-
-    address, below = parse_image_address(url, tagged=True), parse_image_address(base, pinned=True) if base else None
-    published = publish_image(plan, address, base=below, dry_run=dry_run, key=key, progress=console)
+def _show_image(url: str, published: PublishedImage, console: Console, *, dry_run: bool) -> None:
     for caution in published.cautions:
         console.warned(caution)
     for title in published.sent:

@@ -56,11 +56,12 @@ def command(
     from envpack.server import find_server
     from envpack.settings import open_project
     from envpack.testing import find_tests, run_tests
+    from envpack.workflow import model_names
 
     if said.server and not on_server:
         raise click.UsageError("--server needs --triton.")
     project = open_project(repository, said)
-    chosen = options.model_names(project, models)
+    chosen = model_names(project, models)
     found = find_tests(named_models(project.repository, chosen))
     program = find_server(project.of().server).executable if on_server else None
     done = run_tests(

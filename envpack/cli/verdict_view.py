@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from envpack.verification import ModelVerdict, Verdict
+    from envpack.workflow import ModelVerdict, Verdict
 
 _WORDS = {"ok": "passed", "failed": "failed", "unchecked": "not checked", "warning": "warned", "skipped": "left out"}
 _NAME_WIDTH = 40  # columns of a terminal that the names of models get, if they are that long

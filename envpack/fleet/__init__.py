@@ -24,6 +24,5 @@ if TYPE_CHECKING:
     )
     from envpack.fleet.tasks import Done as Done, Product as Product, Task as Task, combined as combined
     from envpack.fleet.verify_orders import verify_tasks as verify_tasks
-    from envpack.fleet.work import make_ingredients as make_ingredients
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

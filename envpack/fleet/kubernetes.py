@@ -10,11 +10,10 @@ from typing import Any
 import envpack
 from envpack.fleet.orders import build_task
 from envpack.fleet.tasks import Task
-from envpack.repository import open_model
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.support.errors import InputError, UsageError
-from envpack.workflow import Recipe, build_request, recipe_text
+from envpack.workflow import Recipe, build_sources, recipe_text
 
 DEFAULT_IMAGE = f"triton-envpack:{envpack.__version__}"
 DEFAULT_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
@@ -52,13 +51,9 @@ def build_jobs(
         )
     seen: set[str] = set()
     documents = []
-    for name in names:
-        model = open_model(project.repository / name)
-        if model.is_ensemble:
-            continue
-        source = build_request(project, model).source
+    for source in build_sources(project, names):
         if not isinstance(source, Recipe):
-            raise _not_portable(source.prefix, name)
+            raise _not_portable(source.prefix)
         text = recipe_text(source)
         task = build_task(source, store)
         if task.key not in seen:
@@ -153,9 +148,9 @@ def _labels() -> dict[str, str]:
     return {"app.kubernetes.io/name": "envpack-build", "app.kubernetes.io/managed-by": "envpack"}
 
 
-def _not_portable(prefix: Path, name: str) -> InputError:
+def _not_portable(prefix: Path) -> InputError:
     return InputError(
-        f"no other machine can build {name}: its environment is taken over from a folder",
+        "no other machine can take over an environment from a folder of this one",
         kind="not-portable",
         where=str(prefix),
         hint="build it on this machine with --store URL --set push=true",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from envpack.fleet.tasks import Task, combined, task_key
 from envpack.fleet.work import make_ingredients, make_lock, make_stub
-from envpack.lock import LOCAL_CHANNEL, Lock
-from envpack.repository import open_model
 from envpack.settings import Project, ToolchainName
-from envpack.store import SharedStore, push_packages
-from envpack.stub import Cell, target_from_interpreter
-from envpack.support.errors import EnvironmentBuildError, StubError
-from envpack.workflow import Recipe, build_request, lock_request
+from envpack.store import SharedStore
+from envpack.workflow import Recipe, build_sources, is_of_interpreter, lock_recipes, share_packages
+
+if TYPE_CHECKING:
+    from envpack.workflow import Cell
 
 
 def build_tasks(project: Project, names: Sequence[str], store: SharedStore | None) -> tuple[Task, ...]:
@@ -22,27 +22,21 @@ def build_tasks(project: Project, names: Sequence[str], store: SharedStore | Non
     Ensembles and environments that are taken over from a folder have none; with a store, nor have models that require
     files of this machine.
     """
-    tasks = []
-    for name in names:
-        model = open_model(project.repository / name)
-        if not model.is_ensemble:
-            source = build_request(project, model).source
-            if isinstance(source, Recipe) and not (store and source.files_here):
-                tasks.append(build_task(source, store))
-    return combined(tasks)
+    sources = build_sources(project, names)
+    recipes = (source for source in sources if isinstance(source, Recipe) and not (store and source.files_here))
+    return combined(build_task(recipe, store) for recipe in recipes)
 
 
 def build_task(recipe: Recipe, store: SharedStore | None) -> Task:
     """The task that makes what a recipe describes."""
-    lock = recipe.locked
-    _share_packages(lock, store)
-    made = lock.environment_key(strip=recipe.strip) if lock else recipe.lock_key
+    share_packages(recipe, store)
     parts = recipe.strip, recipe.release, recipe.stub, recipe.toolchain, _address(store)
+    compiler = ("compiler",) if recipe.stub == "always" else ()
     return Task(
-        key=task_key("environment", made, *parts),
+        key=task_key("environment", recipe.made_key, *parts),
         names=(recipe.name,),
         work=functools.partial(make_ingredients, recipe),
-        needs=(*_needs(recipe, lock), *(("compiler",) if recipe.stub == "always" else ())),
+        needs=(*_needs(recipe, interpreter=recipe.resolves_interpreter), *compiler),
         store=_address(store),
     )
 
@@ -52,20 +46,16 @@ def lock_tasks(
 ) -> tuple[Task, ...]:
     """The tasks that resolve the packages of these models; arguments and errors as `envpack.workflow.lock_model`."""
     tasks = []
-    for name in names:
-        model = open_model(project.repository / name)
-        if model.is_ensemble or project.of(name).from_prefix:
-            continue
-        recipe, _ = lock_request(project, model)
+    for recipe in lock_recipes(project, names):
         if store and recipe.files_here:
             continue
-        _share_packages(recipe.locked, store)
+        share_packages(recipe, store)
         tasks.append(
             Task(
                 key=task_key("lock", recipe.lock_key, recipe.lock, update, _address(store)),
-                names=(name,),
+                names=(recipe.name,),
                 work=functools.partial(make_lock, recipe, update),
-                needs=_needs(recipe, None),
+                needs=_needs(recipe, interpreter=recipe.has_local_channel),
                 store=_address(store),
             )
         )
@@ -76,45 +66,24 @@ def stub_tasks(
     cells: Sequence[Cell], *, abi: str, toolchain: ToolchainName, glibc: str, store: SharedStore | None
 ) -> tuple[Task, ...]:
     """The tasks that compile stubs; those for the Python of a folder are compiled on this machine."""
+    how = functools.partial(make_stub, abi=abi, toolchain=toolchain, glibc=glibc)
     return tuple(
         Task(
             key=task_key("stub", cell.identifier, cell.release, toolchain, glibc, _address(store)),
             names=(cell.identifier,),
-            work=functools.partial(
-                make_stub,
-                cell.target.minor,
-                cell.release.name if cell.release else "",
-                abi=abi,
-                toolchain=toolchain,
-                glibc=glibc,
-            ),
+            work=functools.partial(how, cell.target.minor, cell.release.name if cell.release else ""),
             needs=("compiler", f"python {cell.target.minor}"),
             store=_address(store),
         )
         for cell in cells
-        if _is_interpreter(cell)
+        if is_of_interpreter(cell)
     )
 
 
-def _is_interpreter(cell: Cell) -> bool:
-    """Whether a stub is for the interpreter that a minor version stands for."""
-    try:
-        return target_from_interpreter(cell.target.minor, fetch=False) == cell.target
-    except (EnvironmentBuildError, StubError):
-        return False
-
-
-def _needs(recipe: Recipe, lock: Lock | None) -> tuple[str, ...]:
+def _needs(recipe: Recipe, *, interpreter: bool) -> tuple[str, ...]:
     """What a worker must have: the platform; an interpreter if it becomes a package."""
-    resolves_interpreter = lock is None and LOCAL_CHANNEL in recipe.channels
-    python = (f"python {recipe.target.python}",) if resolves_interpreter else ()
+    python = (f"python {recipe.target.python}",) if interpreter else ()
     return (f"platform {recipe.target.platform}", *python)
-
-
-def _share_packages(lock: Lock | None, store: SharedStore | None) -> None:
-    """Put the packages into the store that a lock names by a path of this machine, if this machine may."""
-    if lock and store and store.push:
-        push_packages(store, lock)
 
 
 def _address(store: SharedStore | None) -> str:

@@ -15,7 +15,7 @@ from envpack.support.errors import EnvpackError
 if TYPE_CHECKING:
     from envpack.store import SharedStore
     from envpack.support.progress import Progress
-    from envpack.verification import Verdict
+    from envpack.workflow import Verdict
 
 
 class Work(Protocol):
@@ -33,7 +33,7 @@ class Task:
         key: name of what it makes; a cluster carries out tasks with the same key once.
         names: the models or stubs that need it.
         work: what to do.
-        needs: what a worker must have, as `envpack.fleet.abilities` names it.
+        needs: what a worker must have, as `envpack.workflow.machine` names it.
         store: address of the store that receives what is made, ``""`` for the cache of the worker's machine.
         makes_files: whether its result is more than what a `Product` contains.
         version: envpack's version.

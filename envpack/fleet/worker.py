@@ -17,10 +17,10 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker
 
 import envpack
-from envpack.fleet.abilities import abilities
 from envpack.fleet.tasks import Product, Task
 from envpack.support.processes import RunningPrograms, follow, stoppable
 from envpack.support.temp_dirs import temp_dir
+from envpack.workflow import abilities
 
 TOPIC = "envpack"
 SHARE, QUANTITY = 1.0, 1e9  # of an ability: what a task takes, and what a worker has, so that it is never used up

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
-from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, write_lock
+from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, parse_lock, write_lock
 from envpack.repository import open_model
 from envpack.settings import Project
 from envpack.store import (
@@ -65,7 +65,7 @@ def lock_model(
     update: tuple[str, ...] = (),
     progress: Progress | None = None,
     store: SharedStore | None = None,
-    resolved: Lock | None = None,
+    resolved: str = "",
 ) -> LockedModel:
     """Resolve a model's packages and write them to ``envpack.lock`` in its folder.
 
@@ -78,7 +78,7 @@ def lock_model(
         progress: receives each step.
         store: a store that machines share. A model without lockfile gets the lock that it has for the same
             requirements.
-        resolved: the lock, if another machine has resolved it.
+        resolved: the text of the lock, if another machine has resolved it.
 
     Raises:
         InputError: the model, its requirements or its lockfile are wrong.
@@ -94,7 +94,9 @@ def lock_model(
     file, before = recipe.lock_file, recipe.locked
     with storage_errors(file):
         try:
-            lock = resolved or resolve_lock(recipe, update, told(python, progress), store)
+            lock = (
+                parse_lock(resolved, file) if resolved else resolve_lock(recipe, update, told(python, progress), store)
+            )
         except EnvironmentBuildError as error:
             another = with_another_python(project, recipe, python, error, progress)
             if another is None:

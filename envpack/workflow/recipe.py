@@ -86,6 +86,22 @@ class Recipe(_Made):
         return lock_key(self.requirements, self.target, self.channels, self.sources)
 
     @property
+    def made_key(self) -> str:
+        """Name of the environment if the model has a lock, else of what is resolved first."""
+        lock = self.locked
+        return lock.environment_key(strip=self.strip) if lock else self.lock_key
+
+    @property
+    def resolves_interpreter(self) -> bool:
+        """Whether an interpreter of the machine that makes it becomes a package."""
+        return not self.lock and self.has_local_channel
+
+    @property
+    def has_local_channel(self) -> bool:
+        """Whether interpreters of the machine that resolves it are packages."""
+        return LOCAL_CHANNEL in self.channels
+
+    @property
     def files_here(self) -> str:
         """Why only this machine can make it, ``""`` if others can: it names files of this machine."""
         asked = self.requirements

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.fleet import build_tasks, orders, stub_tasks
+from envpack.fleet import build_tasks, stub_tasks
 from envpack.fleet.orders import lock_tasks
 from envpack.fleet.work import make_lock
 from envpack.lock import Lock, format_lock, write_lock
@@ -179,7 +179,7 @@ def test_stubs_are_tasks_for_the_pythons_of_workers(tmp_path, monkeypatch, store
             raise StubError("no such Python", kind="interpreter-missing", hint="install it")
         return StubTarget(minor, "x86_64", tmp_path, tmp_path / f"libpython{minor}.so.1.0")
 
-    monkeypatch.setattr(orders, "target_from_interpreter", known)
+    monkeypatch.setattr("envpack.workflow.recipes.target_from_interpreter", known)
     release = find_release("24.10")
     of_a_folder = replace(known("3.11"), include=tmp_path / "other")
     missing = replace(known("3.10"), minor="3.13")

@@ -13,7 +13,6 @@ import pytest
 
 import envpack
 from envpack.fleet import Task
-from envpack.fleet.abilities import abilities
 from envpack.fleet.child import LineProgress
 from envpack.fleet.tasks import Done, Product, combined, task_key
 from envpack.fleet.work import carry_out, make_ingredients, make_lock, make_stub, verify_models
@@ -23,6 +22,7 @@ from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
 from envpack.verification import VerifyOptions
 from envpack.workflow import Recipe
+from envpack.workflow.machine import abilities
 from tests.unit.stub.elf_files import write_stub
 
 STUB = functools.partial(make_stub, "3.10", "24.10", abi="", toolchain="gcc", glibc="2.28")
@@ -109,8 +109,8 @@ def test_a_stub_is_made_for_the_python_and_release_of_the_task(monkeypatch, tmp_
         asked.append((target, [release.name for release in releases or ()], options.pop("progress") and options))
         return Stub(path, inspect_stub(path), fresh=fresh, seconds=1)
 
-    monkeypatch.setattr("envpack.fleet.work.stub_for", stub_for)
-    monkeypatch.setattr("envpack.fleet.work.target_from_interpreter", lambda python: f"target {python}")
+    monkeypatch.setattr("envpack.workflow.recipes.stub_for", stub_for)
+    monkeypatch.setattr("envpack.workflow.recipes.target_from_interpreter", lambda python: f"target {python}")
     steps = Steps()
     product = carry_out(task(), steps)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -130,10 +130,10 @@ def test_models_are_verified_where_the_task_says(monkeypatch, tmp_path):
     (tmp_path / "m").mkdir()
     asked = []
     monkeypatch.setattr(
-        "envpack.verification.verify", lambda *found, **options: asked.append((found, options)) or "verdict"
+        "envpack.workflow.verify.verify", lambda *found, **options: asked.append((found, options)) or "verdict"
     )
     monkeypatch.setattr(
-        "envpack.verification.verify_published", lambda *found, **__: asked.append(found) or "published"
+        "envpack.workflow.verify.verify_published", lambda *found, **__: asked.append(found) or "published"
     )
     options = VerifyOptions()
 
@@ -161,7 +161,7 @@ def test_what_a_recipe_describes_is_made(monkeypatch, tmp_path):
         asked.append(recipe)
         yield type("Found", (), {"content": "c", "fresh": True})(), stub if recipe.stub == "always" else None
 
-    monkeypatch.setattr("envpack.fleet.work.made_ingredients", made)
+    monkeypatch.setattr("envpack.workflow.recipes.made_ingredients", made)
     for policy in ("always", "never"):
         recipe = dataclasses.replace(RECIPE, stub=policy)
         work = pickle.loads(pickle.dumps(functools.partial(make_ingredients, recipe)))  # as it travels
@@ -178,8 +178,8 @@ def test_a_lock_is_made_from_the_one_before(monkeypatch):
         asked.append((recipe.name, recipe.lock, update))
         return "a lock"
 
-    monkeypatch.setattr("envpack.fleet.work.resolve_lock", resolved)
-    monkeypatch.setattr("envpack.fleet.work.format_lock", lambda lock: f"{lock} as text")
+    monkeypatch.setattr("envpack.workflow.recipes.resolve_lock", resolved)
+    monkeypatch.setattr("envpack.workflow.recipes.format_lock", lambda lock: f"{lock} as text")
     new = carry_out(task("k", "m", work=functools.partial(make_lock, RECIPE, ("numpy",))), NoProgress())
     assert (new.made, new.lock) == (True, "a lock as text")
     assert new.digests == {"lock": hashlib.sha256(b"a lock as text").hexdigest()}
@@ -204,7 +204,7 @@ def test_the_steps_of_a_worker_are_lines_of_json(capsys):
 @pytest.fixture
 def machine(monkeypatch):
     """A machine without anything; the test adds to it."""
-    module = sys.modules["envpack.fleet.abilities"]
+    module = sys.modules["envpack.workflow.machine"]
 
     def missing(*_, **__):
         raise StubError("none", kind="compiler-missing", hint="install one")

@@ -1,13 +1,14 @@
 """Which models share a server, and which workers may verify them."""
 
+from pathlib import Path
+
 import pytest
 
 from envpack.cli.main import run
 from envpack.fleet import verify_tasks
-from envpack.server import RuntimeOptions
+from envpack.settings import Settings, open_project
 from envpack.store import parse_location
 from envpack.support.errors import InputError
-from envpack.verification import VerifyOptions
 from tests.faults.catalogue import CONFIG
 
 from .conftest import GPU
@@ -20,9 +21,9 @@ ensemble_scheduling { step [ { model_name: "fast" model_version: -1
 """
 
 
-def planned(folder, *names, group=1, **where):
-    tasks = verify_tasks(folder, names, VerifyOptions(RuntimeOptions(**where)), group=group)
-    return {task.names: task for task in tasks}
+def planned(place, *names, **said):
+    folder = Path() if "://" in str(place) else place
+    return {task.names: task for task in verify_tasks(open_project(folder, Settings(**said)), str(place), names)}
 
 
 def test_each_model_has_a_server_of_its_own_or_as_many_as_asked_share_one(add_model, tmp_path):

@@ -1,0 +1,135 @@
+"""From a repository to where servers read it: a folder, an object store, or a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.deployment import (
+    MODELS_ON_SERVER,
+    Published,
+    PublishedImage,
+    assemble,
+    docker_command,
+    parse_image_address,
+    plan_deployment,
+    publish,
+    publish_image,
+    published_files,
+    read_signing_key,
+    server_arguments,
+)
+from envpack.settings import Project
+from envpack.store import Objects, parse_location, server_address
+from envpack.support.progress import Progress
+from envpack.support.text import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaidOut:
+    """A repository in a folder.
+
+    Attributes:
+        description: the content of its manifest.
+        cautions: what may not work on the server.
+        command: arguments of the server.
+        docker: a command that serves it in the release's container.
+    """
+
+    description: dict[str, Any]
+    cautions: tuple[str, ...]
+    command: tuple[str, ...]
+    docker: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedObjects:
+    """A repository in an object store.
+
+    Attributes:
+        published: what was sent and removed, or would be.
+        cautions: what may not work on the server.
+        command: a command that serves it.
+    """
+
+    published: Published
+    cautions: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+def lay_out(project: Project, names: Sequence[str], output: Path, progress: Progress) -> LaidOut:
+    """Assemble models and the backends that they name in a folder; raises what `plan_deployment` and `assemble` do."""
+    plan = plan_deployment(project, names)
+    what = f"{counted(len(plan.models), 'model')} and {counted(len(plan.backends), 'backend')}"
+    progress.begin(f"assemble {what} in {output}")
+    description = assemble(plan, output, link_mode=project.of().link_mode)
+    progress.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
+    return LaidOut(
+        description=dict(description),
+        cautions=plan.cautions,
+        command=tuple(server_arguments(plan)),
+        docker=tuple(docker_command(plan, output.absolute())),
+    )
+
+
+def publish_objects(
+    project: Project,
+    names: Sequence[str],
+    url: str,
+    progress: Progress,
+    *,
+    dry_run: bool = False,
+    delete: bool = False,
+    force: bool = False,
+    sign: Path | None = None,
+) -> PublishedObjects:
+    """Publish models to an object store; raises what `envpack.deployment.publish` does.
+
+    Args:
+        project: the repository.
+        names: folder names of the models, all by default.
+        url: address in the object store.
+        progress: receives each step.
+        dry_run: change nothing.
+        delete: remove what earlier publications sent and the repository has no more.
+        force: replace what envpack did not publish.
+        sign: file with a private key that signs a statement about each model.
+    """
+    key = read_signing_key(sign) if sign else None
+    # The archives do not contain the path on the server.
+    plan, location = plan_deployment(project, names, served_from=str(project.repository)), parse_location(url)
+    only = tuple(model.name for model in plan.models) if names else ()
+    with published_files(plan, progress) as publication:
+        progress.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
+        published = publish(
+            publication,
+            Objects(location),
+            only=only,
+            dry_run=dry_run,
+            delete=delete,
+            force=force,
+            key=key,
+            progress=progress,
+        )
+    progress.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB")
+    command = ("tritonserver", f"--model-repository={server_address(location)}")
+    return PublishedObjects(published=published, cautions=publication.cautions, command=command)
+
+
+def publish_to_registry(
+    project: Project,
+    names: Sequence[str],
+    url: str,
+    progress: Progress,
+    *,
+    base: str = "",
+    dry_run: bool = False,
+    sign: Path | None = None,
+) -> PublishedImage:
+    """Publish models as an image; arguments as `publish_objects`, and the address of a base image by its digest."""
+    key = read_signing_key(sign) if sign else None
+    plan = plan_deployment(project, names, served_from=MODELS_ON_SERVER)
+    address, below = parse_image_address(url, tagged=True), parse_image_address(base, pinned=True) if base else None
+    return publish_image(plan, address, base=below, dry_run=dry_run, key=key, progress=progress)

@@ -1,0 +1,98 @@
+"""The recipes of models, and what a worker makes of them; nothing is placed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from envpack.lock import format_lock
+from envpack.releases import find_release
+from envpack.repository import open_model
+from envpack.settings import Project, ToolchainName
+from envpack.store import SharedStore, push_packages
+from envpack.stub import Cell, target_from_interpreter
+from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.progress import Progress
+from envpack.workflow.build import made_ingredients
+from envpack.workflow.lock import resolve_lock
+from envpack.workflow.recipe import Recipe, TakenOver
+from envpack.workflow.requests import build_request, lock_request
+from envpack.workflow.stubs import stub_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What was made of a recipe.
+
+    Attributes:
+        fresh: whether it was made now; otherwise it was in the cache or in the store.
+        digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
+        lock: text of the lock, if that was made.
+    """
+
+    fresh: bool
+    digests: dict[str, str] = field(default_factory=dict)
+    lock: str = ""
+
+
+def build_sources(project: Project, names: Sequence[str]) -> list[Recipe | TakenOver]:
+    """What builds of these models make their environments from; ensembles have none."""
+    models = (open_model(project.repository / name) for name in names)
+    return [build_request(project, model).source for model in models if not model.is_ensemble]
+
+
+def lock_recipes(project: Project, names: Sequence[str]) -> list[Recipe]:
+    """What the locks of these models are made from; ensembles and environments from folders have none."""
+    models = (open_model(project.repository / name) for name in names)
+    resolved = (model for model in models if not model.is_ensemble and not project.of(model.folder.name).from_prefix)
+    return [lock_request(project, model)[0] for model in resolved]
+
+
+def share_packages(recipe: Recipe, store: SharedStore | None) -> None:
+    """Put the packages into the store that a lock names by a path of this machine, if this machine may."""
+    if recipe.locked and store and store.push:
+        push_packages(store, recipe.locked)
+
+
+def make_ingredients(recipe: Recipe, progress: Progress, store: SharedStore | None) -> Made:
+    """Make the environment of a recipe and, if the model needs one, its stub."""
+    with made_ingredients(recipe, progress, store) as (environment, stub):
+        digests = {"environment": environment.content}
+        if stub is not None:
+            digests["stub"] = hashlib.sha256(stub.read_bytes()).hexdigest()
+        return Made(fresh=environment.fresh, digests=digests)
+
+
+def make_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, store: SharedStore | None) -> Made:
+    """Resolve the packages of a recipe, those to update anew."""
+    text = format_lock(resolve_lock(recipe, update, progress, store))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Made(fresh=text != recipe.lock, digests={"lock": digest}, lock=text)
+
+
+def make_stub(
+    python: str,
+    triton: str,
+    *,
+    abi: str,
+    toolchain: ToolchainName,
+    glibc: str,
+    progress: Progress,
+    store: SharedStore | None,
+) -> Made:
+    """Compile the stub for a Python of this machine, for one release or, if that is ``""``, for all."""
+    target = target_from_interpreter(python)
+    releases = (find_release(triton, abi=abi or None),) if triton else None
+    progress.begin(f"stub for Python {python}")
+    stub = stub_for(target, releases, toolchain=toolchain, glibc=glibc, progress=progress, store=store)
+    progress.end("compiled" if stub.fresh else "up to date")
+    return Made(fresh=stub.fresh, digests={"stub": hashlib.sha256(stub.path.read_bytes()).hexdigest()})
+
+
+def is_of_interpreter(cell: Cell) -> bool:
+    """Whether a stub is for the interpreter that a minor version stands for, not for that of a folder."""
+    try:
+        return target_from_interpreter(cell.target.minor, fetch=False) == cell.target
+    except (EnvironmentBuildError, StubError):
+        return False

@@ -1,0 +1,225 @@
+"""Verification as the settings say: of a repository, of a published one by its address, or of models on a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from envpack.deployment import parse_image_address, read_public_key
+from envpack.repository import (
+    CONFIG_NAME,
+    Model,
+    backends_folder,
+    find_folder,
+    is_model_file,
+    no_models,
+    open_models,
+    parse_config,
+)
+from envpack.server import RuntimeOptions, find_preload
+from envpack.settings import Project
+from envpack.store import Location, Objects, parse_location
+from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
+from envpack.support.progress import Progress
+from envpack.verification import (
+    JobOptions,
+    Verdict,
+    VerifyOptions,
+    make_job,
+    verify,
+    verify_image,
+    verify_published,
+)
+
+_CONFIG_BYTES = 16 << 20
+
+
+def server_options(project: Project) -> RuntimeOptions:
+    """Where and how to run the server, from the settings of a repository."""
+    said = project.of()
+    return RuntimeOptions(
+        runtime=said.runtime,
+        server=said.server,
+        image=said.image,
+        release=said.triton,
+        pull=said.pull,
+        gpu=said.gpu,
+        port=said.port,
+        served_from=said.served_from,
+        extra_backends=backends_folder(project),
+        environment=dict(map(_variable, said.env)),
+        preload=tuple(map(find_preload, said.preload)),
+        arguments=said.server_arg,
+        shm_bytes=said.shm_size,
+        memory_bytes=said.memory,
+        keep=said.keep,
+    )
+
+
+def verify_options(project: Project) -> VerifyOptions:
+    """How to verify, from the settings of a repository.
+
+    Raises:
+        UsageError: kind ``usage``: settings do not go together.
+    """
+    said = project.said
+    if said.runtime == "docker" and said.server:
+        raise _usage("--server is for a process of this machine, and --runtime docker asks for a container")
+    if said.runtime == "process" and (said.image or said.pull):
+        raise _usage("--image and pull are for containers, and --runtime process asks for none")
+    return VerifyOptions(server_options(project), timeout=project.of().timeout, requests=project.of().requests)
+
+
+def _usage(message: str) -> UsageError:
+    return UsageError(message, kind="usage", hint="envpack verify --help says what it takes")
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise _usage(f"--env wants KEY=VALUE, not {text!r}")
+    return name, value
+
+
+def verify_repository(project: Project, names: Sequence[str], progress: Progress) -> Verdict:
+    """Verify models of a repository as its settings say; see `envpack.verification.verify`."""
+    return verify(project.repository, names, options=verify_options(project), progress=progress, project=project)
+
+
+def verify_address(
+    project: Project, address: str, names: Sequence[str], progress: Progress, *, public_key: Path | None = None
+) -> Verdict:
+    """Verify a published repository as the settings say.
+
+    Args:
+        project: the settings.
+        address: of an object store, or ``oci://`` of an image.
+        names: as for `envpack.verification.verify`.
+        progress: receives each step.
+        public_key: file with the key of who must have signed all models, None for anybody.
+
+    Raises:
+        UsageError: kind ``usage``: a container is asked for, which cannot load them; or the address is wrong.
+    """
+    options = verify_options(project)
+    if options.where.runtime == "docker" or options.where.image:
+        raise _usage("a server loads published models as a process of this machine, not in a container")
+    key = read_public_key(public_key) if public_key else None
+    if address.startswith("oci://"):
+        return verify_image(parse_image_address(address), names, options=options, key=key, progress=progress)
+    return verify_published(parse_location(address), names, options=options, key=key, progress=progress)
+
+
+def verify_there(place: str, names: Sequence[str], options: VerifyOptions, progress: Progress) -> Verdict:
+    """Verify models of a repository that a caller named and this machine must have too, or of a published one.
+
+    Raises:
+        InputError: kind ``repository-not-shared``: this machine has no such model there.
+    """
+    if "://" in place:
+        return verify_published(parse_location(place), names, options=options, progress=progress)
+    repository = Path(place)
+    absent = [name for name in names if not (repository / name).is_dir()]
+    if absent:
+        raise InputError(
+            f"the worker's machine has no model {absent[0]} there",
+            kind="repository-not-shared",
+            where=place,
+            hint="publish the repository and verify its address, or keep it on a file system that all workers mount",
+        )
+    return verify(repository, names, options=options, progress=progress)
+
+
+def verification_job(
+    project: Project, names: Sequence[str], *, claim: str, envpack_image: str = "", envpack_wheel: str = ""
+) -> dict[str, Any]:
+    """The Kubernetes Job that verifies models with the image that will serve them; arguments as `JobOptions`."""
+    said = project.of()
+    options = JobOptions(
+        image=said.image or project.release.image,
+        claim=claim,
+        served_from=said.served_from or JobOptions.served_from,
+        models=names,
+        gpus=1 if said.gpu else 0,
+        shm_bytes=said.shm_size,
+        memory_bytes=said.memory or JobOptions.memory_bytes,
+        timeout=said.timeout,
+        arguments=project.said.only("server", "env", "preload", "server_arg", "requests").words("verify"),
+        envpack_image=envpack_image,
+        envpack_wheel=envpack_wheel,
+    )
+    return make_job(options)
+
+
+def models_to_verify(place: str, names: Sequence[str]) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """The models of a folder or an address: whether each needs a GPU, and the names of those that cannot be read."""
+    repository = parse_location(place) if "://" in place else Path(place)
+    models, unreadable = _models(repository, names)
+    return {name: _needs_gpu(name, models.get, repository) for name in models}, unreadable
+
+
+def _models(repository: Path | Location, names: Sequence[str]) -> tuple[dict[str, Model], tuple[str, ...]]:
+    """The models to verify by the names of their folders, and the names of those that cannot be read."""
+    if isinstance(repository, Path):
+        found, errors = open_models(repository, names)
+    else:
+        found, errors = _published_models(Objects(repository), names)
+    wanted = [name for name in found if not names or name in names]
+    if not wanted:
+        ModelsError.raise_any(errors, len(errors))
+    if not wanted:
+        raise no_models(Path(str(repository)))
+    return {name: found[name] for name in wanted}, tuple(name for name in errors if not names or name in names)
+
+
+def _published_models(objects: Objects, names: Sequence[str]) -> tuple[dict[str, Model], dict[str, EnvpackError]]:
+    found: dict[str, Model] = {}
+    errors: dict[str, EnvpackError] = {}
+    for name in names or sorted(_published(objects)):
+        try:
+            found[name] = _published_model(objects, name)
+        except InputError as error:
+            if error.kind == "model-missing":
+                raise
+            errors[name] = error
+    return found, errors
+
+
+def _published(objects: Objects) -> set[str]:
+    """Folders of models in a published repository: with a configuration, or with the file of a backend in a version."""
+    paths = (info.path.partition("/") for info in objects.list())
+    return {name for name, _, path in paths if path == CONFIG_NAME or is_model_file(path)}
+
+
+def _published_model(objects: Objects, name: str) -> Model:
+    where = f"{name}/{CONFIG_NAME}"
+    found = objects.read(where, _CONFIG_BYTES)
+    if found is None and name not in _published(objects):
+        raise InputError("no such model", kind="model-missing", where=where, hint="publish it, or name another model")
+    config = parse_config(found[0].decode("utf-8", "replace") if found else "", where)
+    return Model(config.name or name, Path(name), config, is_ensemble=config.platform == "ensemble", backend="")
+
+
+def _needs_gpu(name: str, known: Callable[[str], Model | None], repository: Path | Location) -> bool:
+    """Whether a model, or one that it runs as an ensemble, has instances on GPUs."""
+    seen: set[str] = set()
+    pending = [name]
+    while pending:
+        step = pending.pop()
+        model = None if step in seen else known(step) or _other(step, repository)
+        seen.add(step)
+        if model is not None and model.needs_gpu:
+            return True
+        pending += model.steps if model else ()
+    return False
+
+
+def _other(name: str, repository: Path | Location) -> Model | None:
+    """A model that was not named, but is run by one that was; None if there is none, which verify reports."""
+    if isinstance(repository, Path):
+        return open_models(repository, [name])[0].get(name) if find_folder(repository, name) else None
+    try:
+        return _published_model(Objects(repository), name)
+    except InputError:
+        return None
