@@ -24,15 +24,25 @@ class BadValueError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of values; this one is text.
+    """A kind of values; this one is text. It has the attributes of all, since each further class costs `--help` time.
 
     Attributes:
         example: a value as envpack.toml has it.
         metavar: what ``--help`` calls it.
+        values: of a `Choice`, the texts.
+        also: of a `Choice`, turns other spellings into one of them.
+        is_folder: of a `Place`, whether a file is refused.
+        least: of a `Number`, the smallest.
+        most: of a `Number`, the largest.
     """
 
     example: str = ""
     metavar: str = ""
+    values: tuple[str, ...] = ()
+    also: Callable[[str], str] = str
+    is_folder: bool = True
+    least: int = 0
+    most: int = 0
 
     def read(self, key: str, value: object, file: Path) -> Any:
         """A value of envpack.toml; relative paths start at that file. Raises `BadValueError`, which names the key."""
@@ -46,17 +56,8 @@ class Kind:
         return word
 
 
-@dataclass(frozen=True, kw_only=True)
 class Choice(Kind):
-    """One of a few texts.
-
-    Attributes:
-        values: the texts.
-        also: turns other spellings of them into one of them.
-    """
-
-    values: tuple[str, ...]
-    also: Callable[[str], str] = str
+    """One of a few texts."""
 
     def read(self, key: str, value: object, file: Path) -> Any:
         text = self.also(str(super().read(key, value, file)))
@@ -65,7 +66,6 @@ class Choice(Kind):
         return text
 
 
-@dataclass(frozen=True, kw_only=True)
 class Texts(Kind):
     """Several texts; on the command line by repeating the option."""
 
@@ -79,7 +79,6 @@ class Texts(Kind):
         return [word]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flag(Kind):
     """True or false."""
 
@@ -93,28 +92,16 @@ class Flag(Kind):
         return {"true": True, "yes": True, "false": False, "no": False}.get(word, word)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Place(Kind):
-    """The path of a file or folder; ``~`` is a home folder.
-
-    Attributes:
-        is_folder: whether a file is refused.
-    """
-
-    is_folder: bool = True
-    metavar: str = "DIRECTORY"
+    """The path of a file or folder; ``~`` is a home folder."""
 
     def read(self, key: str, value: object, file: Path) -> Any:
         text = str(super().read(key, value, file))
         return file.parent / expand_home(text, str(file)) if text else None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Number(Kind):
     """A whole number from ``least`` to ``most``."""
-
-    least: int
-    most: int
 
     def read(self, key: str, value: object, file: Path) -> Any:
         del file
@@ -129,11 +116,8 @@ class Number(Kind):
         return int(word) if re.fullmatch(r"-?[0-9]{1,15}", word) else word
 
 
-@dataclass(frozen=True, kw_only=True)
 class Size(Kind):
     """A number of bytes, written as Docker's options are: a number and b, k, m or g."""
-
-    metavar: str = "SIZE"
 
     def read(self, key: str, value: object, file: Path) -> Any:
         size = parse_size(str(super().read(key, value, file)))

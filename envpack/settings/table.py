@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from envpack.releases import DEFAULT_RELEASE
 from envpack.settings.fields import UNSAID, fields_of, setting
 from envpack.settings.kinds import Choice, Flag, Kind, Number, Place, Size, Texts
 from envpack.support.platforms import PLATFORMS, platform_name
-from envpack.support.transfer import LinkMode
+
+if TYPE_CHECKING:
+    from envpack.support.transfer import LinkMode  # which loads ctypes
 
 PythonPreference = Literal["system", "managed", "only-system", "only-managed"]
 ArchiveFormat = Literal["dir", "tar.gz", "tar"]
@@ -95,7 +97,7 @@ class Settings:
         group=_CONTENT,
     )
     requirements: Path | None = setting(
-        Place(example="core/requirements.txt", is_folder=False),
+        Place(example="core/requirements.txt", metavar="FILE", is_folder=False),
         "Requirements file.",
         explained="requirements file; relative paths start at this file. Default: the first of [these file "
         "names](requirements.md) in the model's folder",
@@ -103,7 +105,7 @@ class Settings:
         in_model=True,
     )
     from_prefix: Path | None = setting(
-        Place(example="/home/me/venv"),
+        Place(example="/home/me/venv", metavar="DIRECTORY"),
         "Take over this conda or virtual environment.",
         explained="folder of an environment to take over instead; not together with `requirements`",
         has="build",
@@ -185,7 +187,7 @@ class Settings:
         default="",
     )
     backends: Path | None = setting(
-        Place(example="../backends"),
+        Place(example="../backends", metavar="DIRECTORY"),
         "Folder of the backends for one Python each.",
         otherwise="backends beside the repository",
         explained="folder of the backends; relative paths start at this file. Default: `backends` beside the "
@@ -193,7 +195,7 @@ class Settings:
         has_set="build dev layout publish inspect verify",
     )
     copy_library: Path | None = setting(
-        Place(example="/opt/tritonserver/backends/python"),
+        Place(example="/opt/tritonserver/backends/python", metavar="DIRECTORY"),
         "Folder of a server's own Python backend, whose library is copied into ours instead of linked.",
         has_set="build",
     )
@@ -274,14 +276,14 @@ class Settings:
         has_set="verify",
     )
     shm_size: int = setting(
-        Size(example="1g"),
+        Size(example="1g", metavar="SIZE"),
         "A container's /dev/shm.",
         otherwise="256m",
         has_set="verify kubernetes-verify",
         default=256 << 20,
     )
     memory: int | None = setting(
-        Size(example="8g"),
+        Size(example="8g", metavar="SIZE"),
         "Most memory that a container may take.",
         otherwise="no limit; 4g for a Job",
         has="kubernetes-build kubernetes-verify",
