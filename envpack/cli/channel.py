@@ -15,8 +15,8 @@ from envpack.cli.console import Console, plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.conda import ChannelPackage
     from envpack.settings import Settings
+    from envpack.workflow import ChannelPackage
 
 
 @click.group(short_help="Make a conda channel of this machine's Pythons.")
@@ -42,7 +42,7 @@ def command() -> None:
 )
 @options.settings("channel-add-python")
 @options.with_console
-def add_python(
+def add(
     python: str,
     place: Path | None,
     folder: Path | None,
@@ -50,21 +50,13 @@ def add_python(
     console: Console,
 ) -> None:
     """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
-    from envpack.conda import add_interpreter, default_channel, interpreter_at, interpreter_for
+    from envpack.workflow import add_python
 
-    if place:
-        interpreter = interpreter_at(place, python)
-    else:
-        interpreter = interpreter_for(python, preference=said.settled().python_preference, progress=console)
-    channel = (folder or default_channel()).absolute()
-    package, changed = add_interpreter(interpreter, channel, progress=console)
-    console.begin(f"Python {package.version} of {interpreter.prefix}")
-    console.end("added" if changed else "up to date")
-    console.show(plain(f"--channel {channel.as_uri()}"))
-    console.result({"channel": channel.as_uri(), "package": dataclasses.asdict(package), "changed": changed})
-    console.next_step(
-        "envpack", "build", "--channel", channel.as_uri(), "--python", ".".join(package.version.split(".")[:2])
-    )
+    added = add_python(python, place, folder, said, console)
+    console.show(plain(f"--channel {added.channel}"))
+    console.result(dataclasses.asdict(added))
+    minor = ".".join(added.package.version.split(".")[:2])
+    console.next_step("envpack", "build", "--channel", added.channel, "--python", minor)
 
 
 @command.command("ls")
@@ -72,13 +64,12 @@ def add_python(
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:
     """List the packages of a channel FOLDER, by default envpack's own."""
-    from envpack.conda import default_channel, read_channel
+    from envpack.workflow import list_channel
 
-    channel = (folder or default_channel()).absolute()
-    packages = read_channel(channel)
+    address, packages = list_channel(folder)
     console.show(_table(packages))
-    console.show(plain(f"--channel {channel.as_uri()}"))
-    console.result({"channel": channel.as_uri(), "packages": [dataclasses.asdict(package) for package in packages]})
+    console.show(plain(f"--channel {address}"))
+    console.result({"channel": address, "packages": [dataclasses.asdict(package) for package in packages]})
 
 
 def _table(packages: Iterable[ChannelPackage]) -> Table:

@@ -10,8 +10,7 @@ from envpack.cli.console import Console, Failure, plain
 from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
-    from envpack.stub import Cell
-    from envpack.workflow import CellPlan, CellResult
+    from envpack.workflow import Cell, CellPlan, CellResult
 
 MissingPythons = Mapping[str, EnvpackError]
 

@@ -11,15 +11,14 @@ import click
 from envpack.cli import options
 from envpack.cli.cluster_view import ClusterWork, on_cluster
 from envpack.cli.console import Console, Failure
-from envpack.cli.matrix_view import MissingPythons, missing_entries, result_entry, show_matrix, show_plans
+from envpack.cli.matrix_view import missing_entries, result_entry, show_matrix, show_plans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from envpack.fleet import Task
     from envpack.settings import Settings
-    from envpack.store import SharedStore
-    from envpack.stub import Cell, Stub
+    from envpack.workflow import Cell, PlannedStubs, WantedStubs
 
 
 @click.command(cls=options.GroupedCommand)
@@ -68,142 +67,88 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once. Default: one for each core.")
 @options.settings("stub")
 @options.with_console
-def command(console: Console, *, said: Settings, **given: Any) -> int:
+def command(
+    console: Console,
+    *,
+    said: Settings,
+    print_matrix: bool,
+    dry_run: bool,
+    output: Path,
+    jobs: int | None,
+    **wanted: Any,
+) -> int:
     """Compile the stub for one Python, from envpack's own sources.
 
     With several Pythons or releases, --all-pythons, --only or --skip: a matrix of stubs, each in a folder of its own.
     """
-    request = _StubRequest(settled=said.settled(), **given)
-    if not (request.pythons or request.prefixes or request.all_pythons):
-        raise click.UsageError("Give --python or --prefix, or --all-pythons.")
-    if said.abi and not request.tritons:
-        raise click.UsageError("Give --triton with --abi.")
-    if said.push and request.settled.store in ("", "none"):
-        raise click.UsageError("Give --store with push.")
-    if request.pythons and request.all_pythons:
-        raise click.UsageError("Give either --python or --all-pythons.")
-    if not (request.print_matrix or request.dry_run):
-        _require_output(request.output.absolute().parent if request.is_matrix else request.output)
-    cells, missing = _plan(request, console)
-    if request.print_matrix:
-        show_matrix(cells, missing, console)
-    elif request.dry_run:
-        _dry_run(cells, missing, request, console)
-    else:
-        done = _on_cluster(cells, request, console)
-        if request.is_matrix:
-            return _build_matrix(cells, missing, request, console, done)
-        _build_one(cells[0], request, console, done)
+    from envpack.workflow import WantedStubs, plan_stubs
+
+    stubs, settled = WantedStubs(**wanted), said.settled()
+    _refuse(stubs, said)
+    if not (print_matrix or dry_run):
+        _require_output(output.absolute().parent if stubs.is_matrix else output)
+    plan = plan_stubs(stubs, said, console)
+    for warning in plan.warnings:
+        console.warned(warning)
+    for minor, error in plan.missing.items():
+        console.detail(f"without Python {minor}: {error.message}")
+    if print_matrix:
+        show_matrix(plan.cells, plan.missing, console)
+        return 0
+    if dry_run:
+        from envpack.workflow import plan_build
+
+        folders = [output / cell.identifier if stubs.is_matrix else output for cell in plan.cells]
+        plans = plan_build(plan.cells, folders, toolchain=settled.toolchain, glibc=settled.glibc)
+        show_plans(plans, plan.missing, console)
+        return 0
+    done = _on_cluster(plan.cells, said, console)
+    if stubs.is_matrix:
+        return _build_matrix(plan, output, said, console, done, jobs=jobs or 0)
+    _build_one(plan.cells[0], output, said, console, done, jobs=jobs or 0)
     return 0
 
 
-@dataclasses.dataclass(frozen=True)
-class _StubRequest:
-    """The command line."""
-
-    pythons: tuple[str, ...]
-    prefixes: tuple[Path, ...]
-    all_pythons: bool
-    tritons: tuple[str, ...]
-    platforms: tuple[str, ...]
-    only: tuple[str, ...]
-    skip: tuple[str, ...]
-    print_matrix: bool
-    dry_run: bool
-    output: Path
-    jobs: int | None
-    settled: Settings
-
-    @property
-    def shared(self) -> SharedStore | None:
-        """The store that machines share, if one is named."""
-        from envpack.store import open_store
-
-        return (
-            open_store(self.settled.store, push=self.settled.push) if self.settled.store not in ("", "none") else None
-        )
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether stubs get folders of their own; the command line alone decides, whatever is on the machine."""
-        several = len(self.pythons) + len(self.prefixes) > 1 or len(self.tritons) > 1
-        return several or self.all_pythons or bool(self.only or self.skip)
+def _refuse(stubs: WantedStubs, said: Settings) -> None:
+    if not (stubs.pythons or stubs.prefixes or stubs.all_pythons):
+        raise click.UsageError("Give --python or --prefix, or --all-pythons.")
+    if said.abi and not stubs.tritons:
+        raise click.UsageError("Give --triton with --abi.")
+    if said.push and said.settled().store in ("", "none"):
+        raise click.UsageError("Give --store with push.")
+    if stubs.pythons and stubs.all_pythons:
+        raise click.UsageError("Give either --python or --all-pythons.")
 
 
-def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], MissingPythons]:
-    """The stubs to compile, and why some Pythons are not among them."""
-    from envpack.conda import check_minor
-    from envpack.releases import find_release
-    from envpack.stub import find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
-
-    releases = [find_release(name, abi=request.settled.abi or None) for name in request.tritons]
-    for release in releases:
-        console.warned(release.warning)
-    for minor in request.pythons:
-        check_minor(minor)  # all of them, before any is fetched
-    missing: MissingPythons = {}
-    preference = request.settled.python_preference
-    targets = [target_from_interpreter(minor, preference=preference, progress=console) for minor in request.pythons]
-    if request.all_pythons:
-        found = find_pythons(preference)
-        targets, missing = list(found.targets), found.missing
-    targets += [target_from_prefix(prefix.absolute()) for prefix in request.prefixes]
-    for minor, error in missing.items():
-        console.detail(f"without Python {minor}: {error.message}")
-    cells = plan_matrix(targets, releases, platforms=request.platforms, only=request.only, skip=request.skip)
-    return cells, missing
-
-
-def _on_cluster(cells: Sequence[Cell], request: _StubRequest, console: Console) -> ClusterWork:
+def _on_cluster(cells: Sequence[Cell], said: Settings, console: Console) -> ClusterWork:
     """Compile stubs on a cluster, so that what follows finds them in the cache or in the store."""
 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import stub_tasks
+        from envpack.workflow import stub_store
 
-        settled = request.settled
-        return stub_tasks(
-            cells, abi=settled.abi, toolchain=settled.toolchain, glibc=settled.glibc, store=request.shared
-        )
+        settled = said.settled()
+        how = {"abi": settled.abi, "glibc": settled.glibc}
+        return stub_tasks(cells, toolchain=settled.toolchain, store=stub_store(said), **how)
 
-    done = on_cluster(request.settled.on, tasks, console)
+    done = on_cluster(said.settled().on, tasks, console)
     done.raise_first_error(console)
     return done
 
 
-def _build_one(cell: Cell, request: _StubRequest, console: Console, done: ClusterWork) -> None:
-    from envpack.repository import looks_like_model
-    from envpack.stub import STUB_NAME
-    from envpack.support.entry_locks import kept
-    from envpack.workflow import place, stub_for
+def _build_one(cell: Cell, output: Path, said: Settings, console: Console, done: ClusterWork, *, jobs: int) -> None:
+    from envpack.workflow import build_one_stub, stub_store
 
-    output, jobs = request.output, request.jobs or 0
-    shared = request.shared
-
-    def built() -> Stub:
-        return stub_for(
-            cell.target,
-            cell.releases,
-            toolchain=request.settled.toolchain,
-            glibc=request.settled.glibc,
-            jobs=jobs,
-            progress=console,
-            store=shared,
-        )
-
-    with kept(built, lambda stub: stub.path.parent) as stub:
-        console.begin(f"place {output / STUB_NAME}")
-        placed = place(cell, stub, output, force=request.settled.force)
-    console.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if placed else "up to date")
-    if looks_like_model(output.absolute()):
-        model = output.absolute()
-        console.next_step("envpack", "verify", "--repository", str(model.parent), model.name)
+    placed = build_one_stub(cell, output, said, console, stub_store(said), jobs=jobs)
+    if placed.model:
+        console.next_step("envpack", "verify", "--repository", str(placed.model.parent), placed.model.name)
     console.result(
         {
-            "stub": str((output / STUB_NAME).absolute()),
-            "facts": dataclasses.asdict(stub.facts),
-            "compiled": stub.fresh,
-            "changed": placed,
-            "seconds": round(stub.seconds, 3),
+            "stub": str(placed.path),
+            "facts": dataclasses.asdict(placed.stub.facts),
+            "compiled": placed.stub.fresh,
+            "changed": placed.changed,
+            "seconds": round(placed.stub.seconds, 3),
         }
         | done.as_json()
     )
@@ -217,31 +162,24 @@ def _require_output(output: Path) -> None:
 
 
 def _build_matrix(
-    cells: tuple[Cell, ...], missing: MissingPythons, request: _StubRequest, console: Console, done: ClusterWork
+    plan: PlannedStubs, output: Path, said: Settings, console: Console, done: ClusterWork, *, jobs: int
 ) -> int:
-    from envpack.workflow import build_matrix
+    from envpack.workflow import build_matrix, stub_store
 
+    settled = said.settled()
     results = build_matrix(
-        cells,
-        request.output,
-        toolchain=request.settled.toolchain,
-        glibc=request.settled.glibc,
-        jobs=request.jobs or 0,
-        force=request.settled.force,
+        plan.cells,
+        output,
+        toolchain=settled.toolchain,
+        glibc=settled.glibc,
+        jobs=jobs,
+        force=settled.force,
         progress=console,
-        store=request.shared,
+        store=stub_store(said),
     )
     failures = [(result, Failure.of(result.error)) for result in results if result.error]
     for result, failure in failures:
         console.show_failure(dataclasses.replace(failure, message=f"{result.cell.identifier}: {failure.message}"))
-    entries = {"cells": [result_entry(result) for result in results], "missing": missing_entries(missing)}
+    entries = {"cells": [result_entry(result) for result in results], "missing": missing_entries(plan.missing)}
     console.result(entries | done.as_json())
     return failures[0][1].exit_code if failures else 0
-
-
-def _dry_run(cells: tuple[Cell, ...], missing: MissingPythons, request: _StubRequest, console: Console) -> None:
-    from envpack.workflow import plan_build
-
-    folders = [request.output / cell.identifier if request.is_matrix else request.output for cell in cells]
-    plans = plan_build(cells, folders, toolchain=request.settled.toolchain, glibc=request.settled.glibc)
-    show_plans(plans, missing, console)

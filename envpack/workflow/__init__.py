@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from envpack.conda import ChannelPackage as ChannelPackage
     from envpack.deployment import PublishedImage as PublishedImage
     from envpack.requirements import host_platform as host_platform
     from envpack.stub import Cell as Cell
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         prune_cache as prune_cache,
         verify_cache as verify_cache,
     )
+    from envpack.workflow.channel import add_python as add_python, list_channel as list_channel
     from envpack.workflow.doctor.examination import examine as examine
     from envpack.workflow.doctor.observation import Observation as Observation
     from envpack.workflow.lock import (
@@ -79,6 +81,13 @@ if TYPE_CHECKING:
         build_matrix as build_matrix,
         place as place,
         plan_build as plan_build,
+    )
+    from envpack.workflow.stub_plan import (
+        PlannedStubs as PlannedStubs,
+        WantedStubs as WantedStubs,
+        build_one_stub as build_one_stub,
+        plan_stubs as plan_stubs,
+        stub_store as stub_store,
     )
     from envpack.workflow.stubs import stub_for as stub_for
     from envpack.workflow.verify import (
