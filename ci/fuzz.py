@@ -18,16 +18,13 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _HOSTILE = "tests/unit/hostile/test_"
-_ODD = "tests/unit/requirements/test_odd_files.py::test_"
 _EDITOR = "tests/unit/repository/test_config_editor_properties.py"
 PARSERS = {
     "envpack.toml": [f"{_HOSTILE}files.py::test_damaged_settings_of_a_project"],
     "config.pbtxt": [f"{_HOSTILE}files.py::test_damaged_configurations_of_a_model"],
     "edits of config.pbtxt": [_EDITOR, "tests/unit/repository/test_config_editor.py"],
     "smoke.json": [f"{_HOSTILE}files.py::test_samples", f"{_HOSTILE}files.py::test_damaged_samples"],
-    "requirements.txt": [f"{_ODD}random_lines_of_pip", f"{_ODD}random_text", f"{_ODD}binary_files"],
-    "environment.yml, pixi.lock, conda-lock.yml": [f"{_ODD}random_yaml", f"{_ODD}yaml_with_one_value_replaced"],
-    "pyproject.toml, pylock.toml": [f"{_ODD}random_toml", f"{_ODD}toml_with_one_value_replaced"],
+    "requirements files": ["tests/unit/requirements/test_odd_files.py"],  # of every format
     "envpack.lock": [f"{_HOSTILE}files.py::test_damaged_lockfiles", "tests/unit/lock/test_lock.py"],
     ".condarc": [f"{_HOSTILE}files.py::test_settings_of_conda", f"{_HOSTILE}files.py::test_damaged_settings_of_conda"],
     "manifests and inventories": [f"{_HOSTILE}files.py::test_descriptions_of_environments"],

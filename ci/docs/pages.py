@@ -17,6 +17,7 @@ from ci.docs import settings
 from ci.recipe_records import records
 from envpack.cli.main import cli
 from envpack.releases import Release, all_releases
+from envpack.requirements.format import all_formats
 from envpack.settings.examples import Example, recipe_names, recipes, templates
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -206,7 +207,21 @@ def ran_table(_: str) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
 
 
+def requirement_names(_: str) -> str:
+    """The names of requirements files, in the order of the search."""
+    return " · ".join(f"`{name}`" for known in all_formats() for name in known.names)
+
+
+def requirement_formats(_: str) -> str:
+    """What of each format is read and refused, from the docstrings of the readers."""
+    rows = [inspect.cleandoc(known.read.__doc__ or "").split("\n\n") for known in all_formats()]
+    lines = [" | ".join(" ".join(part.removeprefix("Read: ").split()) for part in row) for row in rows]
+    return "\n".join(["| file | read | refused, or left out |", "|---|---|---|", *(f"| {line} |" for line in lines)])
+
+
 GENERATED = {
+    "requirement-names": requirement_names,
+    "requirement-formats": requirement_formats,
     "command-list": command_list,
     "command": command_page,
     "releases": releases_table,

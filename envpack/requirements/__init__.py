@@ -13,6 +13,11 @@ if TYPE_CHECKING:
         without_build as without_build,
     )
     from envpack.requirements.discovery import find_requirements as find_requirements, unread_above as unread_above
+    from envpack.requirements.format import read_requirements as read_requirements
+    from envpack.requirements.formats.pixi_lock import (
+        default_environment as default_environment,
+        locked_entries as locked_entries,
+    )
     from envpack.requirements.import_names import is_provided as is_provided, package_of as package_of
     from envpack.requirements.model import (
         CondaPackage as CondaPackage,
@@ -21,11 +26,6 @@ if TYPE_CHECKING:
     )
     from envpack.requirements.other_platforms import only_system as only_system
     from envpack.requirements.parsing import YamlTable as YamlTable
-    from envpack.requirements.pixi_lock import (
-        default_environment as default_environment,
-        locked_entries as locked_entries,
-    )
-    from envpack.requirements.read import read_requirements as read_requirements
     from envpack.requirements.target import (
         Target as Target,
         allows_minor as allows_minor,

@@ -7,9 +7,9 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from envpack.requirements.formats.pip_file import index_options
 from envpack.requirements.location import Location, quote
 from envpack.requirements.parsing import line_of
-from envpack.requirements.pip_file import index_options
 from envpack.support.errors import InputError
 
 # Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from envpack.requirements import Requirements, read_requirements
+from envpack.requirements.format import all_formats
 from envpack.support.errors import InputError
 from tests.unit.requirements.test_locks import LOCKS, PIXI_6, PYLOCK
 from tests.unit.requirements.test_pyproject import PROJECT
@@ -127,10 +128,19 @@ PYTHON_ENV = {"python": "3.10.13", "build_dependencies": ["pip"], "dependencies"
 CONDA_LOCK = yaml_of((LOCKS / "conda-lock.yml").read_text(encoding="utf-8"))
 
 
+NAMES = [name for known in all_formats() for name in known.names]
+
+
 @QUICK
-@given(table=TABLES, name=st.sampled_from(["environment.yml", "python_env.yaml", "pixi.lock", "conda-lock.yml"]))
-def test_random_yaml(tmp_path, table, name):
-    read(tmp_path / name, json.dumps(table))
+@given(
+    table=TABLES,
+    name=st.sampled_from([*NAMES, "pylock.x.toml", "other.toml", "other.yml", "other.lock"]),
+    written=st.sampled_from([json.dumps, toml_file]),
+    python=st.sampled_from(["", "3.10"]),
+)
+def test_random_tables(tmp_path, table, name, written, python):
+    read(tmp_path / name, written(table), python=python)
+    (tmp_path / name).unlink()  # a lock reads the pyproject.toml beside it
 
 
 @pytest.mark.parametrize("base", [ENVIRONMENT, PYTHON_ENV, yaml_of(PIXI_6), CONDA_LOCK], ids=str)
@@ -141,12 +151,6 @@ def test_yaml_with_one_value_replaced(tmp_path, base):
         read(tmp_path / "file.yml", json.dumps(table))
 
     check()
-
-
-@QUICK
-@given(table=TABLES, name=st.sampled_from(["pyproject.toml", "pylock.toml", "pylock.x.toml", "other.toml"]))
-def test_random_toml(tmp_path, table, name):
-    read(tmp_path / name, toml_file(table), python="3.10")
 
 
 @pytest.mark.parametrize("base", [PROJECT + "[tool.envpack]\nextras = ['all']\ngroups = ['serve']\n", PYLOCK])
@@ -233,28 +237,29 @@ def test_random_lines_of_pip(tmp_path, words, separator):
 
 @QUICK
 @given(
-    text=st.text(max_size=200) | st.lists(TEXT, max_size=8).map("\n".join) | st.lists(TEXT, max_size=8).map(" ".join)
+    name=st.sampled_from(NAMES),
+    text=st.text(max_size=200) | st.lists(TEXT, max_size=8).map("\n".join) | st.lists(TEXT, max_size=8).map(" ".join),
 )
-@example(text="@EXPLICIT\nhttps://[/linux-64/x-1-0.conda")
-@example(text="x @ https://[")
-@example(text="file:///%00")
-@example(text="\ud800")
-def test_random_text(tmp_path, text):
-    for name in ("requirements.txt", "environment.yml", "pylock.toml"):
-        read(tmp_path / name, text)
+@example(name="list.txt", text="@EXPLICIT\nhttps://[/linux-64/x-1-0.conda")
+@example(name="requirements.txt", text="x @ https://[")
+@example(name="requirements.txt", text="file:///%00")
+@example(name="environment.yml", text="\ud800")
+def test_random_text(tmp_path, name, text):
+    read(tmp_path / name, text)
+    (tmp_path / name).unlink()
     read(tmp_path / "list.txt", f"@EXPLICIT\n{text}")
 
 
 @QUICK
-@given(content=st.binary(max_size=300))
-def test_binary_files(tmp_path, content):
-    for name in ("requirements.txt", "environment.yml", "pixi.lock", "pylock.toml"):
-        (tmp_path / name).write_bytes(content)
-        with contextlib.suppress(InputError):
-            read_requirements(tmp_path / name)
+@given(name=st.sampled_from(NAMES), content=st.binary(max_size=300))
+def test_binary_files(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with contextlib.suppress(InputError):
+        read_requirements(tmp_path / name)
+    (tmp_path / name).unlink()
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "environment.yml", "pixi.lock", "pylock.toml"])
+@pytest.mark.parametrize("name", NAMES)
 def test_folders_and_pipes_are_refused(tmp_path, refused, name):
     (tmp_path / name).mkdir()
     assert "is not a file" in refused(tmp_path / name).message

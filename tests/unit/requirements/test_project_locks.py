@@ -5,8 +5,8 @@ import json
 import pytest
 
 from envpack.requirements import read_requirements
-from envpack.requirements.pip_file import _PUBLIC
-from envpack.requirements.poetry_lock import poetry_range
+from envpack.requirements.formats.pip_file import _PUBLIC
+from envpack.requirements.formats.poetry_lock import poetry_range
 from tests.tables import every_row
 
 PUBLIC = f"https://{_PUBLIC[0]}/simple"  # the public index, which a lock names although nobody chose it

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from envpack.requirements import Requirements, find_requirements, read_requirements
-from envpack.requirements.discovery import FILE_NAMES
 from envpack.support.errors import InputError
 
 
@@ -94,13 +93,11 @@ def test_model_without_a_file_requires_nothing():
     assert read_requirements(None) == Requirements()
 
 
-def test_files_are_found_in_the_documented_order(tmp_path):
-    guide = Path(__file__).parents[3] / "docs/reference/requirements.md"
-    listed = guide.read_text(encoding="utf-8").partition("one of the others:\n\n")[2].partition("\n\n")[0]
-    names = [name.strip(" \n`") for name in listed.split("·")]
-    assert len(names) == len(FILE_NAMES)
+def test_locks_are_found_first_then_environments_lists_projects_and_what_is_refused(tmp_path):
+    ranks = ["pixi.lock", "uv.lock", "Pipfile.lock", "environment.yml", "conda.yaml", "requirements.txt"]
+    ranks += ["pyproject.toml", "setup.cfg", "setup.py"]
     content = {"pyproject.toml": "[project]\n", "setup.cfg": "[options]\ninstall_requires = numpy\n"}
-    for name in reversed(names):
+    for name in reversed(ranks):
         file = write(tmp_path, name, content.get(name, ""))
         assert find_requirements(tmp_path) == file
 

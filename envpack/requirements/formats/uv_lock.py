@@ -6,25 +6,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envpack.requirements.location import Location, quote
+from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.pylock import select_wheels
+from envpack.requirements.formats.pyproject import read_selection
+from envpack.requirements.location import quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import parse_toml, read_text
-from envpack.requirements.pylock import ChoosePython, read_pylock
-from envpack.requirements.pyproject import read_selection
-from envpack.requirements.target import Target
 from envpack.support.temp_dirs import temp_dir
-from envpack.support.uv import run_uv
 
 _PROJECT = "pyproject.toml"
 
 
-def read_uv_lock(path: Path, target: Target, choose: ChoosePython | None = None) -> Requirements:
-    """Select the wheels of a ``uv.lock`` that fit a target best.
+@reads("uv.lock", order=12)
+def read_uv_lock(source: Source) -> Requirements:
+    """`uv.lock`
 
-    The extras and groups are those that ``[tool.envpack]`` selects in the ``pyproject.toml`` beside it.
+    Read: what `uv export` writes as a `pylock.toml` without the project and its default groups; extras and groups as
+    `[tool.envpack]` in the `pyproject.toml` beside it selects them
+
+    Refused: as in `pylock.toml`, and a lock without its `pyproject.toml`
     """
-    location, project = Location(path), path.with_name(_PROJECT)
-    if path.name != "uv.lock" or not project.is_file():
+    from envpack.support.uv import run_uv
+
+    location, path, project = source.location, source.path, source.path.with_name(_PROJECT)
+    if not project.is_file():
         raise location.error(
             "is read together with the pyproject.toml of its project, which is not beside it",
             hint="run uv export --no-emit-project --format pylock.toml --output-file pylock.toml there, and name that",
@@ -46,7 +51,7 @@ def read_uv_lock(path: Path, target: Target, choose: ChoosePython | None = None)
             raise location.error(f"uv cannot read it: {reason}", hint="write it again: uv lock")
         exported = read_text(pylock)
         content = _with_absolute_paths(parse_toml(exported, path), folder)
-    found = read_pylock(content, exported, path, target, choose)
+    found = select_wheels(content, replace(source, text=exported))
     return replace(found, files=(path, project))
 
 

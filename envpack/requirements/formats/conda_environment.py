@@ -5,22 +5,44 @@ from __future__ import annotations
 import re
 
 from envpack.requirements.conda_spec import parse_spec, python_range, tidy_spec, without_build
+from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.location import CREDENTIALS_HINT, Location, is_url, local_path, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.other_platforms import only_system, selector_of, selects, system_of_prefix
 from envpack.requirements.parsing import Value, YamlTable
-from envpack.requirements.pip_file import PipReader
 from envpack.requirements.target import Target, single_minor
 from envpack.support.redaction import has_secret
 
 _CONDA_KEYS = {"name", "channels", "dependencies", "prefix", "variables", "platforms"}
 _PYTHON_ENV_KEYS = {"python", "build_dependencies", "dependencies"}
+_NAMES = ("environment.yml", "environment.yaml", "conda.yaml", "conda.yml")
+_DEPENDENCIES = re.compile(r"^dependencies\s*:", re.MULTILINE)
 _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 
 
-def read_conda_environment(content: YamlTable, text: str, target: Target) -> Requirements:
-    """Read an environment file of conda."""
-    return _Reader(content, text, target).requirements()
+def _is_python_env(source: Source) -> bool:
+    """Whether a YAML file is MLflow's ``python_env.yaml``; conda's files list Python among the dependencies."""
+    return source.is_yaml and ("python" in source.yaml or "build_dependencies" in source.yaml)
+
+
+@reads(
+    *_NAMES,
+    order=20,
+    recognises=lambda source: source.is_yaml and source.path.suffix != ".lock" and not _is_python_env(source),
+    similar=r"(?:[\w.-]*[-_.])?(?:conda[-_]?)?(?:env|environment|conda)s?(?:[-_.\d][\w.-]*)?\.ya?ml",
+    holds=lambda name, text: name in _NAMES or _DEPENDENCIES.search(text) is not None,
+)
+def read_conda_environment(source: Source) -> Requirements:
+    """`environment.yml` (conda), `conda.yaml` (MLflow)
+
+    Read: `dependencies`, its list `pip` with everything that `requirements.txt` may contain, `channels`, `platforms`;
+    Python, see [below](#python); match specs in every form that conda reads, see [below](#environmentyml)
+
+    Left out with a warning: `variables` ([below](#variables)), unknown keys. Left out: `name`, pip itself, `nodefaults`
+    (no channel is ever added)
+    """
+    return _Reader(source.yaml, source.text, source.target).requirements()
 
 
 class _Reader:
@@ -148,17 +170,15 @@ def _python(text: str, version: str, location: Location) -> str:
     return found
 
 
-def is_python_env(content: YamlTable) -> bool:
-    """Whether a YAML file is MLflow's ``python_env.yaml``; conda's files list Python among the dependencies."""
-    return "python" in content or "build_dependencies" in content
+@reads("python_env.yaml", order=21, recognises=_is_python_env)
+def read_python_env(source: Source) -> Requirements:
+    """`python_env.yaml` (MLflow)
 
+    Read: `python`, `dependencies`, with `-r requirements.txt`
 
-def read_python_env(content: YamlTable) -> Requirements:
-    """Read the ``python_env.yaml`` of an MLflow model.
-
-    ``build_dependencies`` are checked but not installed: they are for building from source, and envpack installs
-    wheels.
+    Refused: unknown keys. Left out: `build_dependencies`, because nothing is built
     """
+    content = source.yaml
     content.refuse_unknown(_PYTHON_ENV_KEYS)
     content.texts("build_dependencies")
     version = content.text("python", "").strip()

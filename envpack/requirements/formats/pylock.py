@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from packaging.markers import Environment, Marker
-from packaging.pylock import (
-    Package,
-    PackageDirectory,
-    PackageSdist,
-    PackageWheel,
-    Pylock,
-    PylockSelectError,
-    PylockUnsupportedVersionError,
-    PylockValidationError,
-)
 
+from envpack.requirements.format import Source, reads
 from envpack.requirements.location import Location, local_path, quote
 from envpack.requirements.locked_packages import locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
@@ -27,16 +18,36 @@ from envpack.requirements.parsing import line_of
 from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
 from envpack.support.errors import InputError
 
+if TYPE_CHECKING:
+    from packaging.pylock import Package, PackageDirectory, PackageSdist, PackageWheel, Pylock, PylockSelectError
+
 _FILES = {"wheels", "sdist", "archive", "directory", "vcs"}
-ChoosePython = Callable[[Requirements], str]
 _HINT = "write the lock again with the tool that wrote it"
 
 
-def read_pylock(
-    content: Mapping[str, Any], text: str, path: Path, target: Target, choose: ChoosePython | None = None
-) -> Requirements:
+@reads(
+    "pylock.toml",
+    order=13,
+    recognises=lambda source: (
+        source.is_toml and ("lock-version" in source.toml or source.path.name.startswith("pylock."))
+    ),
+)
+def read_pylock(source: Source) -> Requirements:
+    """`pylock.toml`, `pylock.NAME.toml` (PEP 751: uv, pip, PDM)
+
+    Read: for each package the best wheel for the target's Python, processor and glibc, with its hash; default groups,
+    no extras; folders of other projects, which are built; the source of a package that has no wheel for the target, if
+    `--allow-source` names it
+
+    Refused: repositories and archives in place of releases, the project that the lock is of (`uv export
+    --no-emit-project` leaves it out)
+    """
+    return select_wheels(source.toml, source)
+
+
+def select_wheels(content: Mapping[str, Any], source: Source) -> Requirements:
     """Select the wheels of a lock that fit a target best."""
-    location = Location(path)
+    location, path, text, target = source.location, source.path, source.text, source.target
     python_range = _python_range(content, location)
     minor = single_minor(python_range) if python_range else ""
     found = Requirements(
@@ -48,7 +59,7 @@ def read_pylock(
         places={"python": str(location.at(line_of(text, "requires-python")))},
     )
     if not target.python:
-        python = choose(found) if choose else minor
+        python = source.choose(found) if source.choose else minor
         if not python:
             raise location.error(
                 "the lock is for several versions of Python",
@@ -88,6 +99,8 @@ def _is_empty_and_foreign(package: object, target: Target) -> bool:
 
 
 def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
+    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
+
     try:
         return Pylock.from_dict(content)
     except PylockUnsupportedVersionError as error:
@@ -100,6 +113,8 @@ def _select(
     lock: Pylock, text: str, location: Location, target: Target
 ) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
     """The wheels and source distributions for a target, and the folders of projects to build."""
+    from packaging.pylock import PackageDirectory, PylockSelectError, PylockValidationError
+
     environment = cast("Environment", marker_environment(target))
     files, projects = [], []
     try:
@@ -149,6 +164,8 @@ def _not_selected(error: PylockSelectError, text: str, location: Location, targe
 
 def _file(package: Package, file: object, location: Location, target: Target) -> PipPackage:
     """The wheel of a package, or its source distribution if no wheel fits."""
+    from packaging.pylock import PackageSdist, PackageWheel
+
     if isinstance(file, PackageWheel):
         found = locked_wheel(file.path or file.url or "", _hash(file), location, target, size=file.size or 0)
     elif isinstance(file, PackageSdist):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
+from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.pip_file import PipReader, index_options
 from envpack.requirements.location import Location, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import line_of
-from envpack.requirements.pip_file import PipReader, index_options
 from envpack.support.bounded_reading import parse_json
 
 _HINT = "write it again: pipenv lock"
 
 
-def read_pipfile_lock(text: str, path: Path) -> Requirements:
-    """Read the packages of the section ``default``."""
-    location = Location(path)
+@reads("Pipfile.lock", order=15)
+def read_pipfile_lock(source: Source) -> Requirements:
+    """`Pipfile.lock` (pipenv)
+
+    Read: versions and hashes of the section `default`, `sources`, `python_version`
+
+    Refused: version control. Left out: `develop`
+    """
+    location, text, path = source.location, source.text, source.path
     try:
         content = parse_json(text)
         packages, meta = dict(content["default"]), dict(content["_meta"])

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pip_requirements_parser as parser
 
+from envpack.requirements.format import Source, reads
 from envpack.requirements.location import Location, is_url, local_path, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import read_text
@@ -189,11 +190,23 @@ def extra_index_options(addresses: Iterable[str]) -> list[str]:
     return [f"--extra-index-url {address}" for address in addresses if urlsplit(address).hostname not in _PUBLIC]
 
 
-def read_pip_file(path: Path) -> Requirements:
-    """Read a requirements file of pip and the files that it includes."""
+@reads(
+    "requirements.txt",
+    "requirements.in",
+    order=30,
+    recognises=lambda source: not source.is_toml and not source.is_yaml,
+    similar=r"(?:[\w.-]*[-_.])?requirements?(?:[-_.][\w.-]+)?\.(?:txt|in)",
+)
+def read_pip_file(source: Source) -> Requirements:
+    """`requirements.txt` (pip)
+
+    Read: names, markers, extras, hashes, `-r`, `-c`, wheels, projects, options; see [below](#requirementstxt)
+
+    Refused: version control, source archives, other options
+    """
     reader = PipReader()
-    reader.read_file(path)
-    return reader.requirements(source=path, files=tuple(reader.files))
+    reader.read_file(source.path)
+    return reader.requirements(source=source.path, files=tuple(reader.files))
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import configparser
-from pathlib import Path
+import re
 
-from envpack.requirements.location import Location
+from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import HINT, line_of
-from envpack.requirements.pip_file import PipReader
 from envpack.requirements.target import single_minor
 
 _SECTION = "options"
 
 
-def read_setup_cfg(text: str, path: Path) -> Requirements:
-    """Read the requirements in the section ``[options]``."""
-    location, parser = Location(path), configparser.ConfigParser(interpolation=None, strict=False)
+@reads("setup.cfg", order=41, holds=lambda _, text: bool(re.search(r"^install_requires\b", text, re.MULTILINE)))
+def read_setup_cfg(source: Source) -> Requirements:
+    """`setup.cfg` (setuptools)
+
+    Read: `install_requires`, `python_requires`
+
+    Refused: requirements in another file, `file:`
+    """
+    location, path, text = source.location, source.path, source.text
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(text)
     except configparser.Error as error:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from packaging.markers import InvalidMarker, Marker
 from packaging.utils import canonicalize_name
 
+from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.pip_file import PipReader, extra_index_options
+from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import Location, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import line_of, parse_toml, read_text
-from envpack.requirements.pip_file import PipReader, extra_index_options
-from envpack.requirements.pyproject import read_selection
 from envpack.requirements.target import single_minor
 
 _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
@@ -23,18 +23,22 @@ _HINT = "write it again, which keeps the versions: poetry lock"
 _MAIN = "main"
 
 
-def read_poetry_lock(content: Mapping[str, Any], text: str, path: Path) -> Requirements:
-    """Read the packages of the main group, and of the extras that ``[tool.envpack]`` selects.
+@reads("poetry.lock", order=14)
+def read_poetry_lock(source: Source) -> Requirements:
+    """`poetry.lock`, versions 1.0 to 2.x
 
-    Since version 2.1 the lock says which those are; before, they are found from the dependencies in the
-    ``pyproject.toml`` beside it.
+    Read: versions and hashes of the main group, and of the extras that `[tool.envpack]` selects; before version 2.1,
+    with the dependencies of `[tool.poetry]` beside it
+
+    Refused: packages that are not from an index; before 2.1, a package that is locked twice: `poetry lock` writes a
+    newer version
     """
-    return _Reader(content, text, path).requirements()
+    return _Reader(source.toml, source.text, source.location).requirements()
 
 
 class _Reader:
-    def __init__(self, content: Mapping[str, Any], text: str, path: Path) -> None:
-        self._text, self._location = text, Location(path)
+    def __init__(self, content: Mapping[str, Any], text: str, location: Location) -> None:
+        self._text, self._location = text, location
         metadata = content.get("metadata", {})
         version = str(metadata.get("lock-version", "")) if isinstance(metadata, dict) else ""
         if not _VERSIONS.fullmatch(version):

@@ -9,25 +9,47 @@ from packaging.dependency_groups import DependencyGroupResolver
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.location import Location, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import line_of
-from envpack.requirements.pip_file import PipReader
 from envpack.requirements.pyproject_tools import ToolTables
 from envpack.requirements.target import single_minor
+from envpack.support import bounded_reading
 from envpack.support.errors import InputError
 
 _SELECTION_KEYS = {"extras", "groups"}
+_TOOLS = ("poetry", "pixi", "envpack")
 _ROOT = "${PROJECT_ROOT}"
 _HINT = 'write it like dependencies = ["numpy<2"]'
 
 
-def read_pyproject(content: dict[str, Any], text: str, path: Path) -> Requirements:
-    """Read ``[project]`` dependencies, and the extras and groups that ``[tool.envpack]`` names.
+def _holds_requirements(_: str, text: str) -> bool:
+    content = bounded_reading.parse_toml(text)
+    tools = content.get("tool", {})
+    return "project" in content or (isinstance(tools, dict) and any(name in tools for name in _TOOLS))
 
-    The project itself is not a requirement: a model's code is in its own folder.
+
+@reads(
+    "pyproject.toml",
+    order=40,
+    recognises=lambda source: (
+        source.is_toml
+        and (source.path.name == "pyproject.toml" or "project" in source.toml or "dependency-groups" in source.toml)
+    ),
+    holds=_holds_requirements,
+)
+def read_pyproject(source: Source) -> Requirements:
+    """`pyproject.toml`
+
+    Read: `[project]` `dependencies`, also those that setuptools has in files; `requires-python`; extras and groups,
+    indexes and sources, see [below](#pyprojecttoml)
+
+    Refused: with the command that makes a lock: other dynamic dependencies, sources in version control, `[tool.poetry]`
+    and `[tool.pixi]` dependencies, overrides. The project itself is not installed
     """
-    return _Reader(content, text, Location(path)).requirements()
+    return _Reader(source.toml, source.text, source.location).requirements()
 
 
 def read_selection(content: dict[str, Any], text: str, path: Path) -> tuple[list[str], list[str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
+from envpack.requirements.format import Source, reads
 from envpack.requirements.location import CREDENTIALS_HINT, Location, quote
 from envpack.requirements.locked_packages import check_platform, locked_conda, locked_wheel, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
@@ -19,13 +19,20 @@ _EXPLICIT_MARK = "@EXPLICIT"
 _PIP_COMMENT = re.compile(r"#\s*pip\s+[\w.-]+\s*(@|==)")
 
 
-def is_conda_lock(content: YamlTable) -> bool:
-    """Whether a YAML file is a ``conda-lock.yml``."""
-    return "package" in content and "metadata" in content
+@reads(
+    "conda-lock.yml",
+    "conda-lock.yaml",
+    order=11,
+    recognises=lambda source: source.is_yaml and "package" in source.yaml and "metadata" in source.yaml,
+)
+def read_conda_lock(source: Source) -> Requirements:
+    """`conda-lock.yml`, version 1
 
+    Read: packages of the category `main` for the target's platform; channels
 
-def read_conda_lock(content: YamlTable, target: Target) -> Requirements:
-    """Read the packages of the category ``main`` for the target's platform."""
+    Refused: other versions and platforms; sources. Left out: other categories, such as `dev`
+    """
+    content, target = source.yaml, source.target
     if content.text("version", "1") != "1":
         version = quote(content.text("version"))
         raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)
@@ -91,19 +98,26 @@ def _channels(content: YamlTable) -> tuple[str, ...]:
     return tuple(found)
 
 
-def is_explicit(text: str) -> bool:
+def _is_explicit(source: Source) -> bool:
     """Whether ``@EXPLICIT`` is the first line that is neither empty nor a comment."""
-    for line in text[:100_000].splitlines():
+    for line in source.text[:100_000].splitlines():
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
             return stripped == _EXPLICIT_MARK
     return False
 
 
-def read_explicit(text: str, path: Path, target: Target) -> Requirements:
-    """Read a list of URLs of conda packages, each followed by ``#md5``, ``#sha256:…`` or nothing."""
+@reads(order=0, recognises=_is_explicit)
+def read_explicit(source: Source) -> Requirements:
+    """`@EXPLICIT` lists (`conda list --explicit`, `conda-lock --kind explicit`)
+
+    Read: URLs with `#md5`, `#sha256:…`, or without a hash, in which case nothing is checked
+
+    Refused: other platforms; pip packages, which conda-lock puts into comments: use `conda-lock.yml`
+    """
+    path, target = source.path, source.target
     found: list[CondaPackage] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(source.text.splitlines(), start=1):
         location, stripped = Location(path, number), line.strip()
         if _PIP_COMMENT.match(stripped):
             raise location.error(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from envpack.requirements.format import Source, reads
 from envpack.requirements.location import CREDENTIALS_HINT, Location, local_path, quote
 from envpack.requirements.locked_packages import (
     check_platform,
@@ -34,13 +35,21 @@ class LockedEntry(NamedTuple):
     table: YamlTable
 
 
-def is_pixi_lock(content: YamlTable) -> bool:
-    """Whether a YAML file is a ``pixi.lock`` of any version."""
-    return "environments" in content and "version" in content
+@reads(
+    "pixi.lock",
+    order=10,
+    recognises=lambda source: source.is_yaml and "environments" in source.yaml and "version" in source.yaml,
+)
+def read_pixi_lock(source: Source) -> Requirements:
+    """`pixi.lock`, versions 4 to 7
 
+    Read: conda packages and wheels of the environment `default` for the target's platform; channels; folders of other
+    projects, which are built
 
-def read_pixi_lock(content: YamlTable, target: Target) -> Requirements:
-    """Read the environment ``default`` for the target's platform."""
+    Refused: other versions, environments and platforms; packages built from source; wheels without SHA-256. Left out
+    with a warning: the project that the lock is of
+    """
+    content, target = source.yaml, source.target
     if content.text("version") not in _VERSIONS:
         version = quote(content.text("version"))
         raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)

@@ -1,0 +1,135 @@
+"""Read requirements files: each module in `envpack.requirements.formats` registers its readers here."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.requirements import formats as modules
+from envpack.requirements.location import Location
+from envpack.requirements.model import Requirements
+from envpack.requirements.parsing import YamlTable, parse_toml, read_text
+from envpack.requirements.target import Target
+
+
+@dataclass(frozen=True)
+class Source:
+    """A requirements file that is read for a target; ``choose`` selects a Python if the target has none."""
+
+    path: Path
+    text: str
+    target: Target
+    choose: Callable[[Requirements], str] | None = None
+
+    @property
+    def location(self) -> Location:
+        """The file, without a line."""
+        return Location(self.path)
+
+    @property
+    def is_toml(self) -> bool:
+        """Whether the name is that of a TOML file."""
+        return self.path.suffix == ".toml"
+
+    @property
+    def is_yaml(self) -> bool:
+        """Whether the name is that of a YAML file."""
+        return self.path.suffix in (".yml", ".yaml", ".lock")
+
+    @functools.cached_property
+    def toml(self) -> dict[str, Any]:
+        """The content as TOML, whatever the name."""
+        return parse_toml(self.text, self.path)
+
+    @functools.cached_property
+    def yaml(self) -> YamlTable:
+        """The content as YAML, whatever the name."""
+        from envpack.requirements.yaml_reading import parse_yaml
+
+        return parse_yaml(self.text, self.path)
+
+
+Reader = Callable[[Source], Requirements]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format, as `reads` describes it; the docstring of ``read`` is its row in docs/reference/requirements.md."""
+
+    read: Reader
+    names: tuple[str, ...]
+    order: int
+    recognises: Callable[[Source], bool] | None
+    similar: re.Pattern[str] | None
+    holds: Callable[[str, str], bool] | None
+
+
+_found: list[Format] = []
+
+
+def reads(
+    *names: str,
+    order: int,
+    recognises: Callable[[Source], bool] | None = None,
+    similar: str = "",
+    holds: Callable[[str, str], bool] | None = None,
+) -> Callable[[Reader], Reader]:
+    """Register the reader of a format.
+
+    Args:
+        names: of the files that are searched in a model's folder.
+        order: place in that search, and in the search by content.
+        recognises: whether a file of any name has this format; without it, the name alone decides.
+        similar: a pattern of other names that are searched after all ``names``.
+        holds: whether a file with a name and a text holds requirements; without it, every one does.
+    """
+
+    def register(read: Reader) -> Reader:
+        pattern = re.compile(similar, re.IGNORECASE) if similar else None
+        _found.append(Format(read, names, order, recognises, pattern, holds))
+        return read
+
+    return register
+
+
+@functools.cache
+def all_formats() -> tuple[Format, ...]:
+    """All formats in the order of the search."""
+    for module in pkgutil.iter_modules(modules.__path__, f"{modules.__name__}."):
+        importlib.import_module(module.name)
+    return tuple(sorted(_found, key=lambda found: found.order))
+
+
+def read_requirements(
+    path: Path | None,
+    *,
+    platform: str = "linux-64",
+    python: str | Callable[[Requirements], str] = "",
+    glibc: str = "2.35",
+) -> Requirements:
+    """Read a requirements file. Its name, and for YAML and lists its content, determines the format."""
+    if path is None:
+        return Requirements()
+    target = Target(platform, python if isinstance(python, str) else "", glibc)
+    source = Source(path, read_text(path), target, None if isinstance(python, str) else python)
+    return _format(source).read(source)
+
+
+def _format(source: Source) -> Format:
+    for known in all_formats():
+        if not known.recognises and source.path.name in known.names:
+            return known
+    for known in all_formats():
+        if known.recognises and known.recognises(source):
+            return known
+    if source.is_toml:
+        raise source.location.error("is neither a pyproject.toml nor a pylock.toml", hint="name one of these")
+    raise source.location.error(
+        "is not a lock of pixi or conda-lock", hint="name the lock, or the file it was resolved from"
+    )
