@@ -13,7 +13,7 @@ from envpack.support.errors import InputError
 from envpack.support.replacement import write_text
 
 if TYPE_CHECKING:
-    from envpack.requirements import YamlTable
+    from envpack.support.tables import Table
 
 LOCK_NAME = "envpack.lock"
 _OWN_TABLE = "x-envpack"
@@ -154,7 +154,7 @@ def read_lock(file: Path) -> Lock | None:
 
 def parse_lock(text: str, file: Path) -> Lock:
     """The lock in the text of a lockfile."""
-    from envpack.requirements import parse_yaml
+    from envpack.support.tables import parse_yaml
 
     try:
         content = parse_yaml(text, file)
@@ -169,7 +169,7 @@ def parse_lock(text: str, file: Path) -> Lock:
         raise _lockfile_error(error.where, f"is damaged: {error.message}") from error
 
 
-def _parse(content: YamlTable) -> Lock:
+def _parse(content: Table) -> Lock:
     from envpack.requirements import default_environment, locked_entries
 
     own, default = content.table(_OWN_TABLE), default_environment(content)
@@ -191,7 +191,7 @@ def _parse(content: YamlTable) -> Lock:
     )
 
 
-def _conda_package(entry: YamlTable) -> CondaPackage:
+def _conda_package(entry: Table) -> CondaPackage:
     if not (entry.text("sha256", "") or entry.text("md5", "")):
         raise entry.location.error(f"{entry.text('name')} has no hash", hint=_HINT)
     return CondaPackage(
@@ -209,7 +209,7 @@ def _conda_package(entry: YamlTable) -> CondaPackage:
     )
 
 
-def _pip_package(entry: YamlTable) -> PipPackage:
+def _pip_package(entry: Table) -> PipPackage:
     return PipPackage(
         name=_matching(entry, "name", r"[\w.-]+"),
         version=_matching(entry, "version", r"[\w.!+-]+"),
@@ -219,11 +219,11 @@ def _pip_package(entry: YamlTable) -> PipPackage:
     )
 
 
-def _texts(entry: YamlTable, key: str) -> tuple[str, ...]:
+def _texts(entry: Table, key: str) -> tuple[str, ...]:
     return tuple(text for text, _ in entry.texts(key))
 
 
-def _matching(entry: YamlTable, key: str, pattern: str) -> str:
+def _matching(entry: Table, key: str, pattern: str) -> str:
     value = entry.text(key, "")
     if not re.fullmatch(pattern, value):
         raise entry.get(key)[1].error(f"{key} of {entry.text('name', _OWN_TABLE)} is {value!r}", hint=_HINT)

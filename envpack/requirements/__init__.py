@@ -25,12 +25,10 @@ if TYPE_CHECKING:
         Requirements as Requirements,
     )
     from envpack.requirements.other_platforms import only_system as only_system
-    from envpack.requirements.parsing import YamlTable as YamlTable
     from envpack.requirements.target import (
         Target as Target,
         allows_minor as allows_minor,
         host_platform as host_platform,
     )
-    from envpack.requirements.yaml_reading import parse_yaml as parse_yaml
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

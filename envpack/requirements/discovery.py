@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from envpack.requirements.format import Format, all_formats
-from envpack.requirements.location import Location
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
+from envpack.support.tables import Location
 
 _FOR_DEVELOPERS = re.compile(r"(?:^|[-_.])(?:dev|develop|development|tests?|testing|docs?|lint|build|ci)(?=[-_.])")
 _MOST_BYTES = 1 << 20

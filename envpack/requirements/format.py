@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from envpack.requirements import formats as modules
-from envpack.requirements.location import Location
+from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import YamlTable, parse_toml, read_text
 from envpack.requirements.target import Target
+from envpack.support.tables import Location, Table, parse_toml
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Source:
     @functools.cached_property
     def toml(self) -> dict[str, Any]:
         """The content as TOML, whatever the name."""
-        return parse_toml(self.text, self.path)
+        return parse_toml(self.text, self.location)
 
     @functools.cached_property
-    def yaml(self) -> YamlTable:
+    def yaml(self) -> Table:
         """The content as YAML, whatever the name."""
-        from envpack.requirements.yaml_reading import parse_yaml
+        from envpack.support.tables import parse_yaml
 
         return parse_yaml(self.text, self.path)
 

@@ -1,48 +1,38 @@
-"""Places: a line of a requirements file, and the URLs and paths written there."""
+"""Requirements files, and the URLs and paths that are written there."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from envpack.support.errors import InputError
-from envpack.support.redaction import has_secret, redact
+from envpack.support import bounded_reading
+from envpack.support.redaction import has_secret
+from envpack.support.tables import Location
 
 CREDENTIALS_HINT = "remove the user name, password or token; put it into ~/.netrc or log in with your conda tool"
-_MAX_QUOTE = 120  # characters
+_MAX_BYTES = 32 << 20
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-@dataclass(frozen=True)
-class Location:
-    """A line of a file.
-
-    Attributes:
-        path: the file.
-        line: counted from 1, 0 if the format does not provide it.
-    """
-
-    path: Path
-    line: int = 0
-
-    def at(self, line: int) -> Location:
-        """Another line of the same file."""
-        return replace(self, line=line)
-
-    def error(self, message: str, *, hint: str) -> InputError:
-        """An error (kind ``bad-requirements``) about this line, for the caller to raise."""
-        return InputError(message, kind="bad-requirements", where=str(self), hint=hint)
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}" if self.line else str(self.path)
-
-
-def quote(text: str) -> str:
-    """A user's text for an error message: in quotes, on one line, cut to 120 characters, without secrets."""
-    text = redact(text)
-    return repr(text if len(text) <= _MAX_QUOTE else f"{text[:_MAX_QUOTE]}…")
+def read_text(path: Path, *, named_at: Location | None = None) -> str:
+    """Read a UTF-8 text file, with or without a byte order mark."""
+    location = Location(path)
+    try:
+        if not path.exists():
+            if named_at:
+                raise named_at.error(
+                    f"there is no file {path.name}", hint="the path is relative to the file that names it"
+                )
+            raise location.error("requirements file not found", hint="create it, or correct its name in envpack.toml")
+        if not path.is_file():
+            raise location.error("is not a file", hint="name a file, such as requirements.txt")
+        if path.stat().st_size > _MAX_BYTES:
+            raise location.error("is larger than 32 MB", hint="no list of requirements is; name another file")
+        return bounded_reading.read_text(path, most=_MAX_BYTES, encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise location.error(f"cannot be read: {reason}", hint="it must be a UTF-8 text file") from error
 
 
 def is_url(text: str) -> bool:

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 from packaging.tags import Tag
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
-from envpack.requirements.location import Location, file_name, local_path, package_url, quote
+from envpack.requirements.location import file_name, local_path, package_url
 from envpack.requirements.model import CondaPackage, PipPackage
-from envpack.requirements.parsing import YamlTable
 from envpack.requirements.target import Target, wheel_tags
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
+from envpack.support.tables import Location, Table, quote
 
 _CONDA_SUFFIXES = (".conda", ".tar.bz2")
 _CONDA_FILE = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)-(?P<version>[^-/\s]+)-(?P<build>[^-/\s]+)")
@@ -36,12 +36,12 @@ def locked_conda(
     *,
     md5: str = "",
     sha256: str = "",
-    entry: YamlTable | None = None,
+    entry: Table | None = None,
     depends: Iterable[str] | None = None,
 ) -> CondaPackage:
     """A conda package of a lock."""
     url = package_url(url_or_path, location)
-    entry = entry or YamlTable(location)
+    entry = entry or Table(location)
     name, version, build = _parse_conda_name(file_name(url), location)
     subdir = entry.text("subdir", "") or _subdir(url)
     if not subdir:

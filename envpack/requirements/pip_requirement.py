@@ -9,11 +9,12 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from envpack.requirements.location import CREDENTIALS_HINT, Location, file_name, is_http, is_url, local_path
+from envpack.requirements.location import CREDENTIALS_HINT, file_name, is_http, is_url, local_path
 from envpack.requirements.locked_packages import parse_wheel_name
 from envpack.support.bounded_reading import parse_toml, read_text
 from envpack.support.errors import InputError
 from envpack.support.redaction import has_secret
+from envpack.support.tables import Location
 
 _VCS = re.compile(r"(?:^|@\s*)(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")

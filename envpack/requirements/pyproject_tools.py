@@ -8,9 +8,8 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from envpack.requirements.formats.pip_file import index_options
-from envpack.requirements.location import Location, quote
-from envpack.requirements.parsing import line_of
 from envpack.support.errors import InputError
+from envpack.support.tables import Location, line_of, quote
 
 # Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.
 _LOCKED_BY = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 from envpack.releases import DEFAULT_RELEASE, Release, find_release
 from envpack.settings.kinds import BadValueError
 from envpack.settings.table import FIELDS, Settings
-from envpack.support.bounded_reading import parse_toml, read_text
+from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
+from envpack.support.tables import Location, parse_toml
 
 FILE_NAME = "envpack.toml"
 _MOST = 1 << 20  # bytes
@@ -78,27 +78,19 @@ def open_project(repository: Path, said: Settings | None = None) -> Project:
     file = repository / FILE_NAME
     if not os.path.lexists(file):
         return Project(repository=repository, said=said)
+    place = Location(file, kind="bad-project-file")
     try:
-        content = parse_toml(read_text(file, most=_MOST))
+        content = read_bytes(file, most=_MOST)
     except OSError as error:
-        raise InputError(
+        raise place.error(
             f"this file cannot be read: {error.strerror}",
-            kind="bad-project-file",
-            where=str(file),
             hint="it must be a text file of settings; envpack works without one, too",
         ) from error
-    except ValueError as error:  # also a number with more digits than Python reads
-        line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
-        raise InputError(
-            f"not valid TOML: {str(error).removesuffix(line.group()) if line else error}",
-            kind="bad-project-file",
-            where=f"{file}:{line[1]}" if line else str(file),
-            hint='an entry looks like this: [models.NAME] and below it python = "3.10"',
-        ) from error
-    return _parsed(content, file, said)
+    hint = 'an entry looks like this: [models.NAME] and below it python = "3.10"'
+    return _parsed(parse_toml(content, place, hint=hint), place, said)
 
 
-def _parsed(content: dict[str, object], file: Path, said: Settings) -> Project:
+def _parsed(content: dict[str, object], file: Location, said: Settings) -> Project:
     keys = {name for name, row in FIELDS.items() if row.in_project}
     settings = _settings(
         {key: content[key] for key in content if key != "models"}, keys, file, "the top level", "models"
@@ -107,48 +99,37 @@ def _parsed(content: dict[str, object], file: Path, said: Settings) -> Project:
     if not isinstance(models, dict):
         raise _not_a_table("models", file)
     of_models = {name: _settings_of_model(name, entry, file) for name, entry in models.items()}
-    return Project(repository=file.parent, settings=settings, models=of_models, said=said)
+    return Project(repository=file.path.parent, settings=settings, models=of_models, said=said)
 
 
-def _settings_of_model(name: str, entry: object, file: Path) -> Settings:
+def _settings_of_model(name: str, entry: object, file: Location) -> Settings:
     place = f"[models.{name}]"
     if not isinstance(entry, dict):
         raise _not_a_table(place, file)
     settings = _settings(entry, {key for key, row in FIELDS.items() if row.in_model}, file, place)
     if settings.requirements and settings.from_prefix:
-        raise InputError(
+        raise file.error(
             f"{place} has both requirements and from_prefix",
-            kind="bad-project-file",
-            where=str(file),
             hint="keep one of them: an environment is built from requirements, or taken from a folder",
         )
     return settings
 
 
-def _settings(table: Mapping[str, object], keys: set[str], file: Path, place: str, *more: str) -> Settings:
+def _settings(table: Mapping[str, object], keys: set[str], file: Location, place: str, *more: str) -> Settings:
     unknown = sorted(set(table) - keys)
     if unknown:
-        raise InputError(
+        raise file.error(
             f"unknown key {unknown[0]!r} in {place}",
-            kind="bad-project-file",
-            where=str(file),
             hint=f"known there: {', '.join(sorted({*keys, *more}))}",
         )
     values: dict[str, Any] = {}
     for key, value in table.items():
         try:
-            values[key] = FIELDS[key].kind.read(key, value, file)
+            values[key] = FIELDS[key].kind.read(key, value, file.path)
         except BadValueError as fault:
-            raise InputError(
-                str(fault).format(place), kind="bad-project-file", where=str(file), hint=fault.hint
-            ) from fault
+            raise file.error(str(fault).format(place), hint=fault.hint) from fault
     return Settings(**{key: value for key, value in values.items() if value not in ("", None)})
 
 
-def _not_a_table(name: str, file: Path) -> InputError:
-    return InputError(
-        f"{name} must be a table",
-        kind="bad-project-file",
-        where=str(file),
-        hint='write a line [models.NAME] and below it python = "3.10"',
-    )
+def _not_a_table(name: str, file: Location) -> InputError:
+    return file.error(f"{name} must be a table", hint='write a line [models.NAME] and below it python = "3.10"')

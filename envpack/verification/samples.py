@@ -14,7 +14,7 @@ from typing import Any
 
 from envpack.server import ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
 from envpack.support.bounded_reading import read_json
-from envpack.support.errors import InputError
+from envpack.support.tables import Location
 from envpack.verification.answers import Responses, responses_difference
 from envpack.verification.verdict import SampleCount
 
@@ -78,23 +78,16 @@ class Samples:
 
 def read_samples(file: Path, config: ServedConfig) -> Samples:
     """Read a model's samples, in the format of perf_analyzer's ``--input-data``."""
+    place = Location(file, kind="bad-samples")
     try:
-        content = read_json(file)
-        return _read(content, config)
+        return _read(read_json(file), config)
     except OSError as error:
-        raise InputError(
-            f"these samples cannot be read: {error.strerror}",
-            kind="bad-samples",
-            where=str(file),
-            hint="it must be a text file that you can read",
-        ) from error
+        reason, hint = f"these samples cannot be read: {error.strerror}", "it must be a text file that you can read"
+        raise place.error(reason, hint=hint) from error
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(
+        raise place.at(error.lineno if isinstance(error, json.JSONDecodeError) else 0).error(
             f"invalid samples: {reason}",
-            kind="bad-samples",
-            where=f"{file}{line}",
             hint="the format is perf_analyzer's --input-data: "
             '{"data": [{"INPUT": [1, 2]}], "validation_data": [{"OUTPUT": [3]}]}',
         ) from error

@@ -36,6 +36,8 @@ def _raised():
             continue
         if call.func.id in CODES:
             yield given["kind"].value, CODES[call.func.id]
+        elif call.func.id == "Location":  # whose method raises an InputError
+            yield given["kind"].value, CODES["InputError"]
         elif call.func.id == "ErrorPattern":  # of what uv says
             yield given["kind"].value, CODES["EnvironmentBuildError"]
         elif file.parts[0] == "cli":

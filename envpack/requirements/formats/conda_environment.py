@@ -7,12 +7,12 @@ import re
 from envpack.requirements.conda_spec import parse_spec, python_range, tidy_spec, without_build
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
-from envpack.requirements.location import CREDENTIALS_HINT, Location, is_url, local_path, quote
+from envpack.requirements.location import CREDENTIALS_HINT, is_url, local_path
 from envpack.requirements.model import Requirements
 from envpack.requirements.other_platforms import only_system, selector_of, selects, system_of_prefix
-from envpack.requirements.parsing import Value, YamlTable
 from envpack.requirements.target import Target, single_minor
 from envpack.support.redaction import has_secret
+from envpack.support.tables import Location, Table, Value, quote
 
 _CONDA_KEYS = {"name", "channels", "dependencies", "prefix", "variables", "platforms"}
 _PYTHON_ENV_KEYS = {"python", "build_dependencies", "dependencies"}
@@ -46,7 +46,7 @@ def read_conda_environment(source: Source) -> Requirements:
 
 
 class _Reader:
-    def __init__(self, content: YamlTable, text: str, target: Target) -> None:
+    def __init__(self, content: Table, text: str, target: Target) -> None:
         self._content, self._target = content, target
         self._lines = text.splitlines()
         self._system = system_of_prefix(content.text("prefix", ""))
@@ -57,7 +57,7 @@ class _Reader:
         self._name_variables()
         _check_platforms(self._content, self._target)
         for value, location in self._content.items("dependencies"):
-            if isinstance(value, YamlTable):
+            if isinstance(value, Table):
                 self._read_pip(value)
             elif self._is_for_target(value, location):
                 self._read_spec(value, location)
@@ -126,7 +126,7 @@ class _Reader:
             self._pip.warnings.append(f"{location}: {quote(spec)} is read as {quote(without)}: {why}")
         return without
 
-    def _read_pip(self, entry: YamlTable) -> None:
+    def _read_pip(self, entry: Table) -> None:
         if set(entry.values) != {"pip"}:
             raise entry.location.error("a table in dependencies must be a list called pip", hint=_HINT)
         for text, location in entry.texts("pip"):
@@ -134,7 +134,7 @@ class _Reader:
                 self._pip.read_lines(text, location)
 
 
-def _check_platforms(content: YamlTable, target: Target) -> None:
+def _check_platforms(content: Table, target: Target) -> None:
     platforms = [name for name, _ in content.texts("platforms")]
     if platforms and target.platform not in platforms:
         raise content.get("platforms")[1].error(
@@ -143,7 +143,7 @@ def _check_platforms(content: YamlTable, target: Target) -> None:
         )
 
 
-def _channels(content: YamlTable) -> tuple[str, ...]:
+def _channels(content: Table) -> tuple[str, ...]:
     """Channels in their order, without ``nodefaults``: envpack never adds channels of its own."""
     found = []
     for name, location in content.texts("channels"):

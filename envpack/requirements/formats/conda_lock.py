@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 
 from envpack.requirements.format import Source, reads
-from envpack.requirements.location import CREDENTIALS_HINT, Location, quote
+from envpack.requirements.location import CREDENTIALS_HINT
 from envpack.requirements.locked_packages import check_platform, locked_conda, locked_wheel, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
-from envpack.requirements.parsing import YamlTable
 from envpack.requirements.target import Target
 from envpack.support.redaction import has_secret
+from envpack.support.tables import Location, Table, quote
 
 _HINT = "write the lock again with conda-lock"
 _CATEGORY = "main"
@@ -58,7 +58,7 @@ def read_conda_lock(source: Source) -> Requirements:
     )
 
 
-def _entries(content: YamlTable, target: Target) -> list[YamlTable]:
+def _entries(content: Table, target: Target) -> list[Table]:
     entries = content.tables("package")
     platforms = list(dict.fromkeys(entry.text("platform") for entry in entries))
     if entries and target.platform not in platforms:
@@ -73,7 +73,7 @@ def _entries(content: YamlTable, target: Target) -> list[YamlTable]:
     return [entry for entry in of_platform if entry.text("category", _CATEGORY) == _CATEGORY]
 
 
-def _conda_package(entry: YamlTable, target: Target) -> CondaPackage:
+def _conda_package(entry: Table, target: Target) -> CondaPackage:
     dependencies = entry.table("dependencies")
     hashes = entry.table("hash")
     package = locked_conda(
@@ -88,7 +88,7 @@ def _conda_package(entry: YamlTable, target: Target) -> CondaPackage:
     return package
 
 
-def _channels(content: YamlTable) -> tuple[str, ...]:
+def _channels(content: Table) -> tuple[str, ...]:
     found = []
     for channel in content.table("metadata").tables("channels"):
         url = channel.text("url")

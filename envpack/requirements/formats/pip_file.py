@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import pip_requirements_parser as parser
 
 from envpack.requirements.format import Source, reads
-from envpack.requirements.location import Location, is_url, local_path, quote
+from envpack.requirements.location import is_url, local_path, read_text
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import read_text
 from envpack.requirements.pip_requirement import PipLine, Project, check_length, read_editable, read_requirement
 from envpack.support.errors import InputError
+from envpack.support.tables import Location, quote
 
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
 _MOST_LINES = 20_000  # of a file and those that it includes; each takes a part of a millisecond

@@ -7,10 +7,9 @@ from typing import Any
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, index_options
-from envpack.requirements.location import Location, quote
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import line_of
 from envpack.support.bounded_reading import parse_json
+from envpack.support.tables import Location, line_of, quote
 
 _HINT = "write it again: pipenv lock"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envpack.requirements.format import Source, reads
-from envpack.requirements.location import CREDENTIALS_HINT, Location, local_path, quote
+from envpack.requirements.location import CREDENTIALS_HINT, local_path
 from envpack.requirements.locked_packages import (
     check_platform,
     is_conda_archive,
@@ -16,10 +16,10 @@ from envpack.requirements.locked_packages import (
     python_minor,
 )
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
-from envpack.requirements.parsing import YamlTable
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
 from envpack.support.redaction import has_secret
+from envpack.support.tables import Location, Table, quote
 
 _VERSIONS = {"4", "5", "6", "7"}
 _DIRECT = "direct+"  # in front of the URL of a wheel that is not from an index
@@ -32,7 +32,7 @@ class LockedEntry(NamedTuple):
 
     kind: str
     url_or_path: str
-    table: YamlTable
+    table: Table
 
 
 @reads(
@@ -89,7 +89,7 @@ def _checked_project(entry: LockedEntry, folder: Path) -> Path:
     return folder
 
 
-def default_environment(content: YamlTable) -> YamlTable:
+def default_environment(content: Table) -> Table:
     """The environment ``default`` of a lock, the only one that envpack reads and writes."""
     environments = content.table("environments")
     if _ENVIRONMENT not in environments:
@@ -100,7 +100,7 @@ def default_environment(content: YamlTable) -> YamlTable:
     return environments.table(_ENVIRONMENT)
 
 
-def locked_entries(content: YamlTable, platform: str) -> list[LockedEntry]:
+def locked_entries(content: Table, platform: str) -> list[LockedEntry]:
     """The packages of the environment ``default`` for a platform, in the order of the lock."""
     tables = {_key(table): table for table in content.tables("packages")}
     found = []
@@ -118,7 +118,7 @@ def locked_entries(content: YamlTable, platform: str) -> list[LockedEntry]:
     return found
 
 
-def _platform_name(content: YamlTable, environment: YamlTable, target: Target) -> str:
+def _platform_name(content: Table, environment: Table, target: Target) -> str:
     """The lock's name for the target's platform; from version 7 on it can differ from conda's name."""
     packages = environment.table("packages")
     names = [target.platform]
@@ -138,7 +138,7 @@ def _platform_name(content: YamlTable, environment: YamlTable, target: Target) -
     )
 
 
-def _key(table: YamlTable) -> tuple[str, str]:
+def _key(table: Table) -> tuple[str, str]:
     kind = next((key for key in ("conda", "pypi") if key in table), "")
     if kind:
         return kind, table.text(kind)
@@ -172,7 +172,7 @@ def _from_source(url_or_path: str, location: Location) -> InputError:
     )
 
 
-def _channels(environment: YamlTable) -> tuple[str, ...]:
+def _channels(environment: Table) -> tuple[str, ...]:
     found = []
     for channel in environment.tables("channels"):
         url = channel.text("url")

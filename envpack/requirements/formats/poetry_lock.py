@@ -12,10 +12,10 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
-from envpack.requirements.location import Location, quote
+from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import line_of, parse_toml, read_text
 from envpack.requirements.target import single_minor
+from envpack.support.tables import Location, line_of, parse_toml, quote
 
 _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
@@ -85,7 +85,7 @@ class _Reader:
     def _wanted(self) -> list[dict[str, Any]]:
         project = self._location.path.with_name("pyproject.toml")
         text = read_text(project) if project.is_file() else ""
-        content = parse_toml(text, project) if text else {}
+        content = parse_toml(text, Location(project)) if text else {}
         extras, _ = read_selection(content, text, project)
         selected: set[str] = {canonicalize_name(name.split(" ")[0]) for extra in extras for name in self._extra(extra)}
         if all(_WITH_GROUPS in package for package in self._packages):

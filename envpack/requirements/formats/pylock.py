@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 from packaging.markers import Environment, Marker
 
 from envpack.requirements.format import Source, reads
-from envpack.requirements.location import Location, local_path, quote
+from envpack.requirements.location import local_path
 from envpack.requirements.locked_packages import locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
-from envpack.requirements.parsing import line_of
 from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
 from envpack.support.errors import InputError
+from envpack.support.tables import Location, line_of, quote
 
 if TYPE_CHECKING:
     from packaging.pylock import Package, PackageDirectory, PackageSdist, PackageWheel, Pylock, PylockSelectError

@@ -11,13 +11,12 @@ from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
-from envpack.requirements.location import Location, quote
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import line_of
 from envpack.requirements.pyproject_tools import ToolTables
 from envpack.requirements.target import single_minor
 from envpack.support import bounded_reading
 from envpack.support.errors import InputError
+from envpack.support.tables import Location, line_of, quote
 
 _SELECTION_KEYS = {"extras", "groups"}
 _TOOLS = ("poetry", "pixi", "envpack")

@@ -8,8 +8,8 @@ import re
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import HINT, line_of
 from envpack.requirements.target import single_minor
+from envpack.support.tables import HINT, line_of
 
 _SECTION = "options"
 

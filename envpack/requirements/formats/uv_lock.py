@@ -9,9 +9,9 @@ from typing import Any
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pylock import select_wheels
 from envpack.requirements.formats.pyproject import read_selection
-from envpack.requirements.location import quote
+from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import parse_toml, read_text
+from envpack.support.tables import Location, parse_toml, quote
 from envpack.support.temp_dirs import temp_dir
 
 _PROJECT = "pyproject.toml"
@@ -35,7 +35,7 @@ def read_uv_lock(source: Source) -> Requirements:
             hint="run uv export --no-emit-project --format pylock.toml --output-file pylock.toml there, and name that",
         )
     text = read_text(project)
-    extras, groups = read_selection(parse_toml(text, project), text, project)
+    extras, groups = read_selection(parse_toml(text, Location(project)), text, project)
     with temp_dir("uv-lock") as folder:
         pylock = folder / "pylock.toml"
         completed = run_uv(
@@ -50,7 +50,7 @@ def read_uv_lock(source: Source) -> Requirements:
             reason = quote(" ".join(completed.stderr.split()).removeprefix("error: "))[1:-1]
             raise location.error(f"uv cannot read it: {reason}", hint="write it again: uv lock")
         exported = read_text(pylock)
-        content = _with_absolute_paths(parse_toml(exported, path), folder)
+        content = _with_absolute_paths(parse_toml(exported, location), folder)
     found = select_wheels(content, replace(source, text=exported))
     return replace(found, files=(path, project))
 
