@@ -19,6 +19,7 @@ from envpack.cli.main import cli
 from envpack.releases import Release, all_releases
 from envpack.requirements.format import all_formats
 from envpack.settings.examples import Example, recipe_names, recipes, templates
+from envpack.verification.checks.register import CHECKS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _MARK = re.compile(r"^<!-- generated: ([a-z-]+)(?: (\S+))? -->$", re.MULTILINE)
@@ -219,7 +220,19 @@ def requirement_formats(_: str) -> str:
     return "\n".join(["| file | read | refused, or left out |", "|---|---|---|", *(f"| {line} |" for line in lines)])
 
 
+def checks_table(of: str) -> str:
+    """The checks of a model, with what they examine, or those of the server."""
+    importlib.import_module("envpack.verification.run")  # registers all
+    server = of == "server"
+    found = [known for known in CHECKS.values() if (known.of == "server") == server]
+    found.sort(key=lambda known: ["model", "process", "answers", "server"].index(known.of))
+    rows = [f"| `{known.id}` |{'' if server else f' {known.of} |'} {known.condition} |" for known in found]
+    heads = ["check", *([] if server else ["of"]), "condition"]
+    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
+
+
 GENERATED = {
+    "checks": checks_table,
     "requirement-names": requirement_names,
     "requirement-formats": requirement_formats,
     "command-list": command_list,

@@ -13,6 +13,7 @@ from envpack.repository import STUB_NAME, Model, environment_of, set_execution_e
 from envpack.server import Client, RequestError, Server, Tensor
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
+from envpack.verification.checks.register import check
 from envpack.verification.measurements import measure_environment
 from envpack.verification.verdict import Check, failed, passed, skipped
 
@@ -43,6 +44,7 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
 }
 
 
+@check("gpu", of="server", step="start", condition="See [below](#gpus)")
 def check_gpu(server: Server) -> Check:
     """Whether the server uses a GPU; a successful start proves nothing, since a server also starts without a GPU."""
     log = server.log()
@@ -90,6 +92,7 @@ def write_probe(repository: Path, like: Model, environment: str) -> None:
         folder.chmod(0o755)  # in a container the server runs as another user
 
 
+@check("gpu-tensors", of="server", step="start", condition="See [below](#gpus)")
 def run_probe(client: Client, like: Model, timeout: float) -> Check:
     """Load the probe, which sends a tensor on the GPU to another process and compares what returns."""
     try:

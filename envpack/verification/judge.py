@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from envpack.server import (
 )
 from envpack.support.errors import EnvpackError, InputError
 from envpack.verification.checks import concurrency, inference, process
+from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.loading import (
     LoadResult,
@@ -41,27 +42,11 @@ from envpack.verification.verdict import (
     Latency,
     ModelVerdict,
     SampleCount,
-    StubIdentity,
     failed,
     passed,
     warning,
 )
 
-_KINDS = {
-    "stub": "stub-died",
-    "numpy": "numpy-unsupported",
-    "environment": "wrong-environment",
-    "libpython": "wrong-libpython",
-    "isolation": "not-isolated",
-    "user-site": "user-site-leaks",
-    "preload": "preload-missing",
-    "infer": "bad-output",
-    "formats": "formats-differ",
-    "expected": "wrong-answers",
-    "concurrency": "wrong-together",
-    "stability": "stub-died",
-    "files": "environment-changed",
-}
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
 _LOG_LINES = 40
 _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
@@ -112,6 +97,13 @@ class Judge:
         self._dead_before: frozenset[int] = frozenset()
         self.stuck = False
 
+    @check(
+        "requirements",
+        of="model",
+        condition="Its requirements are those that its environment was built from; otherwise a warning. A model with"
+        " requirements and without an execution environment is not loaded, see"
+        " [not-built](../reference/errors.md#not-built)",
+    )
     def judge(self, model: Model) -> ModelVerdict:
         """Load a model, send requests to it, and return the verdict; a faulty model never raises an exception."""
         self._log_start = self._server.log_size()
@@ -126,12 +118,25 @@ class Judge:
             self.stuck = self.stuck or (verdict.failure is not None and verdict.failure.kind in _STUCK_KINDS)
         return replace(verdict, log=last_lines(self._log(), _LOG_LINES), environment=measure_environment(model))
 
+    @check(
+        "preflight",
+        of="model",
+        step="files",
+        condition="Stub, environment, release and system are compatible, by their files",
+    )
     def reject(self, name: str, error: EnvpackError) -> ModelVerdict:
         """The verdict on a model whose files cannot be read; what runs it is not fit to serve either."""
         self._failed.add(name)
         reason = f"{error.where}: {error.message}" if error.where else error.message
         return _rejected(name, Failure(error.kind, reason, (), error.hint))
 
+    @check(
+        "load",
+        of="model",
+        step="load",
+        condition="The server has its backend, and it is `READY` within `--timeout`; a process that has died is noticed"
+        " within seconds, although servers up to Triton 24.10 wait for ever",
+    )
     def _judge(self, model: Model, state: BuildState) -> ModelVerdict:
         known = self._verdict_before_load(model, state)
         if known:
@@ -172,10 +177,10 @@ class Judge:
         verdict = ModelVerdict(name=model.name, ok=True, load_seconds=loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
         if model.has_stub:
-            check, stub = process.check_stub(self._server, model)
-            checks.append(check)
-            verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log()))
-            checks += [*self._process_checks(model, stub)] if stub else []
+            running = process.examine(self._server, model, self._log, self._options.release, self._options.preload)
+            checks += process.process_checks(running)
+            phases = read_phases(self._server.log(), self._log())
+            verdict = replace(verdict, stub=running.stub if running else None, phases=phases)
         result = self._infer_all(model)
         if unverified := self._missing.check_of_answer(model, _error_answer(result)):
             result = _InferenceResult((unverified,))
@@ -186,25 +191,7 @@ class Judge:
         bad = next((check for check in verdict.checks if not check.ok), None)
         if bad is None:
             return verdict
-        return replace(verdict, ok=False, failure=Failure(_KINDS[bad.id], bad.evidence, (), bad.fix))
-
-    def _process_checks(self, model: Model, stub: StubIdentity) -> Iterator[Check]:
-        """Checks of the first instance's process; all instances are started alike."""
-        processes = stub_processes(self._server, model.name)
-        if not processes:
-            return
-        running = process.read_stub_state(self._server, model, processes[0])
-        found = (
-            process.check_numpy(model, stub, self._options.release),
-            process.check_start(self._server, model, running, stub, self._log()),
-            process.check_environment(running),
-            process.check_libpython(running),
-            process.check_user_site(self._log(), running.variables),
-            process.check_isolation(running),
-            process.check_libraries(self._server, model, running),
-            process.check_preload(running, self._options.preload),
-        )
-        yield from (check for check in found if check)
+        return replace(verdict, ok=False, failure=Failure(CHECKS[bad.id].kind, bad.evidence, (), bad.fix))
 
     def _infer_all(self, model: Model) -> _InferenceResult:
         """Check the responses of every version that the server serves, the newest first; stops at the first failure."""
@@ -309,8 +296,12 @@ def _error_answer(result: _InferenceResult) -> str:
     return next(refusals, "").removeprefix(REFUSES)
 
 
+@check("files", of="model", kind="environment-changed")
 def _check_files(model: Model) -> tuple[Check, ...]:
-    """A failed check if the model's environment is not as it was built; the last, since other faults come first."""
+    """Only shown if it fails: the files of its environment are those that were built
+
+    The last of the checks, since other faults come first.
+    """
     damage = find_damage(model)
     return (failed("files", damage.reason, damage.fix),) if damage else ()
 

@@ -41,6 +41,7 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
+from envpack.verification.checks.register import check
 from envpack.verification.checks.server import check_repository, check_runtime, check_together, unload_all
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
@@ -161,8 +162,11 @@ class _Verification:
             log=log,
         )
 
+    @check("release", of="server", step="start")
     def _checks_of_release(self, release: Release | None, version: str) -> Iterator[Check]:
-        """That the server is of the release that was asked for, if one was."""
+        """Only if the server is of another release than `--triton` or `envpack.toml` names: not checked; what keeps a
+        model from that release, by its files, is its failure
+        """
         wanted = self._options.where.release
         if wanted and (release is None or release.name != wanted):
             served = release.name if release else version
@@ -238,6 +242,7 @@ class _Verification:
         yield unloaded
         self._progress.end(unloaded.evidence)
 
+    @check("stop", of="server", step="unload", condition="The server exits with status 0 and leaves nothing behind")
     def _end(
         self, server: Server, client: Client, judge: Judge, loaded: Sequence[str], checks: list[Check]
     ) -> tuple[str, tuple[str, ...]]:

@@ -18,6 +18,7 @@ from envpack.server import (
     ServedConfig,
 )
 from envpack.verification.answers import TOGETHER, Responses, ask_together, message_for, responses_difference
+from envpack.verification.checks.register import check
 from envpack.verification.generated import PLAIN, Filling, SmokeRequest, generate_variants
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, failed, passed, skipped
@@ -50,13 +51,15 @@ def is_asked_together(config: ServedConfig) -> bool:
     return config.decoupled or config.merges or config.sequences_at_once > 1 or config.instances > 1
 
 
+@check("concurrency", of="answers", kind="wrong-together")
 def check_together(
     client: Client, model: str, config: ServedConfig, samples: Samples | None, filling: Filling = PLAIN
 ) -> Check | None:
-    """Send requests of many clients at once and compare each answer with the one that its request gets alone.
+    """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
+    ones and mixed, reach it at once, and each gets the answer that it gets alone; the report says how large the batches
+    were
 
-    Returns:
-        The check; None if no request can be made up.
+    None if no request can be made up.
     """
     alone = _Alone(client, model, config)
     conversations = list(alone.ask(_requests(config, samples, filling)))

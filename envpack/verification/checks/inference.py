@@ -17,6 +17,7 @@ from envpack.server import (
     needs_binary,
 )
 from envpack.verification.answers import Responses, ask, responses_difference
+from envpack.verification.checks.register import check
 from envpack.verification.generated import SmokeRequest
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, warning
@@ -27,12 +28,20 @@ _LATENCY_SECONDS = 1.0
 _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtxt"
 
 
+@check(
+    "values",
+    of="answers",
+    condition="Only shown if an output has no finite number, but NaN or infinity in every element: a warning",
+)
+@check(
+    "shape",
+    of="answers",
+    condition="Only shown if an output has another shape than `config.pbtxt` declares, which servers send all the same:"
+    " a warning",
+)
+@check("infer", of="answers", step="inference", kind="bad-output")
 def check_smoke(client: Client, model: str, config: ServedConfig, requests: tuple[SmokeRequest, ...]) -> list[Check]:
-    """Check that every request succeeds, and that the outputs have the declared names and types.
-
-    Further checks warn of what a server sends all the same: an output of another shape than the configuration declares,
-    and one without a finite number.
-    """
+    """All outputs of `config.pbtxt` are there, with their types and all of their elements"""
     shown, shape, infinite = "", "", ""
     for request in requests:
         responses = ask(client, model, config, request.inputs, request.parameters)
@@ -54,12 +63,14 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     return checks
 
 
+@check("constant", of="answers")
 def check_constant(
     client: Client, model: str, config: ServedConfig, request: SmokeRequest, other: SmokeRequest
 ) -> Check | None:
-    """A warning if an output of numbers is the same for two different requests; other outputs, such as labels, may be.
+    """Only shown if an output of floating-point numbers is the same for two requests with different inputs, which are
+    generated or samples without expected answers: a warning
 
-    None if there is nothing to warn of, or if the model refuses the second request.
+    Other outputs, such as labels, may be the same. None if the model refuses the second request.
     """
     answer = ask(client, model, config, request.inputs, request.parameters)
     try:
@@ -94,8 +105,12 @@ def _is_infinite(tensor: Tensor) -> bool:
     return not any(math.isfinite(float(value)) for value in tensor.data)
 
 
+@check("formats", of="answers", step="inference", kind="formats-differ")
 def check_formats(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check | None:
-    """Check that JSON and binary requests have equal responses; None if JSON cannot represent the tensors."""
+    """JSON and binary requests get the same answers
+
+    None if JSON cannot represent the tensors.
+    """
     types = {entry.datatype for entry in (*config.inputs, *config.outputs)}
     if types & BINARY_ONLY or any(needs_binary(tensor) for tensor in request.inputs):
         return None
@@ -116,10 +131,11 @@ def _difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
     return responses_difference((expected,), (found,), lambda _: _JSON_TOLERANCE)
 
 
+@check("expected", of="answers", step="inference", kind="wrong-answers")
 def check_samples(
     client: Client, model: str, config: ServedConfig, samples: Samples
 ) -> tuple[Check, SampleCount | None]:
-    """Send every sample and compare the responses that have expected values.
+    """Your samples get the answers that you expect
 
     Returns:
         The check, and the number of matching samples, None if no sample has expected values.

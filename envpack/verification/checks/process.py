@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from envpack.conda import is_fetchable
 from envpack.repository import START_PARAMETER, STUB_NAME, Model, configured_start, environment_of
-from envpack.server import Process, Server, user_site_was_read
+from envpack.server import Server, user_site_was_read
 from envpack.support.text import counted, major_number, printable
+from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.stub_processes import (
+    Instance,
     foreign_files,
     identify,
     instances,
@@ -35,81 +37,128 @@ _OF_THE_SYSTEM = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class StubState:
-    """A snapshot of a model's process.
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """A snapshot of the first instance's process; all instances are started alike.
 
     Attributes:
-        process: the process.
+        server: that serves the model.
+        model: the model.
+        instances: its living instances.
+        stub: what the first one runs.
         mapped: mapped files, empty if they cannot be read.
         variables: environment variables at its start, empty if they cannot be read.
         root: unpacked folder of the model's environment on the server's file system; ``""`` without an environment.
+        log: of the server since the verification of the model began.
+        release: of the server; None if unknown.
+        preload: libraries in the server's ``LD_PRELOAD``.
     """
 
-    process: Process
+    server: Server
+    model: Model
+    instances: tuple[Instance, ...]
+    stub: StubIdentity
     mapped: tuple[str, ...]
     variables: Mapping[str, str]
     root: str
+    log: str
+    release: Release | None = None
+    preload: tuple[Path, ...] = ()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self.instances[0].worker.pid
 
 
-def read_stub_state(server: Server, model: Model, process: Process) -> StubState:
-    """Read the state that the checks of one process need."""
-    mapped = server.mapped_files(process.pid)
-    return StubState(process, mapped, server.variables(process.pid), _environment_root(server, model, mapped))
-
-
-def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None]:
-    """Check that a living process runs the model, and identify it.
-
-    The expected stub is the one in the model's folder, if there is one.
-    """
+def examine(
+    server: Server, model: Model, log: Callable[[], str], release: Release | None = None, preload: tuple[Path, ...] = ()
+) -> Examined | None:
+    """Read what the checks of a process need; None if no living process runs the model."""
     found = instances(server, model.name)
     if not found:
-        return failed("stub", "no living process runs the model", "read the server's log"), None
-    stub = identify(server, found[0])
+        return None
+    pid = found[0].worker.pid
+    mapped = server.mapped_files(pid)
+    return Examined(
+        server=server,
+        model=model,
+        instances=found,
+        stub=identify(server, found[0]),
+        mapped=mapped,
+        variables=server.variables(pid),
+        root=_environment_root(server, model, mapped),
+        log=log(),
+        release=release,
+        preload=preload,
+    )
+
+
+def process_checks(running: Examined | None) -> Iterator[Check]:
+    """The checks that need no request."""
+    if running is None:
+        yield failed("stub", "no living process runs the model", "read the server's log")
+        return
+    made = (known.run(running) for known in CHECKS.values() if known.of == "process" and known.step == "process")
+    yield from (found for found in made if found)
+
+
+@check("stub", of="process", kind="stub-died")
+def check_stub(running: Examined) -> Check:
+    """A living process runs the model, and it is the right stub
+
+    That is the one in the model's folder, if there is one.
+    """
+    server, model, stub = running.server, running.model, running.stub
     placed = model.folder / STUB_NAME
     if placed.exists() and stub.executable and stub.executable != server.server_path(placed):
         evidence = f"process {stub.pid} runs {stub.executable} although the model has its own stub"
         fix = "put Triton's utilities beside the stub in the backend directory"
-        return failed("stub", evidence, fix), stub
+        return failed("stub", evidence, fix)
     parts = [f"Python {stub.python}" if stub.python else "unknown Python"]
     parts += [f"NumPy {stub.numpy}"] if stub.numpy else []
     parts += [f"envpack's stub {stub.version}"] if stub.version else []
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return passed("stub", f"process {stub.pid}{more}: {', '.join(parts)}, {stub.executable}"), stub
+    count = len(running.instances)
+    more = f" and {count - 1} more" if count > 1 else ""
+    return passed("stub", f"process {stub.pid}{more}: {', '.join(parts)}, {stub.executable}")
 
 
-def check_start(server: Server, model: Model, running: StubState, stub: StubIdentity, log: str) -> Check | None:
-    """Check that all instances started warm; None if that was not requested."""
-    if (configured_start(model.config) or running.variables.get(START_PARAMETER)) != "warm":
-        return None
-    build = f"envpack build {model.folder.name} --start"
-    if not stub.version:
-        return warning("start", "not warm: only envpack's stub starts models warm", f"{build} warm")
-    found = instances(server, model.name)
-    started = zip(found, reports(server, found), strict=True)
-    cold = sorted(instance.name for instance, report in started if report.start != "warm")
-    if not cold:
-        pids = ", ".join(str(pid) for pid in sorted({instance.template for instance in found}))
-        return passed("start", f"warm: {counted(len(found), 'instance')} of the template, process {pids}")
-    cause = _STARTS_COLD.search(log)
-    why = printable(cause["cause"]) if cause else "see the server's log"
-    fix = f"keep that out of the module level of model.py and what it imports, or use {build} cold"
-    return warning("start", f"{', '.join(cold)} started cold: {why}", fix)
-
-
-def check_numpy(model: Model, stub: StubIdentity, release: Release | None) -> Check | None:
-    """Check that the stub supports the environment's NumPy; None if no problem is known.
+@check("numpy", of="process", kind="numpy-unsupported")
+def check_numpy(running: Examined) -> Check | None:
+    """The stub supports the environment's NumPy
 
     The stubs of releases up to 24.10 return empty tensors under NumPy 2, without an error.
     """
+    stub, release = running.stub, running.release
     if stub.version or release is None or release.numpy2 or major_number(stub.numpy) < 2:
         return None
     return failed(
         "numpy",
         f"the stub of Triton {release.name} itself runs NumPy {stub.numpy}; under NumPy 2 its outputs are empty",
-        f"give the model envpack's stub: envpack build {model.name} --stub always",
+        f"give the model envpack's stub: envpack build {running.model.name} --stub always",
     )
+
+
+@check("start", of="process")
+def check_start(running: Examined) -> Check | None:
+    """Only for a model that is to start [warm](../guides/warm-start.md): all instances did, of which template;
+    otherwise a warning with the cause
+    """
+    model, found = running.model, running.instances
+    if (configured_start(model.config) or running.variables.get(START_PARAMETER)) != "warm":
+        return None
+    build = f"envpack build {model.folder.name} --start"
+    if not running.stub.version:
+        return warning("start", "not warm: only envpack's stub starts models warm", f"{build} warm")
+    started = zip(found, reports(running.server, found), strict=True)
+    cold = sorted(instance.name for instance, report in started if report.start != "warm")
+    if not cold:
+        pids = ", ".join(str(pid) for pid in sorted({instance.template for instance in found}))
+        return passed("start", f"warm: {counted(len(found), 'instance')} of the template, process {pids}")
+    cause = _STARTS_COLD.search(running.log)
+    why = printable(cause["cause"]) if cause else "see the server's log"
+    fix = f"keep that out of the module level of model.py and what it imports, or use {build} cold"
+    return warning("start", f"{', '.join(cold)} started cold: {why}", fix)
 
 
 def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> str:
@@ -122,8 +171,9 @@ def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> 
     return next((match[0] for match in map(_EXTRACTED.match, mapped) if match), server.server_path(place))
 
 
-def check_environment(running: StubState) -> Check | None:
-    """Check that the process was started in the model's environment; None if the model has none.
+@check("environment", of="process", kind="wrong-environment")
+def check_environment(running: Examined) -> Check | None:
+    """It was started in the model's environment
 
     The server names the environment in a variable: ``CONDA_PREFIX``, set by the environment's activate script, up to
     release 25.07, and ``VIRTUAL_ENV`` from 25.08.
@@ -133,7 +183,7 @@ def check_environment(running: StubState) -> Check | None:
         return None
     started_in = variables.get("CONDA_PREFIX") or variables.get("VIRTUAL_ENV")
     if not variables:
-        return skipped("environment", f"the variables of process {running.process.pid} cannot be read")
+        return skipped("environment", f"the variables of process {running.pid} cannot be read")
     if started_in is None:
         evidence = "the process has neither CONDA_PREFIX nor VIRTUAL_ENV: bin/activate does not set it"
         return warning("environment", evidence, "rebuild the environment with envpack build, or correct bin/activate")
@@ -143,11 +193,12 @@ def check_environment(running: StubState) -> Check | None:
     return passed("environment", f"started in {root}")
 
 
-def check_libpython(running: StubState) -> Check | None:
-    """Check that the process has mapped exactly one Python library, from the model's environment."""
+@check("libpython", of="process", kind="wrong-libpython")
+def check_libpython(running: Examined) -> Check | None:
+    """One Python library is in its memory, the environment's"""
     libraries = [path for path in running.mapped if _LIBPYTHON.search(path)]
     if not running.mapped:
-        return skipped("libpython", f"the memory map of process {running.process.pid} cannot be read")
+        return skipped("libpython", f"the memory map of process {running.pid} cannot be read")
     if not libraries:
         return passed("libpython", "Python is linked into the stub")
     if len(libraries) > 1:
@@ -159,8 +210,25 @@ def check_libpython(running: StubState) -> Check | None:
     return passed("libpython", libraries[0])
 
 
-def check_isolation(running: StubState) -> Check | None:
-    """Check that Python and its packages come from the environment; None if the model has none."""
+@check("user-site", of="process", kind="user-site-leaks")
+def check_user_site(running: Examined) -> Check:
+    """Packages in `~/.local` are not read: each server gets a home folder with a package that reports if it is imported
+
+    See `write_user_site_probe`.
+    """
+    if user_site_was_read(running.log):
+        return failed(
+            "user-site",
+            "the model's Python reads packages from ~/.local of the server's user",
+            "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sets it",
+        )
+    how = "PYTHONNOUSERSITE is set" if running.variables.get("PYTHONNOUSERSITE") else "without PYTHONNOUSERSITE"
+    return passed("user-site", f"packages in ~/.local were not read ({how})")
+
+
+@check("isolation", of="process", kind="not-isolated")
+def check_isolation(running: Examined) -> Check | None:
+    """Python and its packages come from the environment"""
     if not running.root or not running.mapped:
         return None
     foreign = foreign_files(running.mapped, running.root)
@@ -173,29 +241,15 @@ def check_isolation(running: StubState) -> Check | None:
     return passed("isolation", f"Python and its packages are from {running.root}")
 
 
-def check_user_site(log: str, variables: Mapping[str, str]) -> Check:
-    """Check that Python does not import packages from the home folder of the server's user.
-
-    The home folder of every server contains a probe, see `write_user_site_probe`.
-    """
-    if user_site_was_read(log):
-        return failed(
-            "user-site",
-            "the model's Python reads packages from ~/.local of the server's user",
-            "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sets it",
-        )
-    how = "PYTHONNOUSERSITE is set" if variables.get("PYTHONNOUSERSITE") else "without PYTHONNOUSERSITE"
-    return passed("user-site", f"packages in ~/.local were not read ({how})")
-
-
-def check_libraries(server: Server, model: Model, running: StubState) -> Check | None:
-    """Warn about native libraries that come from the server's system; None if the model has no environment."""
+@check("libraries", of="process")
+def check_libraries(running: Examined) -> Check | None:
+    """Which native libraries are the system's; a warning, because another image may not have them"""
     root = running.root
     if not root or not running.mapped:
         return None
     found = {match["name"]: path for path in running.mapped if (match := _LIBRARY.search(path))}
     own = [name for name, path in found.items() if PurePosixPath(path).is_relative_to(root)]
-    own_folders = (root, server.server_path(model.folder))
+    own_folders = (root, running.server.server_path(running.model.folder))
     others = sorted(name for name, path in found.items() if _is_of_the_system(name, path, own_folders))
     if not others:
         return passed("libraries", f"{len(own)} native libraries, all from the environment")
@@ -214,17 +268,18 @@ def _is_of_the_system(name: str, path: str, own_folders: tuple[str, ...]) -> boo
     return not any(where.is_relative_to(folder) for folder in own_folders) and not _OF_THE_SYSTEM.match(name)
 
 
-def check_preload(running: StubState, libraries: tuple[Path, ...]) -> Check | None:
-    """Check that the libraries in the server's ``LD_PRELOAD`` are mapped in the model's process."""
-    if not libraries:
+@check("preload", of="process", kind="preload-missing")
+def check_preload(running: Examined) -> Check | None:
+    """The libraries of `preload` are in its memory"""
+    if not running.preload:
         return None
     mapped = {PurePosixPath(path).name for path in running.mapped}
-    names = [str(path) for path in libraries]
+    names = [str(path) for path in running.preload]
     missing = [name for name in names if not _is_mapped(PurePosixPath(name).name, mapped)]
     if missing:
         fix = "check that the server has the library, for its processor; the loader's error is in the server's log"
-        return failed("preload", f"{', '.join(missing)} is not in the memory of process {running.process.pid}", fix)
-    return passed("preload", f"{', '.join(names)} is in the memory of process {running.process.pid}")
+        return failed("preload", f"{', '.join(missing)} is not in the memory of process {running.pid}", fix)
+    return passed("preload", f"{', '.join(names)} is in the memory of process {running.pid}")
 
 
 def _is_mapped(name: str, mapped: set[str]) -> bool:
@@ -232,8 +287,9 @@ def _is_mapped(name: str, mapped: set[str]) -> bool:
     return any(file == name or file.startswith(f"{name}.") for file in mapped)
 
 
+@check("stability", of="process", step="inference", kind="stub-died")
 def check_stability(server: Server, model: Model, before: dict[int, int]) -> Check:
-    """Check that the model's processes are the same as before the requests, and report the change of their memory."""
+    """The same processes exist afterwards; the change of their memory is reported"""
     now = {process.pid: server.memory_bytes(process.pid) for process in stub_processes(server, model.name)}
     if set(now) != set(before):
         fix = "the model's process ended during a request; see its last lines of output"

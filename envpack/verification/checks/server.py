@@ -10,6 +10,7 @@ from pathlib import Path
 from envpack.inspection import folder_findings
 from envpack.server import Client, RequestError, Runtime, Server
 from envpack.support.text import printable
+from envpack.verification.checks.register import check
 from envpack.verification.stub_processes import is_template, living_stubs
 from envpack.verification.verdict import Check, failed, passed, warning
 
@@ -18,8 +19,9 @@ _TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it
 _POLL_SECONDS = 0.1
 
 
+@check("runtime", of="server", step="start")
 def check_runtime(runtime: Runtime) -> Check | None:
-    """Check that the server runs where it was expected to run; None if it does."""
+    """Only where a daemon answers, but does not have the image: a warning that the server of this machine was used"""
     if not runtime.instead_of:
         return None
     evidence = f"the daemon does not have the image {runtime.instead_of}, so a server of this machine was used"
@@ -28,8 +30,11 @@ def check_runtime(runtime: Runtime) -> Check | None:
     )
 
 
+@check("repository", of="server", step="start")
 def check_repository(repository: Path) -> Check:
-    """Check for folders that are no models, which make a server fail that loads all models at its start."""
+    """It contains nothing but models; a warning, because only a server that loads everything at its start exits because
+    of it
+    """
     findings = tuple(folder_findings(repository))
     if not findings:
         return passed("repository", "every folder is a model, as a server requires that loads all models at its start")
@@ -38,8 +43,9 @@ def check_repository(repository: Path) -> Check:
     return warning("repository", evidence, findings[0].fix)
 
 
+@check("together", of="server", step="together", kind="together")
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
-    """Load all models at the same time, as a server does that starts with the repository."""
+    """All models load at the same time, as at the start of a server in production"""
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
         errors = dict(zip(models, pool.map(lambda name: _load(client, name, timeout), models), strict=True))
@@ -59,8 +65,13 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     return passed("together", f"all {len(models)} loaded at the same time in {time.monotonic() - started:.1f} s")
 
 
+@check("shutdown", of="server", step="unload", kind="shutdown")
 def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
-    """Unload every model, ensembles before their members; no process and no shared memory may remain."""
+    """All are unloaded, and ten seconds later no process and no shared memory is left; a template without an instance
+    may take forty
+
+    Ensembles are unloaded before their members.
+    """
     started = time.monotonic()
     try:
         for name in reversed(models):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from envpack.verification.checks.register import CHECKS
 from tests.faults.catalogue import CONFIG, DOUBLE
 from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site, Step
 from tests.needed_pythons import need
@@ -19,16 +20,6 @@ from tests.small_stub import with_small_stub
 
 PYTHON = "3.10"
 _ENVPACK = (sys.executable, "-m", "envpack.cli")
-# Checks of a model; all others look at the process of the loaded model.
-_STEPS: dict[str, Step] = {
-    "preflight": "files",
-    "load": "load",
-    "infer": "inference",
-    "formats": "inference",
-    "expected": "inference",
-    "stability": "inference",
-}
-_STEPS_OF_SERVER: dict[str, Step] = {"together": "together", "shutdown": "unload", "stop": "unload"}
 _OF_EVERY_MODEL = {"libraries"}  # a warning: the environment uses libraries of the interpreter's system
 
 
@@ -173,7 +164,7 @@ def _of_verdict(document, entry: Broken, others: set[str]) -> Iterator[Report]:
             yield from _of_model(model)
     for check in verdict["checks"]:
         if check["status"] in {"failed", "warning"}:
-            yield Report(check["id"], check["evidence"], check["fix"], _STEPS_OF_SERVER.get(check["id"], "start"))
+            yield Report(check["id"], check["evidence"], check["fix"], CHECKS[check["id"]].step)
 
 
 def _of_model(model) -> Iterator[Report]:
@@ -181,11 +172,11 @@ def _of_model(model) -> Iterator[Report]:
     failed = [check for check in model["checks"] if check["status"] == "failed"]
     failure = model["failure"]
     if failure:
-        step = _STEPS.get(failed[0]["id"], "process") if failed else "load"
+        step = CHECKS[failed[0]["id"]].step if failed else "load"
         yield Report(failure["kind"], "\n".join((failure["reason"], *failure["details"])), failure["fix"], step)
     warnings = [check for check in model["checks"] if check["status"] == "warning"]
     for check in (*failed[1:], *(warning for warning in warnings if warning["id"] not in _OF_EVERY_MODEL)):
-        yield Report(check["id"], check["evidence"], check["fix"], _STEPS.get(check["id"], "process"))
+        yield Report(check["id"], check["evidence"], check["fix"], CHECKS[check["id"]].step)
 
 
 def _of_error(error, step: Step) -> Report:

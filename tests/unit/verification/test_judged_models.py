@@ -12,6 +12,8 @@ from envpack.server import RequestError
 from envpack.server.kserve import IndexEntry
 from envpack.support.errors import InputError
 from envpack.verification import judge as judging
+from envpack.verification.checks import process
+from envpack.verification.checks.register import CHECKS
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.loading import LoadResult
 from envpack.verification.verdict import Failure, failed, unchecked
@@ -221,23 +223,10 @@ def test_the_first_failed_check_is_the_fault(server, model, mapped, given, kind)
 
 
 @pytest.mark.parametrize(
-    ("check", "kind"),
-    [
-        ("stub", "stub-died"),
-        ("numpy", "numpy-unsupported"),
-        ("environment", "wrong-environment"),
-        ("libpython", "wrong-libpython"),
-        ("isolation", "not-isolated"),
-        ("user-site", "user-site-leaks"),
-        ("preload", "preload-missing"),
-        ("infer", "bad-output"),
-        ("formats", "formats-differ"),
-        ("expected", "wrong-answers"),
-        ("stability", "stub-died"),
-    ],
+    ("check", "kind"), [(known.id, known.kind) for known in CHECKS.values() if known.of != "server" and known.kind]
 )
 def test_every_check_has_its_kind_of_fault(server, model, monkeypatch, check, kind):
-    monkeypatch.setattr(Judge, "_process_checks", lambda *_: iter([failed(check, "why", "how")]))
+    monkeypatch.setattr(process, "process_checks", lambda _: iter([failed(check, "why", "how")]))
     judged = judge(server)
     verdict = judged.judge(model)
     assert (verdict.ok, verdict.failure) == (False, Failure(kind, "why", (), "how"))

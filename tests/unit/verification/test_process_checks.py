@@ -10,7 +10,7 @@ from envpack.repository import open_model
 from envpack.server.interface import Process
 from envpack.verification import stub_processes
 from envpack.verification.checks.process import (
-    StubState,
+    Examined,
     check_environment,
     check_isolation,
     check_libpython,
@@ -21,13 +21,25 @@ from envpack.verification.checks.process import (
     check_start,
     check_stub,
     check_user_site,
-    read_stub_state,
+    examine,
+    process_checks,
 )
+from envpack.verification.stub_processes import Instance, instances
 from envpack.verification.verdict import StubIdentity, failed, passed, skipped, warning
 
 ROOT = "/models/m/environment"
 LIBPYTHON = f"{ROOT}/lib/libpython3.10.so.1.0"
-GOOD = StubState(Process(7, "triton_python_b", dead=False, arguments=()), (LIBPYTHON,), {"CONDA_PREFIX": ROOT}, ROOT)
+STUB = Process(7, "triton_python_b", dead=False, arguments=())
+GOOD = Examined(
+    server=None,
+    model=None,
+    instances=(Instance(STUB, STUB),),
+    stub=StubIdentity(7, "/stub", "3.10", "1.26.4", ""),
+    mapped=(LIBPYTHON,),
+    variables={"CONDA_PREFIX": ROOT},
+    root=ROOT,
+    log="",
+)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +128,8 @@ def test_a_model_without_an_environment_skips_the_check(check):
 
 
 def test_packages_of_the_servers_user_are_a_failure():
-    check = check_user_site("before\nenvpack-user-site-was-read\n", {"PYTHONNOUSERSITE": "1"})
+    log = "before\nenvpack-user-site-was-read\n"
+    check = check_user_site(replace(GOOD, log=log, variables={"PYTHONNOUSERSITE": "1"}))
     assert check == failed(
         "user-site",
         "the model's Python reads packages from ~/.local of the server's user",
@@ -128,7 +141,8 @@ def test_packages_of_the_servers_user_are_a_failure():
     ("variables", "how"), [({"PYTHONNOUSERSITE": "1"}, "PYTHONNOUSERSITE is set"), ({}, "without PYTHONNOUSERSITE")]
 )
 def test_the_evidence_names_how_the_user_site_is_disabled(variables, how):
-    assert check_user_site("", variables) == passed("user-site", f"packages in ~/.local were not read ({how})")
+    check = check_user_site(replace(GOOD, variables=variables))
+    assert check == passed("user-site", f"packages in ~/.local were not read ({how})")
 
 
 class Server:
@@ -149,6 +163,9 @@ class Server:
 
     def memory_bytes(self, pid):
         return self.resident[pid]
+
+    def variables(self, pid):
+        return {"PID": str(pid)}
 
     def executable(self, pid):
         return self._executable
@@ -178,15 +195,17 @@ def with_its_own_stub(model):
 
 
 def test_the_stub_in_the_models_folder_is_the_one_that_runs(model):
-    check, stub = check_stub(Server({7: 1}), with_its_own_stub(model))
-    assert stub.pid == 7
+    running = examine(Server({7: 1}), with_its_own_stub(model), str)
+    assert running.stub.pid == 7
+    check = check_stub(running)
     assert check == passed("stub", "process 7: Python 3.10, /srv/m/triton_python_backend_stub")
 
 
 def test_a_foreign_stub_beside_the_models_own_is_a_fault(model):
     foreign = "/opt/tritonserver/backends/python/triton_python_backend_stub"
-    check, stub = check_stub(Server({7: 1}, foreign), with_its_own_stub(model))
-    assert stub.executable == foreign
+    running = examine(Server({7: 1}, foreign), with_its_own_stub(model), str)
+    assert running.stub.executable == foreign
+    check = check_stub(running)
     assert check == failed(
         "stub",
         f"process 7 runs {foreign} although the model has its own stub",
@@ -197,15 +216,16 @@ def test_a_foreign_stub_beside_the_models_own_is_a_fault(model):
 @pytest.mark.parametrize("own", [True, False])
 def test_a_stub_whose_file_cannot_be_read_or_of_the_server_is_no_fault(model, own):
     server = Server({7: 1, 8: 1}, "" if own else "/opt/tritonserver/backends/python/triton_python_backend_stub")
-    check, _ = check_stub(server, with_its_own_stub(model) if own else model)
+    check = check_stub(examine(server, with_its_own_stub(model) if own else model, str))
     assert check.status == "ok"
     assert check.evidence.startswith("process 7 and 1 more: ")
 
 
 def test_a_model_without_a_process_is_a_fault(model):
-    check, stub = check_stub(Server({}), model)
+    running = examine(Server({}), model, str)
+    assert running is None
+    (check,) = process_checks(running)
     assert check == failed("stub", "no living process runs the model", "read the server's log")
-    assert stub is None
 
 
 def test_the_same_processes_are_stable_whatever_their_memory(model):
@@ -242,7 +262,7 @@ def test_a_replaced_process_is_a_fault(model, now, evidence):
 )
 def test_tritons_own_stub_up_to_24_10_does_not_support_numpy_2(model, numpy, version, release, fails):
     stub = StubIdentity(7, "/stub", "3.10", numpy, version)
-    check = check_numpy(model, stub, find_release(release) if release else None)
+    check = check_numpy(replace(GOOD, model=model, stub=stub, release=find_release(release) if release else None))
     expected = failed(
         "numpy",
         f"the stub of Triton 24.10 itself runs NumPy {numpy}; under NumPy 2 its outputs are empty",
@@ -274,31 +294,27 @@ def test_where_the_server_has_unpacked_the_environment(model, environment, mappe
         def mapped_files(self, pid):
             return mapped
 
-        def variables(self, pid):
-            return {"PID": str(pid)}
-
-    process = Process(7, "stub", dead=False, arguments=())
-    found = read_stub_state(Mapped({7: 1}), open_model(model.folder), process)
-    assert found == StubState(process, mapped, {"PID": "7"}, root)
+    found = examine(Mapped({7: 1}), open_model(model.folder), str)
+    assert (found.pid, found.mapped, found.variables, found.root) == (7, mapped, {"PID": "7"}, root)
 
 
 def test_native_libraries_of_the_system_are_a_warning(model):
-    server = Server({7: 1})
+    good = replace(GOOD, server=Server({7: 1}), model=model)
     own = (f"{ROOT}/lib/libz.so.1", "/srv/m/libmine.so", "/usr/lib/libc.so.6", "/usr/lib/libstdc++.so.6")
-    check = check_libraries(server, model, replace(GOOD, mapped=own))
+    check = check_libraries(replace(good, mapped=own))
     assert check == passed("libraries", "1 native libraries, all from the environment")
     system = tuple(f"/usr/lib/lib{name}.so.1" for name in "zyxw")
-    check = check_libraries(server, model, replace(GOOD, mapped=(*own, *system)))
+    check = check_libraries(replace(good, mapped=(*own, *system)))
     assert check == warning(
         "libraries",
         "native libraries from the system: libw.so.1, libx.so.1, liby.so.1 and 1 more",
         "works as long as every server's image has them; packages that contain them, or for those of Python "
         "--set python_preference=managed, remove the dependency",
     )
-    old = check_libraries(server, model, replace(GOOD, mapped=(*system, f"{ROOT}/lib/libpython3.7m.so.1.0")))
+    old = check_libraries(replace(good, mapped=(*system, f"{ROOT}/lib/libpython3.7m.so.1.0")))
     assert old.fix == "works as long as every server's image has them; packages that contain them remove the dependency"
-    assert check_libraries(server, model, replace(GOOD, root="")) is None
-    assert check_libraries(server, model, replace(GOOD, mapped=())) is None
+    assert check_libraries(replace(good, root="")) is None
+    assert check_libraries(replace(good, mapped=())) is None
 
 
 @pytest.mark.parametrize(
@@ -311,14 +327,14 @@ def test_native_libraries_of_the_system_are_a_warning(model):
     ],
 )
 def test_a_preloaded_library_is_in_the_models_process(mapped, found):
-    check = check_preload(replace(GOOD, mapped=(LIBPYTHON, mapped)), (Path("/usr/lib/libtcmalloc.so.4"),))
+    check = check_preload(replace(GOOD, mapped=(LIBPYTHON, mapped), preload=(Path("/usr/lib/libtcmalloc.so.4"),)))
     fix = "check that the server has the library, for its processor; the loader's error is in the server's log"
     assert check == (
         passed("preload", "/usr/lib/libtcmalloc.so.4 is in the memory of process 7")
         if found
         else failed("preload", "/usr/lib/libtcmalloc.so.4 is not in the memory of process 7", fix)
     )
-    assert check_preload(GOOD, ()) is None
+    assert check_preload(GOOD) is None
 
 
 class Warm(Server):
@@ -360,8 +376,9 @@ def started(model, server, *, stub=OURS, parameter="", variable=""):
         (model.folder / "config.pbtxt").write_text(line)
         model = open_model(model.folder)
     variables = {"ENVPACK_START": variable} if variable else {}
-    running = StubState(Process(17, "stub", False, ()), (), variables, "")
-    return check_start(server, model, running, stub, server.log())
+    found = instances(server, model.name)
+    running = replace(GOOD, server=server, model=model, instances=found, stub=stub, variables=variables)
+    return check_start(replace(running, log=server.log()))
 
 
 @pytest.mark.parametrize(
