@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 import envpack
-from ci.docs import settings
+from ci.docs import faults, settings
 from ci.recipe_records import records
 from envpack.cli.main import cli
 from envpack.releases import Release, all_releases
@@ -233,6 +233,7 @@ def checks_table(of: str) -> str:
 
 GENERATED = {
     "checks": checks_table,
+    "faults": faults.table,
     "requirement-names": requirement_names,
     "requirement-formats": requirement_formats,
     "command-list": command_list,
