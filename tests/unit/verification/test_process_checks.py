@@ -61,11 +61,8 @@ def test_servers_from_25_08_on_set_another_variable():
 
 def test_an_environment_that_was_activated_elsewhere():
     check = check_environment(replace(GOOD, variables={"CONDA_PREFIX": "/home/me/env"}))
-    assert check == failed(
-        "environment",
-        f"the process was started in /home/me/env, not in {ROOT}",
-        "the environment's activate script names another folder: it is not relocatable; rebuild it",
-    )
+    assert (check.id, check.status) == ("environment", "failed")
+    assert f"/home/me/env, not in {ROOT}" in check.evidence
 
 
 def test_an_environment_without_a_variable():
@@ -130,11 +127,7 @@ def test_a_model_without_an_environment_skips_the_check(check):
 def test_packages_of_the_servers_user_are_a_failure():
     log = "before\nenvpack-user-site-was-read\n"
     check = check_user_site(replace(GOOD, log=log, variables={"PYTHONNOUSERSITE": "1"}))
-    assert check == failed(
-        "user-site",
-        "the model's Python reads packages from ~/.local of the server's user",
-        "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sets it",
-    )
+    assert (check.id, check.status) == ("user-site", "failed")
 
 
 @pytest.mark.parametrize(
@@ -263,12 +256,7 @@ def test_a_replaced_process_is_a_fault(model, now, evidence):
 def test_tritons_own_stub_up_to_24_10_does_not_support_numpy_2(model, numpy, version, release, fails):
     stub = StubIdentity(7, "/stub", "3.10", numpy, version)
     check = check_numpy(replace(GOOD, model=model, stub=stub, release=find_release(release) if release else None))
-    expected = failed(
-        "numpy",
-        f"the stub of Triton 24.10 itself runs NumPy {numpy}; under NumPy 2 its outputs are empty",
-        "give the model envpack's stub: envpack build m --stub always",
-    )
-    assert check == (expected if fails else None)
+    assert (check and (check.id, check.status)) == (("numpy", "failed") if fails else None)
 
 
 EXTRACTED = "/tmp/python_env_a1B2c3/0"
@@ -328,12 +316,7 @@ def test_native_libraries_of_the_system_are_a_warning(model):
 )
 def test_a_preloaded_library_is_in_the_models_process(mapped, found):
     check = check_preload(replace(GOOD, mapped=(LIBPYTHON, mapped), preload=(Path("/usr/lib/libtcmalloc.so.4"),)))
-    fix = "check that the server has the library, for its processor; the loader's error is in the server's log"
-    assert check == (
-        passed("preload", "/usr/lib/libtcmalloc.so.4 is in the memory of process 7")
-        if found
-        else failed("preload", "/usr/lib/libtcmalloc.so.4 is not in the memory of process 7", fix)
-    )
+    assert (check.id, check.ok) == ("preload", found)
     assert check_preload(GOOD) is None
 
 
