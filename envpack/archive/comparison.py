@@ -26,7 +26,7 @@ _PIP = re.compile(r"lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Difference:
     """One difference between an execution environment and its description, or one entry that servers reject.
 
     Attributes:
@@ -66,7 +66,7 @@ class Inspection:
     size: int = 0
     sha256: str = ""
     verified: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Difference] = field(default_factory=list)
     count: dict[str, int] = field(default_factory=dict)
 
     def find(self, kind: str, path: str, reason: str) -> None:
@@ -74,7 +74,7 @@ class Inspection:
         self.count[kind] = self.count.get(kind, 0) + 1
         path, reason = path[:_LONGEST_SHOWN], reason[:_LONGEST_SHOWN]
         if len(self.findings) < MOST_FINDINGS:
-            self.findings.append(Finding(kind, path, reason))
+            self.findings.append(Difference(kind, path, reason))
 
     def is_good(self, *, strict: bool = False) -> bool:
         """Whether there is no finding; without ``strict`` what cannot be verified does not count."""

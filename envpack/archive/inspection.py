@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Finding, Inspection, is_record
+from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Difference, Inspection, is_record
 from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, bomb, opened_archive
 from envpack.archive.tar_members import is_canonical
@@ -41,12 +41,12 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
         ) from error
 
 
-def refused_members(path: Path, *, strict: bool) -> tuple[Finding, ...]:
+def refused_members(path: Path, *, strict: bool) -> tuple[Difference, ...]:
     """What a server would reject in an archive, or unpack outside of its folder. The archive is read to its end."""
     return tuple(finding for finding in _Archive(path).refused() if is_rejected(finding, strict=strict))
 
 
-def is_rejected(finding: Finding, *, strict: bool) -> bool:
+def is_rejected(finding: Difference, *, strict: bool) -> bool:
     """Whether a server rejects an archive because of a finding."""
     return finding.kind == "refused" and (strict or finding.reason != _BELOW_A_LINK)
 
@@ -119,7 +119,7 @@ class _Archive:
         self._compare_with_sidecar(archive_metadata_file(self._path))
         return self._comparison.finished()
 
-    def refused(self) -> list[Finding]:
+    def refused(self) -> list[Difference]:
         """What servers reject; the content of files is not looked at."""
         links: set[str] = set()
         with opened_archive(self._path) as archive:

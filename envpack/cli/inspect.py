@@ -16,9 +16,9 @@ from envpack.support.text import counted
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.preflight import Mismatch
     from envpack.settings import Settings
     from envpack.stub import StubFacts
+    from envpack.support.findings import Finding
 
 
 @click.command(cls=options.GroupedCommand, short_help="Check a stub, an environment or models by their files.")
@@ -159,13 +159,13 @@ def _inspect_stub(stub: Path, environment: Path | None, triton: str, console: Co
         {
             "stub": str(stub.absolute()),
             "facts": dataclasses.asdict(facts),
-            "mismatches": [dataclasses.asdict(mismatch) for mismatch in mismatches],
+            "mismatches": [{"kind": found.kind, "reason": found.what, "fix": found.fix} for found in mismatches],
         }
     )
     return 1 if mismatches else 0
 
 
-def _table(facts: StubFacts, mismatches: Sequence[Mismatch]) -> Table:
+def _table(facts: StubFacts, mismatches: Sequence[Finding]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
@@ -176,5 +176,5 @@ def _table(facts: StubFacts, mismatches: Sequence[Mismatch]) -> Table:
     table.add_row("built", plain(f"by envpack {facts.version} with {facts.compiler}"))
     table.add_row("needs", "\n".join(map(plain, facts.needs)))
     for mismatch in mismatches:
-        table.add_row(mismatch.kind, f"{plain(mismatch.reason)}\n{plain(mismatch.fix)}", style="red")
+        table.add_row(mismatch.kind, f"{plain(mismatch.what)}\n{plain(mismatch.fix)}", style="red")
     return table

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from envpack.archive import Inspection
-    from envpack.preflight import Mismatch
+    from envpack.support.findings import Finding
 
 _SHOWN = 20  # findings; all of them are in the JSON document
 _MANIFEST_KEYS = (
@@ -38,7 +38,7 @@ def inspect_environment_at(
     return 0 if good else 1
 
 
-def _mismatches(path: Path, triton: str) -> Sequence[Mismatch]:
+def _mismatches(path: Path, triton: str) -> Sequence[Finding]:
     from envpack.preflight import find_mismatches, image_host, read_environment_facts
     from envpack.releases import find_release
 
@@ -58,7 +58,7 @@ def _write_sbom(found: Inspection, file: Path) -> None:
         write_output(file, text)
 
 
-def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, object]:
+def _as_json(found: Inspection, mismatches: Sequence[Finding]) -> dict[str, object]:
     manifest: Mapping[str, object] = found.manifest
     return {
         "environment": str(found.path),
@@ -71,11 +71,11 @@ def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, obj
         "packages": [dataclasses.asdict(package) for package in found.packages],
         "findings": [dataclasses.asdict(finding) for finding in found.findings],
         "counts": found.count,
-        "mismatches": [dataclasses.asdict(mismatch) for mismatch in mismatches],
+        "mismatches": [{"kind": each.kind, "reason": each.what, "fix": each.fix} for each in mismatches],
     }
 
 
-def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -> Table:
+def _table(found: Inspection, mismatches: Sequence[Finding], *, strict: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
@@ -103,5 +103,5 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
     if left > 0:
         table.add_row("", f"and {left} more")
     for mismatch in mismatches:
-        table.add_row(mismatch.kind, f"{plain(mismatch.reason)}\n{plain(mismatch.fix)}", style="red")
+        table.add_row(mismatch.kind, f"{plain(mismatch.what)}\n{plain(mismatch.fix)}", style="red")
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +36,16 @@ def inspect_repository_at(path: Path, said: Settings, console: Console, *, stric
             "models": list(found.models),
             "warm": list(found.warm),
             "ok": good,
-            "findings": [dataclasses.asdict(finding) | {"where": str(finding.where)} for finding in found.findings],
+            "findings": [
+                {
+                    "kind": each.kind,
+                    "severity": each.severity,
+                    "where": str(each.where),
+                    "what": each.what,
+                    "fix": each.fix,
+                }
+                for each in found.findings
+            ],
         }
     )
     return 0 if good else 1

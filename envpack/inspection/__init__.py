@@ -8,7 +8,6 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.inspection.files import folder_findings as folder_findings
-    from envpack.inspection.finding import Finding as Finding
     from envpack.inspection.repository import (
         RepositoryInspection as RepositoryInspection,
         inspect_repository as inspect_repository,

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envpack.inspection.finding import Finding, caution, fault
 from envpack.repository import (
     CONFIG_NAME,
     Model,
@@ -20,6 +19,7 @@ from envpack.repository import (
     warmup_data_faults,
     warmup_faults,
 )
+from envpack.support.findings import Finding, caution, fault
 
 _WARMUP_FIX = "correct model_warmup, or the file"
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive import inspect_environment, is_archive, is_rejected
-from envpack.inspection.finding import Finding, Severity, caution, fault, finding_of_error
 from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
@@ -25,6 +24,7 @@ from envpack.repository import (
 )
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
+from envpack.support.findings import Finding, Severity, caution, fault, finding_of_error
 
 _VERSION = re.compile(r"[1-9][0-9]*")
 _POINTER = b"version https://git-lfs.github.com/"
@@ -275,7 +275,7 @@ def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
         if finding.kind == "refused":
             severity: Severity = "error" if is_rejected(finding, strict=release.strict_archives) else "warning"
             what = f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason
-            yield Finding("archive-refused", severity, file, what, "build it with `envpack build`")
+            yield Finding("archive-refused", what, "build it with `envpack build`", file, severity)
         elif finding.kind == "secret":
             what = f"{_shown(finding.path)}: {finding.reason}"
             yield caution("secret-inside", file, what, "build it with `envpack build`, and replace what was in it")

@@ -17,7 +17,6 @@ from envpack.inspection.files import (
     pointer_findings,
     version_findings,
 )
-from envpack.inspection.finding import Finding, caution, fault, finding_of_error
 from envpack.inspection.starting import start_findings, starts_warm
 from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
@@ -41,6 +40,7 @@ from envpack.repository import (
 )
 from envpack.settings import FILE_NAME, Project
 from envpack.support.errors import InputError
+from envpack.support.findings import Finding, caution, fault, finding_of_error
 
 
 @dataclass(frozen=True)

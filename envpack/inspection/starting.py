@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envpack.inspection.finding import Finding, caution
 from envpack.repository import CONFIG_NAME, PYTHON_BACKEND, STUB_NAME, Model, configured_start
+from envpack.support.findings import Finding, caution
 
 
 def starts_warm(model: Model) -> bool:

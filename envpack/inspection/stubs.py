@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from envpack.archive import read_metadata
-from envpack.inspection.finding import Finding, caution, fault, finding_of_error, finding_of_mismatch
 from envpack.preflight import (
     find_damage,
     image_host,
@@ -28,6 +28,7 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.support.errors import InputError, StubError
+from envpack.support.findings import Finding, caution, fault, finding_of_error
 from envpack.support.libpython import libpython_name
 from envpack.support.text import major_number
 
@@ -70,10 +71,10 @@ def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Fin
     """Incompatibilities of stub, execution environment and release."""
     for mismatch in preflight_model(model, release=release, host=image_host(release), backends=backends):
         if mismatch.kind != "not-a-stub":  # stub_findings reports it
-            yield finding_of_mismatch(mismatch, model.folder)
+            yield replace(mismatch, where=model.folder)
     damage = find_damage(model)
     if damage:
-        yield finding_of_mismatch(damage, model.folder)
+        yield replace(damage, where=model.folder)
     if model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).is_file():
         yield from _release_stub_findings(model, release)
 

@@ -25,6 +25,6 @@ if TYPE_CHECKING:
         find_unsafe_archive as find_unsafe_archive,
         preflight_model as preflight_model,
     )
-    from envpack.preflight.rules import Mismatch as Mismatch, find_mismatches as find_mismatches
+    from envpack.preflight.rules import find_mismatches as find_mismatches
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from envpack.archive import changed_files, is_archive, is_recorded_archive, read_metadata, refused_members
 from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements
-from envpack.preflight.rules import Mismatch, find_mismatches
+from envpack.preflight.rules import find_mismatches
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
 from envpack.support.errors import InputError, StubError
+from envpack.support.findings import Finding
 from envpack.support.text import printable
 
 
@@ -21,7 +22,7 @@ def preflight_model(
     release: Release | None = None,
     host: Host | None = None,
     backends: Path | None = None,
-) -> tuple[Mismatch, ...]:
+) -> tuple[Finding, ...]:
     """Find incompatibilities that prevent a server from serving the model; empty if none is known."""
     if model.is_ensemble:
         return ()
@@ -30,7 +31,7 @@ def preflight_model(
     try:
         needs = read_stub_requirements(stub) if stub else None
     except StubError as error:
-        no_stub = Mismatch(error.kind, f"{stub} is not a stub: {error.message}", error.hint)
+        no_stub = Finding(error.kind, f"{stub} is not a stub: {error.message}", error.hint)
         return () if stub == default_stub else (no_stub,)
     if needs and stub == default_stub:
         needs = dataclasses.replace(
@@ -39,7 +40,7 @@ def preflight_model(
     return find_mismatches(needs, _environment(model), release, host)
 
 
-def find_unsafe_archive(model: Model, release: Release | None) -> Mismatch | None:
+def find_unsafe_archive(model: Model, release: Release | None) -> Finding | None:
     """Whether unpacking the model's archive would fill the server's disk, fail, or write outside of its folder.
 
     The archive is read to its end, and nothing is unpacked.
@@ -50,14 +51,14 @@ def find_unsafe_archive(model: Model, release: Release | None) -> Mismatch | Non
     try:
         refused = refused_members(path, strict=release.strict_archives if release else False)
     except InputError as error:
-        return Mismatch(error.kind, f"{path}: {error.message}", error.hint)
+        return Finding(error.kind, f"{path}: {error.message}", error.hint)
     if not refused:
         return None
     where = f"{path}: {refused[0].path}: " if refused[0].path else f"{path}: "
-    return Mismatch("archive-refused", f"{where}{refused[0].reason}", "build it with `envpack build`")
+    return Finding("archive-refused", f"{where}{refused[0].reason}", "build it with `envpack build`")
 
 
-def find_damage(model: Model) -> Mismatch | None:
+def find_damage(model: Model) -> Finding | None:
     """Whether the model's execution environment was changed since envpack placed it.
 
     Files are read only if their size or time stamp is not the recorded one. Environments of other programs have none.
@@ -76,7 +77,7 @@ def find_damage(model: Model) -> Mismatch | None:
         return None
     else:
         what = f"{path} was changed after the build"
-    return Mismatch("environment-changed", what, f"run `envpack build {model.folder.name}`")
+    return Finding("environment-changed", what, f"run `envpack build {model.folder.name}`")
 
 
 def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:

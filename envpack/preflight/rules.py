@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from envpack.conda import is_fetchable
 from envpack.preflight.facts import EnvironmentFacts, Host, StubRequirements
 from envpack.releases import Release, all_releases
 from envpack.support.elf import version_key
+from envpack.support.findings import Finding
 from envpack.support.libpython import libpython_name
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """An incompatibility.
-
-    Attributes:
-        kind: slug of its entry in ``docs/reference/errors.md``.
-        reason: one sentence without a full stop.
-        fix: how to resolve it.
-    """
-
-    kind: str
-    reason: str
-    fix: str
 
 
 def find_mismatches(
@@ -32,7 +17,7 @@ def find_mismatches(
     environment: EnvironmentFacts | None = None,
     release: Release | None = None,
     host: Host | None = None,
-) -> tuple[Mismatch, ...]:
+) -> tuple[Finding, ...]:
     """Compare the given facts; missing and unknown facts count as compatible."""
     return (
         *(_python_and_machine(stub, environment) if stub and environment else ()),
@@ -43,22 +28,22 @@ def find_mismatches(
     )
 
 
-def _python_and_machine(stub: StubRequirements, environment: EnvironmentFacts) -> Iterator[Mismatch]:
+def _python_and_machine(stub: StubRequirements, environment: EnvironmentFacts) -> Iterator[Finding]:
     if not environment.python:
-        yield Mismatch(
+        yield Finding(
             "libpython-missing",
             f"the environment has no lib/{libpython_name(stub.python)}, which the stub loads",
             f"build one with `envpack build --python {stub.python}`, or use a Python built with --enable-shared",
         )
         return
     if environment.python != stub.python:
-        yield Mismatch(
+        yield Finding(
             "python-mismatch",
             f"the stub embeds Python {stub.python}, but the environment has Python {environment.python}",
             f"compile a stub for it: {_stub_command(stub, environment)}",
         )
     if environment.machine != stub.machine:
-        yield Mismatch(
+        yield Finding(
             "machine-mismatch",
             f"the stub is for {stub.machine}, but the environment is for {environment.machine}",
             f"compile a stub for it: {_stub_command(stub, environment)}",
@@ -72,19 +57,19 @@ def _stub_command(stub: StubRequirements, environment: EnvironmentFacts) -> str:
 
 def _libstdcxx(
     stub: StubRequirements | None, environment: EnvironmentFacts | None, host: Host | None
-) -> Iterator[Mismatch]:
+) -> Iterator[Finding]:
     # The server searches the environment's lib folder before the system's.
     name, has = ("the environment", environment.glibcxx) if environment else ("", "")
     if not has and host:
         name, has = host.name, host.glibcxx
     if stub and _is_older(has, stub.glibcxx):
-        yield Mismatch(
+        yield Finding(
             "libstdcxx-too-old",
             f"the stub needs GLIBCXX_{stub.glibcxx} of libstdc++, but {name} only has GLIBCXX_{has}",
             "use envpack's stub, which needs no libstdc++, or add a newer libstdcxx-ng to the environment",
         )
     if environment and _is_older(has, environment.needed_glibcxx):
-        yield Mismatch(
+        yield Finding(
             "libstdcxx-too-old",
             f"the environment's files need GLIBCXX_{environment.needed_glibcxx} of libstdc++, but {name} only has"
             f" GLIBCXX_{has}",
@@ -92,47 +77,47 @@ def _libstdcxx(
         )
 
 
-def _release(stub: StubRequirements, release: Release) -> Iterator[Mismatch]:
+def _release(stub: StubRequirements, release: Release) -> Iterator[Finding]:
     if stub.epochs and release.stub_abi not in stub.epochs:
-        yield Mismatch(
+        yield Finding(
             "release-mismatch",
             f"the stub supports ABI epochs {', '.join(stub.epochs)}, but Triton {release.name} has {release.stub_abi}",
             "compile a stub for all releases, without --triton, or for this one",
         )
     named = all_releases().get(stub.release_file)
     if stub.epochs and named and release.known and named.stub_abi != release.stub_abi:
-        yield Mismatch(
+        yield Finding(
             "release-mismatch",
             f"the release file beside the stub names Triton {stub.release_file}, but the server is {release.name}",
             f"write {release.name} into {stub.path}.release, or delete that file",
         )
 
 
-def _stub_on_host(stub: StubRequirements, host: Host) -> Iterator[Mismatch]:
+def _stub_on_host(stub: StubRequirements, host: Host) -> Iterator[Finding]:
     if host.machine and stub.machine != host.machine:
-        yield Mismatch(
+        yield Finding(
             "machine-mismatch",
             f"the stub is for {stub.machine}, but {host.name} is {host.machine}",
             f"compile a stub with a Python for {host.machine}: `envpack stub --prefix`",
         )
     if _is_older(host.glibc, stub.glibc):
-        yield Mismatch(
+        yield Finding(
             "glibc-too-old",
             f"the stub needs glibc {stub.glibc}, but {host.name} has {host.glibc}",
             f"compile it with --toolchain zig --glibc {host.glibc}",
         )
 
 
-def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[Mismatch]:
+def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[Finding]:
     if host.machine and environment.machine and environment.machine != host.machine:
-        yield Mismatch(
+        yield Finding(
             "machine-mismatch",
             f"the environment is for {environment.machine}, but {host.name} is {host.machine}",
             f"build the environment on a machine with {host.machine}",
         )
     if _is_older(host.glibc, environment.glibc):
         managed = "--set python_preference=managed or with " if is_fetchable(environment.python) else ""
-        yield Mismatch(
+        yield Finding(
             "glibc-too-old",
             f"the environment needs glibc {environment.glibc}, but {host.name} has {host.glibc}",
             f"build it with {managed}older packages, or serve it with a newer release",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.inspection import BuildState
-from envpack.preflight import Mismatch, find_damage
+from envpack.preflight import find_damage
 from envpack.releases import Release
 from envpack.repository import UNADDRESSABLE, Model, sends_requests
 from envpack.server import (
@@ -20,6 +20,7 @@ from envpack.server import (
     read_served_config,
 )
 from envpack.support.errors import EnvpackError, InputError
+from envpack.support.findings import Finding
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.fault_catalogue import explain
@@ -83,7 +84,7 @@ class Judge:
         server: Server,
         client: Client,
         options: JudgeOptions,
-        preflight: Callable[[Model], Sequence[Mismatch]] = lambda _: (),
+        preflight: Callable[[Model], Sequence[Finding]] = lambda _: (),
         build_state: Callable[[Model], BuildState] = lambda _: BuildState("unknown"),
     ) -> None:
         self._server = server
@@ -169,7 +170,7 @@ class Judge:
         # Not loaded: a stub of another ABI can crash the server.
         mismatch = next(iter(self._preflight(model)), None)
         if mismatch:
-            return _rejected(model.name, Failure(mismatch.kind, mismatch.reason, (), mismatch.fix))
+            return _rejected(model.name, Failure(mismatch.kind, mismatch.what, (), mismatch.fix))
         return self._missing.verdict_on_steps(model)
 
     def _check_loaded(self, model: Model, loaded: LoadResult) -> ModelVerdict:
@@ -303,7 +304,7 @@ def _check_files(model: Model) -> tuple[Check, ...]:
     The last of the checks, since other faults come first.
     """
     damage = find_damage(model)
-    return (failed("files", damage.reason, damage.fix),) if damage else ()
+    return (failed("files", damage.what, damage.fix),) if damage else ()
 
 
 def _rejected(name: str, failure: Failure) -> ModelVerdict:

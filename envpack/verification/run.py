@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
 import stat
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.inspection import BuildState, build_state, fit_findings
-from envpack.preflight import Mismatch, find_unsafe_archive, preflight_model
+from envpack.preflight import find_unsafe_archive, preflight_model
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
 from envpack.repository import (
     STUB_NAME,
@@ -39,6 +40,7 @@ from envpack.server import (
 from envpack.settings import Project, open_project
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
+from envpack.support.findings import Finding
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.verification.checks.register import check
@@ -185,7 +187,7 @@ class _Verification:
             backends=self._options.where.extra_backends,
         )
 
-        def preflight(model: Model) -> tuple[Mismatch, ...]:
+        def preflight(model: Model) -> tuple[Finding, ...]:
             if not model.has_stub:
                 return ()
             unsafe = find_unsafe_archive(model, release)
@@ -196,7 +198,7 @@ class _Verification:
         state = functools.partial(_build_state, self._project, release=release or find_release(DEFAULT_RELEASE))
         return Judge(server, client, judging, preflight, state)
 
-    def _mismatches_of_wanted(self, model: Model, served: Release | None) -> Iterator[Mismatch]:
+    def _mismatches_of_wanted(self, model: Model, served: Release | None) -> Iterator[Finding]:
         """What keeps a model from the release that was asked for, if the server is of another one."""
         name = self._options.where.release
         if not name or (served and served.name == name):
@@ -204,7 +206,7 @@ class _Verification:
         backends = self._options.where.extra_backends or backends_folder(self._project)
         for finding in fit_findings(model, find_release(name), backends):
             if finding.severity == "error":
-                yield Mismatch(finding.kind, f"for Triton {name}: {finding.what}", finding.fix)
+                yield dataclasses.replace(finding, what=f"for Triton {name}: {finding.what}")
 
     def _verify_model(self, judge: Judge, model: Model) -> ModelVerdict:
         self._progress.begin(f"verify {model.name}")

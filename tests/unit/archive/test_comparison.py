@@ -11,7 +11,7 @@ from envpack.archive.comparison import (
     MOST_FINDINGS,
     ActualEntry,
     Comparison,
-    Finding,
+    Difference,
     Inspection,
     is_record,
     read_record,
@@ -136,7 +136,7 @@ def test_without_an_inventory_nothing_can_be_verified():
     found = Comparison(Path("/env"))
     found.add("bin/activate", seen(ACTIVATE))
     result = found.finished()
-    assert result.findings == [Finding("unproven", "", f"it has no {INVENTORY}, so its files cannot be verified")]
+    assert result.findings == [Difference("unproven", "", f"it has no {INVENTORY}, so its files cannot be verified")]
     assert (result.is_good(), result.is_good(strict=True), result.verified) == (True, False, 0)
     assert found.largest_tar() is None
 

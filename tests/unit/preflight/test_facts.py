@@ -175,7 +175,7 @@ def test_an_archive_that_would_fill_a_disk_is_found_wherever_that_begins(tmp_pat
     path.write_bytes(gzip.compress((tmp_path / "bomb.tar").read_bytes()))
     assert read(path) == FACTS  # the bomb is behind what the facts need
     bomb = find_unsafe_archive(model, None)
-    assert (bomb.kind, str(path) in bomb.reason) == ("archive-bomb", True)
+    assert (bomb.kind, str(path) in bomb.what) == ("archive-bomb", True)
 
 
 def unsafe(tmp_path, monkeypatch, path, release=None):
@@ -208,7 +208,7 @@ def test_members_that_would_land_outside_of_the_environment_are_not_given_to_the
                     info.type, info.linkname = tarfile.SYMTYPE, target
                 tar.addfile(info)
         mismatch = find_unsafe_archive(model, find_release(release))
-        return mismatch and mismatch.reason.removeprefix(f"{tmp_path / 'env.tar'}: ")
+        return mismatch and mismatch.what.removeprefix(f"{tmp_path / 'env.tar'}: ")
 
     assert found(("lib/a", ""), ("lib/link", "a")) is None
     assert found(("../a", "")) == "../a: its name contains .."
@@ -400,7 +400,7 @@ def test_release_and_host_are_compared_too(tmp_path, repository):
 def test_a_damaged_stub_of_the_model_is_a_mismatch_with_its_reason(tmp_path, repository):
     (mismatch,) = preflight_model(model_in(tmp_path, own=b"x"))
     assert (mismatch.kind, mismatch.fix) == ("not-a-stub", "build it again")
-    assert mismatch.reason == f"{tmp_path}/m/triton_python_backend_stub is not a stub: it is damaged"
+    assert mismatch.what == f"{tmp_path}/m/triton_python_backend_stub is not a stub: it is damaged"
 
 
 @pytest.mark.parametrize(("content", "expected"), [(b"stub", ["python-mismatch"]), (b"x", [])])

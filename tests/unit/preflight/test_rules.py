@@ -58,7 +58,7 @@ def test_each_mismatch_has_its_kind_and_a_fix(kind, facts):
     assert kinds(*facts) == [kind]
     (mismatch,) = find_mismatches(*facts)
     assert mismatch.fix
-    assert not mismatch.reason.endswith(".")
+    assert not mismatch.what.endswith(".")
 
 
 def test_a_managed_python_is_advised_where_uv_has_one():

@@ -1,7 +1,7 @@
 """Verdicts that need no loaded model: models that were never built, or that are incompatible with their server."""
 
 from envpack.inspection import BuildState
-from envpack.preflight import Mismatch
+from envpack.support.findings import Finding
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import EnvironmentSize
 
@@ -9,7 +9,7 @@ UNBUILT = BuildState(
     "unbuilt", "it has requirements.txt, but config.pbtxt names no environment", "run `envpack build m`"
 )
 CHANGED = BuildState("changed", "requirements.txt changed since the build", "run `envpack build m`")
-INCOMPATIBLE = Mismatch("release-mismatch", "the stub is for another release", "build the stub again")
+INCOMPATIBLE = Finding("release-mismatch", "the stub is for another release", "build the stub again")
 
 
 class Server:

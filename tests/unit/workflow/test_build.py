@@ -91,7 +91,7 @@ def test_a_stub_that_needs_a_newer_glibc_is_made_by_zig(ready, stubs, monkeypatc
 
     class Mismatch:
         def __init__(self, kind):
-            self.kind, self.reason, self.fix = kind, f"reason of {kind}", "fix"
+            self.kind, self.what, self.fix = kind, f"reason of {kind}", "fix"
 
     monkeypatch.setattr(module, "find_mismatches", mismatches)
     found["system"] = [Mismatch("glibc-too-old")]
@@ -115,7 +115,7 @@ def test_a_stub_that_needs_a_newer_glibc_is_made_by_zig(ready, stubs, monkeypatc
 
 def test_what_the_image_cannot_run_is_refused(ready, monkeypatch):
     class Mismatch:
-        kind, reason, fix = "glibc-too-old", "the environment requires glibc 2.99", "use another channel"
+        kind, what, fix = "glibc-too-old", "the environment requires glibc 2.99", "use another channel"
 
     monkeypatch.setattr(module, "find_mismatches", lambda stub, *_: [Mismatch] if stub is None else [])
     with pytest.raises(EnvironmentBuildError, match=r"requires glibc 2\.99") as raised:
