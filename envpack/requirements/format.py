@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from envpack.requirements import formats as modules
 from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
-from envpack.support.tables import Location, Table, parse_toml
+from envpack.support.tables import Location, Table, line_of, parse_toml
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,16 @@ class Source:
     def location(self) -> Location:
         """The file, without a line."""
         return Location(self.path)
+
+    def place(self, text: str) -> Location:
+        """The first line that contains a text."""
+        return self.location.at(line_of(self.text, text))
+
+    @functools.cached_property
+    def project(self) -> Source:
+        """The ``pyproject.toml`` beside a lock; empty if there is none."""
+        path = self.path.with_name("pyproject.toml")
+        return replace(self, path=path, text=read_text(path) if path.is_file() else "")
 
     @property
     def is_toml(self) -> bool:

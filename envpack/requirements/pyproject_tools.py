@@ -7,9 +7,10 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from envpack.requirements.format import Source
 from envpack.requirements.formats.pip_file import index_options
 from envpack.support.errors import InputError
-from envpack.support.tables import Location, line_of, quote
+from envpack.support.tables import quote
 
 # Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.
 _LOCKED_BY = (
@@ -29,10 +30,10 @@ _PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
 class ToolTables:
     """The tables of ``[tool]`` that decide where packages come from."""
 
-    def __init__(self, content: Mapping[str, Any], text: str, location: Location) -> None:
-        tools = content.get("tool", {})
+    def __init__(self, source: Source) -> None:
+        tools = source.toml.get("tool", {})
         self._tools: Mapping[str, Any] = tools if isinstance(tools, dict) else {}
-        self._text, self._location = text, location
+        self._source = source
 
     def refuse_unread(self) -> None:
         """Refuse settings that decide which packages are installed and that only their tool applies."""
@@ -57,7 +58,7 @@ class ToolTables:
             (default if table.get("name") == "pypi" else others).append(str(table["url"]))
         options = index_options(default[:1]) if default else []
         options += [f"--extra-index-url {url}" for url in others]
-        options += [f"--find-links {self._location.path.parent / str(place)}" for place in uv.get("find-links", ())]
+        options += [f"--find-links {self._source.path.parent / str(place)}" for place in uv.get("find-links", ())]
         return [*options, *(["--no-index"] if uv.get("no-index") else [])]
 
     def constraints(self) -> list[str]:
@@ -110,4 +111,4 @@ class ToolTables:
         )
 
     def _error(self, message: str, hint: str, needle: str) -> InputError:
-        return self._location.at(line_of(self._text, needle)).error(quote(message)[1:-1], hint=hint)
+        return self._source.place(needle).error(quote(message)[1:-1], hint=hint)

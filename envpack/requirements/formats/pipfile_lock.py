@@ -9,7 +9,7 @@ from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, index_options
 from envpack.requirements.model import Requirements
 from envpack.support.bounded_reading import parse_json
-from envpack.support.tables import Location, line_of, quote
+from envpack.support.tables import Location, quote
 
 _HINT = "write it again: pipenv lock"
 
@@ -33,12 +33,12 @@ def read_pipfile_lock(source: Source) -> Requirements:
         raise location.error("not a lock of pipenv", hint=_HINT) from error
     reader = PipReader()
     for option in index_options(sources):
-        reader.read_lines(option, location.at(line_of(text, '"sources"')))
+        reader.read_lines(option, source.place('"sources"'))
     start = text.find('"default"')
     for name, entry in packages.items():
         place = location.at(text.count("\n", 0, text.find(f'"{name}"', start)) + 1)
         reader.read_lines(_line(name, entry, place), place)
-    reader.places["python"] = str(location.at(line_of(text, '"python_version"')))
+    reader.places["python"] = str(source.place('"python_version"'))
     return reader.requirements(
         python=python, python_range=f"=={python}.*" if python else "", source=path, files=(path, *reader.files)
     )

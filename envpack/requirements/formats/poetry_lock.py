@@ -12,10 +12,9 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
-from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import single_minor
-from envpack.support.tables import Location, line_of, parse_toml, quote
+from envpack.support.tables import Location, quote
 
 _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
@@ -33,18 +32,17 @@ def read_poetry_lock(source: Source) -> Requirements:
     Refused: packages that are not from an index; before 2.1, a package that is locked twice: `poetry lock` writes a
     newer version
     """
-    return _Reader(source.toml, source.text, source.location).requirements()
+    return _Reader(source).requirements()
 
 
 class _Reader:
-    def __init__(self, content: Mapping[str, Any], text: str, location: Location) -> None:
-        self._text, self._location = text, location
+    def __init__(self, source: Source) -> None:
+        self._source, self._location, content = source, source.location, source.toml
         metadata = content.get("metadata", {})
         version = str(metadata.get("lock-version", "")) if isinstance(metadata, dict) else ""
         if not _VERSIONS.fullmatch(version):
-            raise self._location.at(line_of(text, "lock-version")).error(
-                f"version {quote(version)} of the lock is not supported", hint=_HINT
-            )
+            reason = f"version {quote(version)} of the lock is not supported"
+            raise source.place("lock-version").error(reason, hint=_HINT)
         self._packages: list[dict[str, Any]] = [*content.get("package", [])]
         self._metadata: dict[str, Any] = metadata
         self._extras = content.get("extras", {})
@@ -58,7 +56,7 @@ class _Reader:
         for package in self._wanted():
             location = self._place(package)
             reader.read_lines(self._line(package, location), location)
-        reader.places["python"] = str(self._location.at(line_of(self._text, "python-versions")))
+        reader.places["python"] = str(self._source.place("python-versions"))
         return reader.requirements(
             python=single_minor(python_range) if python_range else "",
             python_range=python_range,
@@ -76,17 +74,14 @@ class _Reader:
         return found
 
     def _place(self, package: Mapping[str, Any]) -> Location:
-        return self._location.at(line_of(self._text, f'name = "{package.get("name")}"'))
+        return self._source.place(f'name = "{package.get("name")}"')
 
     def _index(self, package: Mapping[str, Any]) -> Mapping[str, Any] | None:
         source = package.get("source")
         return source if isinstance(source, dict) and source.get("type") == "legacy" else None
 
     def _wanted(self) -> list[dict[str, Any]]:
-        project = self._location.path.with_name("pyproject.toml")
-        text = read_text(project) if project.is_file() else ""
-        content = parse_toml(text, Location(project)) if text else {}
-        extras, _ = read_selection(content, text, project)
+        extras, _ = read_selection(self._source.project)
         selected: set[str] = {canonicalize_name(name.split(" ")[0]) for extra in extras for name in self._extra(extra)}
         if all(_WITH_GROUPS in package for package in self._packages):
             return [
@@ -95,7 +90,7 @@ class _Reader:
                 if _MAIN in package[_WITH_GROUPS]
                 and (not package.get("optional") or canonicalize_name(str(package["name"])) in selected)
             ]
-        return self._reachable(_main_dependencies(content, self._location), selected)
+        return self._reachable(_main_dependencies(self._source.project.toml, self._location), selected)
 
     def _extra(self, name: str) -> list[str]:
         if name not in self._extras:

@@ -16,7 +16,7 @@ from envpack.requirements.locked_packages import locked_source, locked_wheel, wr
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
 from envpack.support.errors import InputError
-from envpack.support.tables import Location, line_of, quote
+from envpack.support.tables import Location, quote
 
 if TYPE_CHECKING:
     from packaging.pylock import Package, PackageDirectory, PackageSdist, PackageWheel, Pylock, PylockSelectError
@@ -47,7 +47,7 @@ def read_pylock(source: Source) -> Requirements:
 
 def select_wheels(content: Mapping[str, Any], source: Source) -> Requirements:
     """Select the wheels of a lock that fit a target best."""
-    location, path, text, target = source.location, source.path, source.text, source.target
+    location, path, target = source.location, source.path, source.target
     python_range = _python_range(content, location)
     minor = single_minor(python_range) if python_range else ""
     found = Requirements(
@@ -56,7 +56,7 @@ def select_wheels(content: Mapping[str, Any], source: Source) -> Requirements:
         source=path,
         platform=target.platform,
         files=(path,),
-        places={"python": str(location.at(line_of(text, "requires-python")))},
+        places={"python": str(source.place("requires-python"))},
     )
     if not target.python:
         python = source.choose(found) if source.choose else minor
@@ -67,8 +67,8 @@ def select_wheels(content: Mapping[str, Any], source: Source) -> Requirements:
             )
         target = replace(target, python=python)
     lock = _validated(_with_files(content, target), location)
-    files, projects = _select(lock, text, location, target)
-    places = {package.name: str(_line_of(package.name, text, location)) for package in files}
+    files, projects = _select(lock, source, target)
+    places = {package.name: str(_place(package.name, source)) for package in files}
     return replace(found, locked_pip=files, projects=projects, places={**found.places, **places})
 
 
@@ -109,9 +109,7 @@ def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
         raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
 
 
-def _select(
-    lock: Pylock, text: str, location: Location, target: Target
-) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
+def _select(lock: Pylock, source: Source, target: Target) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
     """The wheels and source distributions for a target, and the folders of projects to build."""
     from packaging.pylock import PackageDirectory, PylockSelectError, PylockValidationError
 
@@ -119,20 +117,21 @@ def _select(
     files, projects = [], []
     try:
         for package, file in lock.select(environment=environment, tags=wheel_tags(target)):
-            name_line = _line_of(package.name, text, location)
+            name_line = _place(package.name, source)
             if isinstance(file, PackageDirectory):
                 projects.append(_project(package.name, file, name_line))
             else:
                 files.append(_file(package, file, name_line, target))
     except PylockSelectError as error:
-        raise _not_selected(error, text, location, target) from error
+        raise _not_selected(error, source, target) from error
     except (PylockValidationError, ValueError, LookupError, TypeError) as error:  # also of malformed markers
-        raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
+        reason = f"not a lock according to PEP 751: {_reason(error)}"
+        raise source.location.error(reason, hint=_HINT) from error
     return tuple(files), tuple(projects)
 
 
-def _line_of(name: str, text: str, location: Location) -> Location:
-    return location.at(line_of(text, f'name = "{name}"'))
+def _place(name: str, source: Source) -> Location:
+    return source.place(f'name = "{name}"')
 
 
 def _project(name: str, directory: PackageDirectory, location: Location) -> Path:
@@ -151,12 +150,12 @@ def _project(name: str, directory: PackageDirectory, location: Location) -> Path
     return folder
 
 
-def _not_selected(error: PylockSelectError, text: str, location: Location, target: Target) -> InputError:
+def _not_selected(error: PylockSelectError, source: Source, target: Target) -> InputError:
     """The library's error as ours. The package without a fitting wheel is named only in its message."""
     package = re.match(r"No wheel found .* for package '([a-z0-9-]+)'", str(error))
     if package:
-        return wrong_platform(package[1], _line_of(package[1], text, location), target)
-    return location.error(
+        return wrong_platform(package[1], _place(package[1], source), target)
+    return source.location.error(
         f"the lock is not for Python {target.minor} on {target.platform}: {_reason(error)}",
         hint="choose the Python that it was made for, or write the lock again",
     )

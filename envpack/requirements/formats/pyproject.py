@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from packaging.dependency_groups import DependencyGroupResolver
@@ -16,7 +15,7 @@ from envpack.requirements.pyproject_tools import ToolTables
 from envpack.requirements.target import single_minor
 from envpack.support import bounded_reading
 from envpack.support.errors import InputError
-from envpack.support.tables import Location, line_of, quote
+from envpack.support.tables import quote
 
 _SELECTION_KEYS = {"extras", "groups"}
 _TOOLS = ("poetry", "pixi", "envpack")
@@ -48,22 +47,21 @@ def read_pyproject(source: Source) -> Requirements:
     Refused: with the command that makes a lock: other dynamic dependencies, sources in version control, `[tool.poetry]`
     and `[tool.pixi]` dependencies, overrides. The project itself is not installed
     """
-    return _Reader(source.toml, source.text, source.location).requirements()
+    return _Reader(source).requirements()
 
 
-def read_selection(content: dict[str, Any], text: str, path: Path) -> tuple[list[str], list[str]]:
+def read_selection(project: Source) -> tuple[list[str], list[str]]:
     """The extras and groups that ``[tool.envpack]`` selects."""
-    return _Reader(content, text, Location(path)).selection()
+    return _Reader(project).selection()
 
 
 class _Reader:
-    def __init__(self, content: dict[str, Any], text: str, location: Location) -> None:
-        self._content = content
-        self._text = text
-        self._location = location
+    def __init__(self, source: Source) -> None:
+        self._content = content = source.toml
+        self._line, self._path = source.place, source.path
         self._project = self._table(content, "project", "project")
         self._selection = self._table(self._table(content, "tool", "tool"), "envpack", "tool.envpack")
-        self._tools = ToolTables(content, text, location)
+        self._tools = ToolTables(source)
         self._pip = PipReader()
 
     def selection(self) -> tuple[list[str], list[str]]:
@@ -84,7 +82,7 @@ class _Reader:
             self._pip.read_lines(option, self._line(option.split()[-1]))
         for constraint in self._tools.constraints():
             self._pip.read_lines(constraint, self._line(constraint), constraint=True)
-        path, python_range = self._location.path, self._python_range()
+        path, python_range = self._path, self._python_range()
         self._pip.places["python"] = str(self._line("requires-python"))
         return self._pip.requirements(
             python=single_minor(python_range) if python_range else "",
@@ -94,12 +92,9 @@ class _Reader:
             files=(path, *self._pip.files),
         )
 
-    def _line(self, needle: str) -> Location:
-        return self._location.at(line_of(self._text, needle))
-
     def _add(self, text: str) -> tuple[str, str] | None:
         """Add a dependency; its name and index if it has one of its own."""
-        location, folder = self._line(text), str(self._location.path.parent.absolute())
+        location, folder = self._line(text), str(self._path.parent.absolute())
         # PDM's word for the folder of the project.
         text = text.replace(f"file:///{_ROOT}", f"file://{folder}").replace(_ROOT, folder)
         try:
@@ -131,7 +126,7 @@ class _Reader:
             self._refuse_dynamic("dependencies")
             return
         for file in [files] if isinstance(files, str) else files:
-            path = self._location.path.parent / str(file)
+            path = self._path.parent / str(file)
             self._pip.read_file(path, named_at=self._line(str(file)))
 
     def _error(self, message: str, hint: str, needle: str = "") -> InputError:

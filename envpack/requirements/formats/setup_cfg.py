@@ -9,7 +9,7 @@ from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import single_minor
-from envpack.support.tables import HINT, line_of
+from envpack.support.tables import HINT
 
 _SECTION = "options"
 
@@ -29,7 +29,7 @@ def read_setup_cfg(source: Source) -> Requirements:
     except configparser.Error as error:
         line = getattr(error, "lineno", None) or 0
         raise location.at(line).error("not a configuration file of setuptools", hint=HINT) from error
-    place = location.at(line_of(text, "install_requires"))
+    place = source.place("install_requires")
     requires = parser.get(_SECTION, "install_requires", fallback="").strip()
     if requires.startswith("file:"):
         name = requires.removeprefix("file:").strip()
@@ -37,7 +37,7 @@ def read_setup_cfg(source: Source) -> Requirements:
     reader = PipReader()
     reader.read_lines(requires, place.at(place.line + 1 if "\n" in requires else place.line))
     allowed = parser.get(_SECTION, "python_requires", fallback="").strip()
-    where = location.at(line_of(text, "python_requires"))
+    where = source.place("python_requires")
     try:
         minor = single_minor(allowed) if allowed else ""
     except ValueError as error:

@@ -11,10 +11,8 @@ from envpack.requirements.formats.pylock import select_wheels
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
-from envpack.support.tables import Location, parse_toml, quote
+from envpack.support.tables import parse_toml, quote
 from envpack.support.temp_dirs import temp_dir
-
-_PROJECT = "pyproject.toml"
 
 
 @reads("uv.lock", order=12)
@@ -28,14 +26,13 @@ def read_uv_lock(source: Source) -> Requirements:
     """
     from envpack.support.uv import run_uv
 
-    location, path, project = source.location, source.path, source.path.with_name(_PROJECT)
+    location, path, project = source.location, source.path, source.project.path
     if not project.is_file():
         raise location.error(
             "is read together with the pyproject.toml of its project, which is not beside it",
             hint="run uv export --no-emit-project --format pylock.toml --output-file pylock.toml there, and name that",
         )
-    text = read_text(project)
-    extras, groups = read_selection(parse_toml(text, Location(project)), text, project)
+    extras, groups = read_selection(source.project)
     with temp_dir("uv-lock") as folder:
         pylock = folder / "pylock.toml"
         completed = run_uv(
