@@ -231,7 +231,18 @@ def checks_table(of: str) -> str:
     return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
 
 
+def kinds_of_checks(_: str) -> str:
+    """The sections of the kinds of failure that only one check finds."""
+    importlib.import_module("envpack.verification.run")  # registers all
+    return "\n\n".join(
+        f"### {known.kind}\n\n{known.meaning}"
+        for known in sorted(CHECKS.values(), key=lambda known: known.kind)
+        if known.meaning
+    )
+
+
 GENERATED = {
+    "kinds-of-checks": kinds_of_checks,
     "checks": checks_table,
     "faults": faults.table,
     "requirement-names": requirement_names,

@@ -299,10 +299,7 @@ def _error_answer(result: _InferenceResult) -> str:
 
 @check("files", of="model", kind="environment-changed")
 def _check_files(model: Model) -> tuple[Check, ...]:
-    """Only shown if it fails: the files of its environment are those that were built
-
-    The last of the checks, since other faults come first.
-    """
+    """Only shown if it fails: the files of its environment are those that were built"""
     damage = find_damage(model)
     return (failed("files", damage.what, damage.fix),) if damage else ()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ci.docs import faults
+from ci.docs import faults, pages
 from tests.faults.repositories import CATALOGUE, Broken
 from tests.faults.repositories.running import Report, assert_reported
 
@@ -60,5 +60,5 @@ def test_every_entry_says_what_is_wrong_and_what_to_do():
 
 
 def test_every_kind_has_its_section():
-    guide = GUIDE.read_text()
+    guide = pages.expand(GUIDE.read_text())
     assert [entry.id for entry in CATALOGUE if f"\n### {entry.kind}\n" not in guide] == []

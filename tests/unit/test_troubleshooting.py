@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import envpack
+from ci.docs import pages
 from envpack.support import errors
 from envpack.verification.checks.register import CHECKS
 
@@ -70,7 +71,7 @@ def _used():
 def _written():
     """Kinds of the guide's sections, each with the exit code of the chapter it is in."""
     found, code = [], None
-    for line in GUIDE.read_text(encoding="utf-8").splitlines():
+    for line in pages.expand(GUIDE.read_text(encoding="utf-8")).splitlines():
         chapter = re.match(r"## Exit code (\d+)", line)
         section = re.fullmatch(r"### ([a-z-]+)", line)
         code = int(chapter[1]) if chapter else code

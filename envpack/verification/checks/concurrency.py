@@ -59,7 +59,11 @@ def check_together(
     ones and mixed, reach it at once, and each gets the answer that it gets alone; the report says how large the batches
     were
 
-    None if no request can be made up.
+    Requests of many clients that reach the model at the same time fail, or get other answers than alone. The server
+    merges such requests into one call of `execute` (`dynamic_batching`), runs several instances, or takes turns
+    between sequences. Give each request its own response, in the order of the list that `execute` gets; keep
+    nothing of a request in `self`, in a buffer that responses share, or in a file with a fixed name; and answer a
+    request that cannot be served with an error of its own instead of an exception, which fails its neighbours too.
     """
     alone = _Alone(client, model, config)
     conversations = list(alone.ask(_requests(config, samples, filling)))

@@ -41,7 +41,14 @@ _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbt
 )
 @check("infer", of="answers", step="inference", kind="bad-output")
 def check_smoke(client: Client, model: str, config: ServedConfig, requests: tuple[SmokeRequest, ...]) -> list[Check]:
-    """All outputs of `config.pbtxt` are there, with their types and all of their elements"""
+    """All outputs of `config.pbtxt` are there, with their types and all of their elements
+
+    The model answered, but not with what `config.pbtxt` declares: an output is missing, or has another type or
+    fewer elements than its shape. The reason names the output, its actual and its declared form. Correct whichever
+    is wrong. If an output lacks its elements although the model filled it, the stub was built for NumPy 1 and the
+    environment has NumPy 2; envpack's stub supports both. Another shape than the declared one is only a warning,
+    since servers send it.
+    """
     shown, shape, infinite = "", "", ""
     for request in requests:
         responses = ask(client, model, config, request.inputs, request.parameters)
@@ -109,8 +116,10 @@ def _is_infinite(tensor: Tensor) -> bool:
 def check_formats(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check | None:
     """JSON and binary requests get the same answers
 
-    None if JSON cannot represent the tensors.
+    The same request got different answers as JSON and as binary data. The cause is the stub, never the model. Use
+    envpack's stub.
     """
+    # JSON cannot represent some tensors.
     types = {entry.datatype for entry in (*config.inputs, *config.outputs)}
     if types & BINARY_ONLY or any(needs_binary(tensor) for tensor in request.inputs):
         return None
@@ -137,8 +146,9 @@ def check_samples(
 ) -> tuple[Check, SampleCount | None]:
     """Your samples get the answers that you expect
 
-    Returns:
-        The check, and the number of matching samples, None if no sample has expected values.
+    Fewer samples of `envpack/smoke.json` than required got the expected answer. The first differences are shown.
+    Correct the model or the expectation; `rtol`, `atol` and `minimum_match` under the key `envpack` set how exact
+    answers must be.
     """
     right = 0
     wrong = []

@@ -105,10 +105,7 @@ def process_checks(running: Examined | None) -> Iterator[Check]:
 
 @check("stub", of="process", kind="stub-died")
 def check_stub(running: Examined) -> Check:
-    """A living process runs the model, and it is the right stub
-
-    That is the one in the model's folder, if there is one.
-    """
+    """A living process runs the model, and it is the right stub: the one in the model's folder, if there is one"""
     server, model, stub = running.server, running.model, running.stub
     placed = model.folder / STUB_NAME
     if placed.exists() and stub.executable and stub.executable != server.server_path(placed):
@@ -127,7 +124,10 @@ def check_stub(running: Examined) -> Check:
 def check_numpy(running: Examined) -> Check | None:
     """The stub supports the environment's NumPy
 
-    The stubs of releases up to 24.10 return empty tensors under NumPy 2, without an error.
+    The stub that comes with the Triton release runs the model, and its environment has NumPy 2. Up to release
+    24.10, that stub then answers with empty tensors, and nothing reports an error. `envpack build MODEL` places
+    envpack's stub beside the model in this case; `--stub never`, or an environment from another tool, leads to this
+    error. See [NumPy 2](../guides/numpy-2.md).
     """
     stub, release = running.stub, running.release
     if stub.version or release is None or release.numpy2 or major_number(stub.numpy) < 2:
@@ -175,9 +175,11 @@ def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> 
 def check_environment(running: Examined) -> Check | None:
     """It was started in the model's environment
 
-    The server names the environment in a variable: ``CONDA_PREFIX``, set by the environment's activate script, up to
-    release 25.07, and ``VIRTUAL_ENV`` from 25.08.
+    The process was started in another folder than the environment that the model names: `bin/activate` contains the
+    path where the environment was made. Such an environment must not be moved. Build it with `envpack build`, whose
+    environments can be.
     """
+    # The server names the environment in CONDA_PREFIX, set by bin/activate, up to release 25.07, then in VIRTUAL_ENV.
     variables, root = running.variables, running.root
     if not root:
         return None
@@ -195,7 +197,13 @@ def check_environment(running: Examined) -> Check | None:
 
 @check("libpython", of="process", kind="wrong-libpython")
 def check_libpython(running: Examined) -> Check | None:
-    """One Python library is in its memory, the environment's"""
+    """One Python library is in its memory, the environment's
+
+    The model's process has a Python library in memory that is not its environment's, or more than one. With one:
+    the environment usually has none of the stub's version, so the system's was found; build stub and environment
+    for the same Python. With two: a package is linked against its own libpython; `ldd` on the files of the
+    environment finds it.
+    """
     libraries = [path for path in running.mapped if _LIBPYTHON.search(path)]
     if not running.mapped:
         return skipped("libpython", f"the memory map of process {running.pid} cannot be read")
@@ -214,7 +222,9 @@ def check_libpython(running: Examined) -> Check | None:
 def check_user_site(running: Examined) -> Check:
     """Packages in `~/.local` are not read: each server gets a home folder with a package that reports if it is imported
 
-    See `write_user_site_probe`.
+    The model's Python reads packages from `~/.local` of the user that runs the server, so the model depends on the
+    machine. `envpack verify` puts a package there that reports if it is imported. Environments of `envpack build`
+    exclude the user site; for others, set `PYTHONNOUSERSITE=1` for the server, or export it in `bin/activate`.
     """
     if user_site_was_read(running.log):
         return failed(
@@ -228,7 +238,11 @@ def check_user_site(running: Examined) -> Check:
 
 @check("isolation", of="process", kind="not-isolated")
 def check_isolation(running: Examined) -> Check | None:
-    """Python and its packages come from the environment"""
+    """Python and its packages come from the environment
+
+    The model runs, but some of its packages come from outside of its environment; the first such file is named. The
+    model would fail on another machine. The environment lacks the package, or was made by another tool.
+    """
     if not running.root or not running.mapped:
         return None
     foreign = foreign_files(running.mapped, running.root)
@@ -270,7 +284,12 @@ def _is_of_the_system(name: str, path: str, own_folders: tuple[str, ...]) -> boo
 
 @check("preload", of="process", kind="preload-missing")
 def check_preload(running: Examined) -> Check | None:
-    """The libraries of `preload` are in its memory"""
+    """The libraries of `preload` are in its memory
+
+    A library of `preload` is not in the memory of the model's process. The loader only warns when it cannot find or
+    load one. A container must have the library at that path, for the same processor: install it in the image, or
+    name a file of this machine, which a container then sees at the same path.
+    """
     if not running.preload:
         return None
     mapped = {PurePosixPath(path).name for path in running.mapped}

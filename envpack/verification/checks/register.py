@@ -12,7 +12,7 @@ Step = Literal["files", "start", "load", "process", "inference", "together", "un
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Registered:
     """A check.
 
@@ -22,6 +22,7 @@ class Registered:
         step: of the verification that makes it.
         kind: of the failure, a section in ``docs/reference/errors.md``; empty if the failure itself names it.
         condition: when it passes; its row in ``docs/explanation/verification.md``.
+        meaning: what a failure means; the section of its kind, unless that is in ``docs/reference/errors.md``.
         run: the function.
     """
 
@@ -30,6 +31,7 @@ class Registered:
     step: Step
     kind: str
     condition: str
+    meaning: str
     run: Callable[..., Any]
 
 
@@ -39,11 +41,14 @@ CHECKS: dict[str, Registered] = {}
 def check(
     name: str, *, of: Of, step: Step = "process", kind: str = "", condition: str = ""
 ) -> Callable[[_Function], _Function]:
-    """Register the function that makes a check; its docstring begins with the condition, unless that is given."""
+    """Register the function that makes a check; its docstring is the condition, unless given, and the meaning."""
 
     def register(run: _Function) -> _Function:
-        text = condition or inspect.cleandoc(run.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-        CHECKS[name] = Registered(name, of, step, kind, text, run)
+        first, _, meaning = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
+        text = condition or first.replace("\n", " ")
+        CHECKS[name] = Registered(
+            id=name, of=of, step=step, kind=kind, condition=text, meaning=meaning if kind else "", run=run
+        )
         return run
 
     return register

@@ -45,7 +45,12 @@ def check_repository(repository: Path) -> Check:
 
 @check("together", of="server", step="together", kind="together")
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
-    """All models load at the same time, as at the start of a server in production"""
+    """All models load at the same time, as at the start of a server in production
+
+    Each model can be served by itself, but not when all are loaded at the same time, as a server does when it
+    starts. They conflict over something: memory, GPU memory, a port, a file that both write or lock. The line names
+    the model that failed, and why.
+    """
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
         errors = dict(zip(models, pool.map(lambda name: _load(client, name, timeout), models), strict=True))
@@ -70,8 +75,10 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
     """All are unloaded, and ten seconds later no process and no shared memory is left; a template without an instance
     may take forty
 
-    Ensembles are unloaded before their members.
+    A model was unloaded and its process, or its shared memory, still exists after ten seconds. Check `finalize`,
+    and the threads and processes that the model starts: they must be daemons, or `finalize` must end them.
     """
+    # Ensembles are unloaded before their members.
     started = time.monotonic()
     try:
         for name in reversed(models):

@@ -6,6 +6,8 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
+from ci.docs import pages
+
 CHECKOUT = Path(__file__).parents[3]
 DOCUMENTS = sorted(
     [
@@ -50,7 +52,7 @@ def links(name):
 def anchors(name):
     """Anchors of the headings, as sites of code and mkdocs make them."""
     found = []
-    for heading in re.findall(r"^#{1,6} (.+)$", prose(name), re.MULTILINE):
+    for heading in re.findall(r"^#{1,6} (.+)$", pages.expand(prose(name)), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
         words = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode().lower()
         found.append(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", words).strip()))
