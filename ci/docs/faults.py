@@ -16,6 +16,12 @@ _STEPS: dict[Step, str] = {
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\|*_$<>[]"})
 
 
+def example(name: str) -> str:
+    """What envpack prints for an entry of the catalogue."""
+    entry = next(entry for entry in CATALOGUE if entry.id == name)
+    return f"    error: /models/core/{entry.reason} ({entry.kind})\n      fix: {entry.fix}"
+
+
 def table(_: str) -> str:
     """How many entries there are, and one row for each, in the catalogue's order."""
     diagnoses = {(entry.kind, entry.reason, entry.fix) for entry in CATALOGUE}

@@ -245,6 +245,7 @@ GENERATED = {
     "kinds-of-checks": kinds_of_checks,
     "checks": checks_table,
     "faults": faults.table,
+    "fault": faults.example,
     "requirement-names": requirement_names,
     "requirement-formats": requirement_formats,
     "command-list": command_list,
