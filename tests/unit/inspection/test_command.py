@@ -17,23 +17,13 @@ def test_json_has_every_finding(broken, capsys):
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert (document["ok"], document["triton"], document["models"]) == (False, "24.10", ["both", "one", "two"])
-    found = {finding["kind"]: finding for finding in document["findings"]}
-    assert found == {
-        "broken-link": {
-            "kind": "broken-link",
-            "severity": "error",
-            "where": str(broken / "one/1/weights"),
-            "what": "the link's target does not exist: /nowhere",
-            "fix": "fix or remove the link",
-        },
-        "not-for-everybody": {
-            "kind": "not-for-everybody",
-            "severity": "warning",
-            "where": str(broken / "two/1/model.py"),
-            "what": "only its owner or group can read it, and a server in a container often runs as another user",
-            "fix": f"chmod -R a+rX {broken / 'two'}",
-        },
-    }
+    assert all(list(finding) == ["kind", "severity", "where", "what", "fix"] for finding in document["findings"])
+    assert [(finding["kind"], finding["severity"], finding["where"]) for finding in document["findings"]] == [
+        ("broken-link", "error", str(broken / "one/1/weights")),
+        ("not-for-everybody", "warning", str(broken / "two/1/model.py")),
+    ]
+    assert document["findings"][0]["what"].endswith(": /nowhere")
+    assert document["findings"][1]["fix"] == f"chmod -R a+rX {broken / 'two'}"
     assert "3 models for Triton 24.10: 1 error, 1 warning" in captured.err.splitlines()
 
 

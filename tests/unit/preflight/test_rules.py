@@ -97,6 +97,6 @@ def test_a_release_file_may_name_any_release_of_the_same_epoch():
 
 def test_the_fix_for_a_folder_compiles_against_it():
     (mismatch,) = find_mismatches(stub(python="3.8"), environment("/"))
-    assert mismatch.fix == "compile a stub for it: `envpack stub --prefix / --output /models/one`"
+    assert mismatch.fix.endswith("`envpack stub --prefix / --output /models/one`")
     (mismatch,) = find_mismatches(stub(python="3.8"), environment("/envs/one.tar.gz"))
-    assert mismatch.fix == "compile a stub for it: `envpack stub --python 3.10 --output /models/one`"
+    assert mismatch.fix.endswith("`envpack stub --python 3.10 --output /models/one`")

@@ -154,10 +154,9 @@ def test_errors_say_what_is_wrong_and_where(tmp_path):
     folder = make(tmp_path / "core", 'name: "other" backend: "python"', code="")
     model, (mismatch, code) = examine_model(folder)
     assert (model.name, model.folder) == ("other", folder)
-    assert mismatch.message == "the configuration names the model 'other', but its folder is 'core'"
-    assert mismatch.where == str(folder / "config.pbtxt")
-    assert (code.message, code.where) == ("no version folder with a model.py", str(folder))
-    assert code.hint == "put the model's code in core/1/model.py"
+    assert (mismatch.kind, mismatch.where) == ("model-name-mismatch", str(folder / "config.pbtxt"))
+    assert (code.kind, code.where) == ("model-without-code", str(folder))
+    assert code.hint.endswith("core/1/model.py")
 
 
 def test_every_version_without_code_is_an_error_the_newest_first(tmp_path):

@@ -222,26 +222,19 @@ def test_what_no_other_input_would_mend_is_the_models_fault(server, model, messa
 @pytest.mark.parametrize(
     ("message", "fix"),
     [
-        (TRACE, "correct the model's code at /srv/m/1/model.py:9"),
-        (
-            "ValueError: boom",
-            "find in execute what answers with this error; compare the samples with the inputs in config.pbtxt",
-        ),
+        (TRACE, "/srv/m/1/model.py:9"),
+        ("ValueError: boom", "compare the samples"),
     ],
 )
 def test_with_samples_the_fix_is_about_them(server, model, message, fix):
     with_samples(model, {"data": [{"IN": [3]}]})
-    assert judge(server, error=RequestError(message, status=500)).judge(model).failure.fix == fix
+    assert fix in judge(server, error=RequestError(message, status=500)).judge(model).failure.fix
 
 
 def test_a_known_fault_has_its_own_kind_and_fix(server, model):
-    failure = (
-        judge(server, error=RequestError("OSError: [Errno 24] Too many open files", status=500)).judge(model).failure
-    )
-    assert failure.kind == "too-many-files"
-    assert failure.fix == (
-        "close files that the model no longer uses, or raise the server's limit: docker run --ulimit nofile=65536"
-    )
+    error = RequestError("OSError: [Errno 24] Too many open files", status=500)
+    failure = judge(server, error=error).judge(model).failure
+    assert (failure.kind, "--ulimit nofile=" in failure.fix) == ("too-many-files", True)
 
 
 def test_a_known_fault_in_the_models_code_is_told_with_its_line(server, model):
