@@ -13,7 +13,7 @@ from pathlib import Path
 
 from envpack.stub import StubTarget, target_from_interpreter, target_from_prefix
 from envpack.stub.toolchain import find_toolchain
-from envpack.support.cache_locations import cache_root
+from envpack.support.folders import cache_root
 from envpack.support.isolation import clean_environment
 
 # How pyconfig.h differs between x86-64 and aarch64: all differences between Debian's packages libpython3.9-dev,

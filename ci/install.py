@@ -18,8 +18,7 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from envpack.support.certificates import trusted_certificates  # noqa: E402 - these two need no installation
-from envpack.support.isolation import clean_environment  # noqa: E402
+from envpack.support.isolation import clean_environment, trusted_certificates  # noqa: E402 - needs no installation
 
 
 def server_requirement() -> str:

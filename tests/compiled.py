@@ -27,8 +27,8 @@ from envpack.stub.build import compile_shared
 from envpack.stub.cmake import BuildTree
 from envpack.stub.recipe import Recipe, source_digest, source_folder
 from envpack.stub.toolchain import find_tool
-from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvpackError
+from envpack.support.folders import cache_root
 from envpack.support.isolation import clean_environment
 from envpack.support.progress import NoProgress
 from envpack.support.replacement import new_folder

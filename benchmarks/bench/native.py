@@ -13,7 +13,7 @@ from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_prefix
 from envpack.stub.toolchain import find_tool
-from envpack.support.cache_locations import cache_root
+from envpack.support.folders import cache_root
 from envpack.support.isolation import clean_environment
 
 PROGRAM = "stub_clock"

@@ -16,13 +16,12 @@ from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.placed_files import suspect_files
 from envpack.archive.selection import Selection
 from envpack.environment import Entry, Environment, check_prefix, differing, environment_in_use, read_inventory, rewrite
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import being_made
-from envpack.support.modes import FILE, PROGRAM, make_folder
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder
+from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of, make_folder
 from envpack.support.progress import Progress
 from envpack.support.replacement import replaced_folder, restore_folder, temporaries_of
-from envpack.support.storage_errors import storage_errors
-from envpack.support.transfer import LinkMode, Transfer, is_result_of
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from envpack.archive.tar_members import END, PORTION, header, is_canonical, leav
 from envpack.environment import OWN, Entry
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError, StorageError
-from envpack.support.modes import FOLDER
+from envpack.support.links_and_modes import FOLDER
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import NoProgress
 

@@ -26,12 +26,12 @@ from envpack.environment import (
     replace_placeholder,
 )
 from envpack.support.bounded_reading import opened, parse_json, read_json
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.modes import FILE
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder
+from envpack.support.links_and_modes import FILE
 from envpack.support.replacement import replaced_file, write_text
-from envpack.support.storage_errors import storage_errors
 
 SCHEMA = 2
 _NEXT = "next"  # SHA-256 of the archive that is about to replace the described one

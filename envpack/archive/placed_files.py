@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envpack.archive.tar_members import is_canonical
 from envpack.environment import Entry, Index, differing, read_index, read_inventory
-from envpack.support.cache_locations import cache_folder
+from envpack.support.folders import cache_folder
 
 _COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest file system, for copies
 

@@ -26,15 +26,13 @@ from envpack.archive.selection import Selection
 from envpack.environment import Environment, environment_in_use
 from envpack.settings import PackerName
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.modes import FILE
+from envpack.support.folders import cache_folder, temp_dir
+from envpack.support.links_and_modes import FILE, LinkMode, Transfer, is_result_of
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
-from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
-from envpack.support.transfer import LinkMode, Transfer, is_result_of
 
 if TYPE_CHECKING:
     from envpack.archive.segments import Segment

@@ -13,8 +13,8 @@ from envpack.archive.segments import DamagedSegmentError, compressed, write_tar
 from envpack.archive.tar_members import END, check_entries
 from envpack.environment import INVENTORY, MANIFEST, Entry, Environment, environment_in_use, parse_inventory
 from envpack.support.bounded_reading import parse_json, read_bytes
-from envpack.support.cache_locations import cache_folder
-from envpack.support.modes import FILE, FOLDER, PROGRAM
+from envpack.support.folders import cache_folder
+from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM
 from envpack.support.progress import Progress
 
 _MOST_HEAD = 256 << 20  # bytes of a manifest or an inventory

@@ -37,7 +37,7 @@ def list_command(store: str, console: Console) -> None:
     if store:
         _list_store(store, console)
         return
-    from envpack.support.cache_locations import cache_root
+    from envpack.support.folders import cache_root
     from envpack.workflow import list_cache
 
     entries = list_cache()
@@ -143,7 +143,7 @@ def _as_json(entry: CacheEntry) -> dict[str, object]:
 def _table(entries: Sequence[CacheEntry]) -> Table:
     from rich.table import Table
 
-    from envpack.support.cache_locations import KINDS
+    from envpack.support.folders import KINDS
 
     table = Table("kind", "entries", "what", "MB", box=None)
     kinds = dict.fromkeys(entry.kind for entry in entries)

@@ -239,7 +239,7 @@ def _print(console: RichConsole, what: RenderableType) -> None:
 
 def _kept(details: str, model: str) -> str:
     """Write text that is too long for a terminal into the cache; its path, ``""`` if it cannot be written."""
-    from envpack.support.cache_locations import cache_root
+    from envpack.support.folders import cache_root
     from envpack.support.replacement import write_text
 
     file = cache_root() / f"last-error{f'-{model}' if model else ''}.txt"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from envpack.cli.console import Console, Failure, plain
 from envpack.support.errors import EnvpackError
-from envpack.support.storage_errors import storage_error
+from envpack.support.failures import storage_error
 
 Result = TypeVar("Result")
 

@@ -37,7 +37,7 @@ _LIST = ""  # the value of --recipe and --template without a name
 @options.with_console
 def command(directory: Path, recipe: str | None, template: str | None, console: Console) -> None:
     """Copy a model repository that builds to DIRECTORY, or write a new model into it."""
-    from envpack.support.storage_errors import storage_errors
+    from envpack.support.failures import storage_errors
 
     if recipe is not None and template is not None:
         raise click.UsageError("Give --recipe or --template, not both.")

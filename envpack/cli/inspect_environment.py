@@ -48,8 +48,8 @@ def _mismatches(path: Path, triton: str) -> Sequence[Finding]:
 
 def _write_sbom(found: Inspection, file: Path) -> None:
     from envpack.archive import bill_of_materials
-    from envpack.support.output_files import write_output
-    from envpack.support.storage_errors import storage_errors
+    from envpack.support.failures import storage_errors
+    from envpack.support.replacement import write_output
 
     version = str(found.manifest.get("content") or found.sha256)
     python = str(found.manifest.get("python", ""))

@@ -19,7 +19,7 @@ from envpack.cli.console import Console, Failure
 from envpack.cli.removed import removed_option
 from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
-from envpack.support.storage_errors import storage_error, system_limit
+from envpack.support.failures import storage_error, system_limit
 
 _COMMANDS = (
     *(

@@ -23,12 +23,12 @@ from envpack.conda.interpreter_package import InterpreterPackage, fingerprint, m
 from envpack.conda.interpreters import Interpreter
 from envpack.requirements import host_platform
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_folder, cache_root, data_root
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder, cache_root, data_root
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import link_or_copy, new_folder, replaced_file
-from envpack.support.storage_errors import storage_errors
 
 _DESCRIPTION = "envpack-package.json"
 _INDEX = "repodata.json"

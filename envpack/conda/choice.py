@@ -19,7 +19,7 @@ from envpack.conda.supported import FREE_THREADED, check_minor
 from envpack.settings import PythonPreference
 from envpack.support.elf import required_abi, version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 from envpack.support.progress import NoProgress, Progress
 
 _FETCHED_GLIBC = "2.17"  # those that uv fetches run with this version and later ones

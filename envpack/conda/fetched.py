@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 
 from envpack.conda.probe import Facts, ProbeMemory
 from envpack.support.bounded_reading import parse_json, read_json
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import being_made, mark_used
+from envpack.support.failures import DISK_FULL_TEXT, disk_full, storage_errors
+from envpack.support.folders import cache_folder
 from envpack.support.processes import CompletedProcess
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
-from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full, storage_errors
 from envpack.support.text import one_line
 from envpack.support.uv import run_uv
 

@@ -16,10 +16,10 @@ from envpack.conda.engine import (
 )
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage, Target
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import mark_used
-from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.failures import ErrorPattern, error_from_output
+from envpack.support.folders import cache_folder
 from envpack.support.text import one_line
 
 # The prefix in files of conda packages until an environment is placed. It is the same on every machine, so that equal

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from envpack.support.bounded_reading import parse_json, read_json
-from envpack.support.cache_locations import cache_root
+from envpack.support.folders import cache_root
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 from envpack.support.replacement import write_text

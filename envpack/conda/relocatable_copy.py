@@ -11,7 +11,7 @@ from pathlib import Path
 from envpack.conda.bytecode import compile_files
 from envpack.conda.interpreters import Interpreter
 from envpack.support.elf import is_elf, set_runpath, strip
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 
 PLACEHOLDER = "/opt/envpack_placeholder" + "_placeholder" * 4
 _EXCLUDED_FOLDERS = {

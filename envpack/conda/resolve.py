@@ -18,10 +18,10 @@ from envpack.conda.engine import (
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.conda.specs import describe_specs, spec_hint, specs_with_addresses
 from envpack.requirements import CondaPackage, Target
-from envpack.support.cache_locations import cache_folder
-from envpack.support.certificates import UNTRUSTED_HINT
-from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.failures import ErrorPattern, error_from_output
+from envpack.support.folders import cache_folder
+from envpack.support.isolation import UNTRUSTED_HINT
 from envpack.support.text import one_line
 
 NO_PLACES: Mapping[str, str] = {}

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError, UsageError
-from envpack.support.home_folders import expand_home
+from envpack.support.folders import expand_home
 from envpack.support.redaction import has_secret
 
 DEFAULT_ALIAS = "https://conda.anaconda.org"

@@ -15,10 +15,9 @@ from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, 
 from envpack.repository import STUB_NAME, Backend, python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError
-from envpack.support.modes import FILE, PROGRAM, make_folder
+from envpack.support.failures import disk_full
+from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, make_folder
 from envpack.support.replacement import replaced_folder, write_text
-from envpack.support.storage_errors import disk_full
-from envpack.support.transfer import LinkMode, Transfer
 
 MANIFEST_NAME = "envpack-layout.json"
 SCHEMA = 1

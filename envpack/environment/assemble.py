@@ -42,11 +42,11 @@ from envpack.lock import Lock
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import PythonPreference
 from envpack.support.bounded_reading import parse_json
-from envpack.support.cache_locations import cache_folder
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.modes import protect
+from envpack.support.folders import cache_folder
+from envpack.support.links_and_modes import protect
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import counted, normalise_name

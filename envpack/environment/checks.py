@@ -12,7 +12,7 @@ from envpack.environment.inventory import Owners
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.uv import run_uv
 

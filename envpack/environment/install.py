@@ -7,8 +7,8 @@ from pathlib import Path
 
 from envpack.lock import failing_requirement, platform_name, to_pylock, uv_error
 from envpack.requirements import PipPackage, Target
+from envpack.support.folders import temp_dir
 from envpack.support.processes import CompletedProcess
-from envpack.support.temp_dirs import temp_dir
 from envpack.support.uv import run_uv
 
 _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache does not have

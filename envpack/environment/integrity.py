@@ -19,7 +19,7 @@ from pathlib import Path
 from envpack.environment.inventory import INVENTORY, Entry, read_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import CacheFolder, cache_folder
+from envpack.support.folders import CacheFolder, cache_folder
 from envpack.support.pool import map_batches
 from envpack.support.replacement import replaced_file
 

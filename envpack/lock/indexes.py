@@ -7,8 +7,8 @@ from pathlib import Path
 
 from envpack.requirements import Requirements
 from envpack.support.isolation import clean_environment
-from envpack.support.pip_settings import pip_indexes
 from envpack.support.text import normalise_name
+from envpack.support.uv import pip_indexes
 
 
 def index_variables(requirements: Requirements) -> dict[str, str]:

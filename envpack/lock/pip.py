@@ -17,10 +17,9 @@ from envpack.lock.indexes import index_variables, requirement_name
 from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
-from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.folders import cache_folder, temp_dir
 from envpack.support.redaction import public_url
-from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import run_uv
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envpack.lock.uv_reasons import chain, required_names, unresolvable_hint, wheel_hint, without_wheel
-from envpack.support.certificates import UNTRUSTED_HINT
-from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.failures import ErrorPattern, error_from_output
+from envpack.support.isolation import UNTRUSTED_HINT
 from envpack.support.processes import CompletedProcess
 from envpack.support.redaction import public_url
 from envpack.support.text import normalise_name, one_line

@@ -19,7 +19,7 @@ from envpack.stub import inspect_stub, machine_named, this_machine
 from envpack.support.bounded_reading import opened, read_bytes, read_json, read_text
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, parse_elf, provided_glibcxx
 from envpack.support.errors import InputError, StubError
-from envpack.support.libpython import minor_of_libpython
+from envpack.support.platforms import minor_of_libpython
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

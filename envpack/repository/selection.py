@@ -16,7 +16,7 @@ from envpack.repository.model import (
     open_model,
 )
 from envpack.support.errors import EnvpackError, InputError
-from envpack.support.storage_errors import storage_error
+from envpack.support.failures import storage_error
 
 
 def chosen_folders(repository: Path, names: Sequence[str]) -> tuple[str, ...]:

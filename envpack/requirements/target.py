@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from envpack.support.libpython import abi_flags
-from envpack.support.platforms import MACHINES, platform_name, platform_of_machine
+from envpack.support.platforms import MACHINES, abi_flags, platform_name, platform_of_machine
 
 if TYPE_CHECKING:
     from packaging.tags import Tag

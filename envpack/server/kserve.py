@@ -10,7 +10,7 @@ from typing import Any, cast
 from envpack.server.served_config import ModelConfig
 from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 from envpack.support.bounded_reading import parse_json
-from envpack.support.certificates import trusted_certificates
+from envpack.support.isolation import trusted_certificates
 
 _LARGE = 64 * 1024
 _CONTROL_SECONDS = 30.0

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from envpack.releases import DEFAULT_RELEASE
 from envpack.settings.fields import UNSAID, fields_of, setting
 from envpack.settings.kinds import Choice, Flag, Kind, Number, Place, Size, Texts
+from envpack.support.links_and_modes import LinkMode
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
-    from envpack.support.transfer import LinkMode  # which loads ctypes
+    from envpack.support.links_and_modes import LinkMode  # which loads ctypes
 
 PythonPreference = Literal["system", "managed", "only-system", "only-managed"]
 ArchiveFormat = Literal["dir", "tar.gz", "tar"]

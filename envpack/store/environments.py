@@ -9,11 +9,11 @@ from envpack.archive import pack_whole, unpack_whole
 from envpack.environment import Environment, find_intact
 from envpack.store.records import MOST_BYTES, Record
 from envpack.store.shared import SharedStore
-from envpack.support.cache_locations import cache_folder, cache_root
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder, cache_root
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.storage_errors import storage_errors
 
 _SPARE = 1 << 30  # bytes of an unpacked archive that are not content: headers, and the list of files
 

@@ -12,12 +12,12 @@ from envpack.lock import Lock, format_lock, parse_lock
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.store.records import Blob
 from envpack.store.shared import SharedStore
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import InputError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder
-from envpack.support.storage_errors import storage_errors
 
 _MOST = 16 << 20  # bytes of a lock
 

@@ -12,8 +12,8 @@ from typing import Any
 from envpack.store.connection import connect, obstore_for
 from envpack.store.location import Location
 from envpack.support.errors import StorageError
+from envpack.support.failures import DISK_FULL_TEXT, disk_full
 from envpack.support.pool import interruptible
-from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 from envpack.support.text import one_line, printable_line
 
 TIMEOUT = 60.0  # seconds for one request with its answer

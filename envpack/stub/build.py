@@ -19,9 +19,9 @@ from envpack.stub.prebuilt import find_prebuilt
 from envpack.stub.recipe import Recipe, Releases, describe_releases, source_folder, stub_key
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import check_glibc, find_toolchain
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import kept
 from envpack.support.errors import StubError, UsageError
+from envpack.support.folders import cache_folder
 from envpack.support.progress import NoProgress, Progress
 
 

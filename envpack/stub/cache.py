@@ -10,10 +10,10 @@ from pathlib import Path
 
 from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import being_made, mark_used
-from envpack.support.modes import protect
+from envpack.support.failures import storage_errors
+from envpack.support.links_and_modes import protect
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
-from envpack.support.storage_errors import storage_errors
 
 _MANIFEST = "sha256.json"
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, find_tool
-from envpack.support.cache_locations import cache_folder
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import StubError
+from envpack.support.failures import DISK_FULL_TEXT, disk_full
+from envpack.support.folders import cache_folder
 from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
-from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 
 # Bytes: less than any object file of a stub.
 _ROOM = 16 * 1024

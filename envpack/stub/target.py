@@ -13,8 +13,7 @@ from envpack.settings import PythonPreference
 from envpack.support.bounded_reading import opened
 from envpack.support.elf import needed_libraries, parse_elf
 from envpack.support.errors import StubError, UsageError
-from envpack.support.libpython import abi_flags, minor_of_libpython
-from envpack.support.platforms import PLATFORMS, platform_name, platform_of_machine
+from envpack.support.platforms import PLATFORMS, abi_flags, minor_of_libpython, platform_name, platform_of_machine
 from envpack.support.progress import Progress
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}

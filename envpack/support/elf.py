@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.failures import DISK_FULL_TEXT, disk_full
 from envpack.support.installation import repair_command
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 from envpack.support.replacement import replaced_file
-from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
+from envpack.support.failures import storage_errors
 from envpack.support.processes import raise_if_stopped
-from envpack.support.storage_errors import storage_errors
 
 _PAUSE = 0.05  # seconds between two attempts
 _INGREDIENTS = "ingredients"

@@ -1,6 +1,8 @@
-"""The platforms that envpack builds for, by conda's names for them."""
+"""The platforms that envpack builds for, by conda's names for them, and names of Python's shared library."""
 
 from __future__ import annotations
+
+import re
 
 # Processor by platform, as Python and ELF tools name it.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
@@ -20,3 +22,24 @@ def platform_name(text: str) -> str:
 def platform_of_machine(machine: str) -> str:
     """Conda's name of the platform with a processor such as ``"x86_64"``, for example ``"linux-64"``."""
     return platform_name(f"linux-{machine}")
+
+
+# Up to 3.7 an "m" stands for Python's own memory allocator, with which every distribution builds it.
+_WITH_ALLOCATOR = ("3.6", "3.7")
+_NAME = re.compile(r"libpython(3\.\d+t?)m?\.so\.1\.0")
+
+
+def abi_flags(minor: str) -> str:
+    """What stands behind the minor version in names of files: ``"m"`` for 3.6 and 3.7, ``""`` for later ones."""
+    return "m" if minor in _WITH_ALLOCATOR else ""
+
+
+def libpython_name(minor: str) -> str:
+    """For example ``libpython3.8.so.1.0`` or ``libpython3.7m.so.1.0``."""
+    return f"libpython{minor}{abi_flags(minor)}.so.1.0"
+
+
+def minor_of_libpython(name: str) -> str:
+    """The minor version of a library by its file name, for example ``"3.8"``; ``""`` if it is another file."""
+    match = _NAME.fullmatch(name)
+    return match[1] if match else ""

@@ -2,17 +2,87 @@
 
 from __future__ import annotations
 
+import configparser
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.folders import temp_dir
 from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
-from envpack.support.pip_settings import pip_indexes
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.redaction import redact
-from envpack.support.temp_dirs import temp_dir
+
+_MOST_BYTES = 1 << 20
+_SECTIONS = ("global", "download", "install")
+_OWN_SETTINGS = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
+
+
+def pip_indexes(host: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The indexes of pip's configuration files under uv's names; nothing if uv has indexes of its own.
+
+    Indexes in folders of this machine are left out: locks would name files that no other machine has.
+
+    Args:
+        host: environment variables, by default those of this process.
+    """
+    host = os.environ if host is None else host
+    if any(host.get(name) for name in _OWN_SETTINGS) or _uv_names_indexes(host):
+        return {}
+    settings: dict[str, str] = {}
+    for file in _files(host):
+        settings |= _read(file)
+    default = host.get("PIP_INDEX_URL") or settings.get("index-url", "")
+    others = (host.get("PIP_EXTRA_INDEX_URL") or settings.get("extra-index-url", "")).split()
+    remote = [address for address in others if address.startswith(("http://", "https://"))]
+    found = {"UV_DEFAULT_INDEX": default} if default.startswith(("http://", "https://")) else {}
+    return found | ({"UV_INDEX": " ".join(remote)} if remote else {})
+
+
+def _files(host: Mapping[str, str]) -> Iterator[Path]:
+    """The files that pip reads, the most important last."""
+    named = host.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return
+    home = Path(host.get("HOME", "/nonexistent"))
+    for folder in host.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"):
+        yield Path(folder, "pip/pip.conf")
+    yield Path("/etc/pip.conf")
+    yield home / ".pip/pip.conf"
+    yield Path(host.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf")
+    yield Path(sys.prefix, "pip.conf")
+    if named:
+        yield Path(named)
+
+
+def _read(file: Path) -> dict[str, str]:
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(read_text(file, most=_MOST_BYTES))
+    except (OSError, ValueError, configparser.Error):  # pip reports it
+        return {}
+    found: dict[str, str] = {}
+    for section in _SECTIONS:
+        if parser.has_section(section):
+            found |= {key.replace("_", "-"): value for key, value in parser.items(section)}
+    return found
+
+
+def _uv_names_indexes(host: Mapping[str, str]) -> bool:
+    """Whether a configuration file of uv names indexes, so that those of pip are not meant for it."""
+    home = Path(host.get("HOME", "/nonexistent"))
+    own = Path(host.get("XDG_CONFIG_HOME") or home / ".config", "uv/uv.toml")
+    for file in (Path(host.get("UV_CONFIG_FILE") or own), Path("/etc/uv/uv.toml")):
+        try:
+            if "index" in read_text(file, most=_MOST_BYTES):
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
 
 NO_VARIABLES: Mapping[str, str] = {}
 _NO_PROJECT = Path("/")  # working folder of uv, so that it reads no project's settings

@@ -9,7 +9,7 @@ from envpack.deployment import ImageAddress, PublicKey, copy_publication, pull_i
 from envpack.repository import STUB_NAME
 from envpack.server import temporary_home
 from envpack.store import Location, Objects, server_address, server_variables
-from envpack.support.modes import FOLDER, PROGRAM
+from envpack.support.links_and_modes import FOLDER, PROGRAM
 from envpack.support.progress import NoProgress, Progress
 from envpack.verification.run import VerifyOptions, verify
 from envpack.verification.verdict import Verdict

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.support.output_files import write_output
-from envpack.support.storage_errors import storage_errors
+from envpack.support.failures import storage_errors
+from envpack.support.replacement import write_output
 from envpack.support.text import printable
 from envpack.verification.verdict import EnvironmentSize, ModelVerdict, PackageSize, Verdict
 

@@ -38,7 +38,6 @@ from envpack.server import (
     temporary_home,
 )
 from envpack.settings import Project, open_project
-from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
 from envpack.support.findings import Finding
 from envpack.support.progress import NoProgress, Progress

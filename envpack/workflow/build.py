@@ -22,11 +22,11 @@ from envpack.repository import PYTHON_BACKEND, Model, configured_start, open_mod
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
-from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
 from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
 from envpack.workflow.lock import locked_environment, numpy_missing, told

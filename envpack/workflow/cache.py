@@ -19,10 +19,10 @@ from envpack.archive import archive_metadata_file, sha256_of
 from envpack.environment import INVENTORY, MANIFEST, differing, read_environment, read_inventory
 from envpack.stub import changed_stub_files
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import KINDS, CacheFolder, cache_root
 from envpack.support.entry_locks import in_use, ingredients_removable, last_used, removable
+from envpack.support.failures import storage_errors
+from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
 
 _DAY = 86400.0  # seconds
@@ -62,7 +62,7 @@ def list_cache(cache: Path | None = None) -> tuple[CacheEntry, ...]:
     """Every entry of the cache, by kind; within a kind the longest unused comes first.
 
     Args:
-        cache: folder of the cache, `envpack.support.cache_locations.cache_root` by default.
+        cache: folder of the cache, `envpack.support.folders.cache_root` by default.
 
     """
     root, seen = cache or cache_root(), set[tuple[int, int]]()
@@ -232,7 +232,7 @@ def verify_cache(cache: Path | None = None, *, progress: Progress | None = None)
     Byte code, requirements of packages and indexes of channels have no digests; builds write them again.
 
     Args:
-        cache: folder of the cache, `envpack.support.cache_locations.cache_root` by default.
+        cache: folder of the cache, `envpack.support.folders.cache_root` by default.
         progress: receives each kind of entry, and each damaged one.
     """
     progress = progress or NoProgress()

@@ -22,8 +22,8 @@ from envpack.store import (
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.failures import storage_errors
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.storage_errors import storage_errors
 from envpack.workflow.python_choice import ChosenPython
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.recipe import Recipe

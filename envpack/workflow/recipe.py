@@ -10,7 +10,7 @@ from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, parse_lock
 from envpack.releases import Release, find_release
 from envpack.requirements import Requirements, Target
 from envpack.settings import PythonPreference, StubPolicy, ToolchainName
-from envpack.support.cache_locations import cache_root
+from envpack.support.folders import cache_root
 
 
 @dataclass(frozen=True, kw_only=True)

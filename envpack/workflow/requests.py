@@ -23,7 +23,7 @@ from envpack.requirements import Requirements, Target, find_requirements, host_p
 from envpack.settings import ArchiveFormat, PackerName, Project, Settings, Start, StubPolicy
 from envpack.stub import STUB_NAME
 from envpack.support.errors import UsageError
-from envpack.support.transfer import LinkMode
+from envpack.support.links_and_modes import LinkMode
 from envpack.workflow.placed import Placed, placed_environment
 from envpack.workflow.python_choice import ChosenPython, PythonChooser, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver

@@ -26,8 +26,8 @@ from envpack.stub import (
 )
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
+from envpack.support.failures import storage_errors
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
 from envpack.workflow.foreign import foreign_stub, refuse_foreign
 

@@ -23,7 +23,7 @@ from envpack.environment import MANIFEST, build_environment
 from envpack.requirements import Requirements
 from envpack.stub import target_from_prefix
 from envpack.support.errors import EnvironmentBuildError, StorageError
-from envpack.support.libpython import abi_flags, libpython_name
+from envpack.support.platforms import abi_flags, libpython_name
 from envpack.support.progress import NoProgress
 from tests import newer_pythons
 from tests.needed_pythons import need

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.interpreters import available_interpreters
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, listing
 

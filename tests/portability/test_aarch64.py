@@ -13,8 +13,8 @@ from envpack.releases import all_releases
 from envpack.stub import build_stub
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
-from envpack.support.cache_locations import cache_root
 from envpack.support.elf import version_key
+from envpack.support.folders import cache_root
 from envpack.support.isolation import clean_environment
 from tests.compiled import native_programs, write_headers
 from tests.portability import arm64

@@ -144,7 +144,7 @@ ONE_PLACE = {
     ),
     "find the user's folders": (
         {"platformdirs.user_cache_path", "platformdirs.user_data_path", "platformdirs.user_config_path"},
-        {"envpack.support.cache_locations"},
+        {"envpack.support.folders"},
     ),
 }
 

@@ -17,8 +17,8 @@ from envpack.deployment.registry.documents import Image, digest_of, parse_image
 from envpack.deployment.signing.keys import PublicKey
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
+from envpack.support.failures import storage_errors
 from envpack.support.progress import Progress
-from envpack.support.storage_errors import storage_errors
 
 _MOST_CONTENT = 64 << 30  # bytes of all files
 

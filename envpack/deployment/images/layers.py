@@ -20,11 +20,11 @@ from envpack.deployment.folder import MANIFEST_NAME, describe
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import EnvpackError, InputError, ModelsError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder
 from envpack.support.processes import raise_if_stopped
 from envpack.support.replacement import write_text
-from envpack.support.storage_errors import storage_errors
 
 SHARED = "opt/envpack"
 _SCHEMA = 1

@@ -21,10 +21,10 @@ from envpack.deployment.registry.documents import CONFIG, LAYER, MANIFEST, Descr
 from envpack.deployment.signing.keys import SigningKey
 from envpack.stub import this_machine
 from envpack.support.errors import InputError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import temp_dir
 from envpack.support.platforms import MACHINES
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.storage_errors import storage_errors
-from envpack.support.temp_dirs import temp_dir
 
 CONTENT = "io.github.envpack.content"  # annotation of a layer: what is in it
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

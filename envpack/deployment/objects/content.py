@@ -35,8 +35,8 @@ from envpack.repository import (
     set_execution_environment,
     version_folders,
 )
-from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, ModelsError
+from envpack.support.folders import cache_folder
 from envpack.support.progress import Progress
 from envpack.support.redaction import public_url
 

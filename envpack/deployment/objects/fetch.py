@@ -12,8 +12,8 @@ from envpack.deployment.signing.keys import PublicKey
 from envpack.deployment.signing.statement import parse_subjects
 from envpack.store import ObjectInfo, Objects
 from envpack.support.errors import InputError
+from envpack.support.failures import storage_errors
 from envpack.support.progress import Progress
-from envpack.support.storage_errors import storage_errors
 
 _PIECE = 4 << 20  # bytes
 _MOST_STATEMENT = 64 << 20  # bytes

@@ -23,13 +23,13 @@ from envpack.deployment.signing.keys import SigningKey
 from envpack.deployment.signing.statement import provenance
 from envpack.store import Objects
 from envpack.support.bounded_reading import read_json
-from envpack.support.cache_locations import cache_folder
 from envpack.support.errors import InputError, StorageError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder
 from envpack.support.pool import Report, transfer_all
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
-from envpack.support.storage_errors import storage_errors
 
 _PIECE = 4 << 20  # bytes
 _SENDERS = 4  # files at once

@@ -14,7 +14,7 @@ from envpack.deployment.registry.connection import client_class, require_library
 from envpack.deployment.registry.credentials import account_at
 from envpack.deployment.registry.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
 from envpack.deployment.registry.faults import faults_of, is_temporary, registry_corrupt
-from envpack.support.certificates import verification_setting
+from envpack.support.isolation import verification_setting
 from envpack.support.processes import raise_if_stopped
 
 TIMEOUT = 60.0  # seconds without a byte

@@ -6,9 +6,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from envpack.deployment.registry.address import ImageAddress, is_loopback
-from envpack.support.certificates import verification_setting
 from envpack.support.errors import UsageError
 from envpack.support.installation import install_command
+from envpack.support.isolation import verification_setting
 
 if TYPE_CHECKING:
     from dxf import DXF

@@ -20,11 +20,11 @@ from envpack.environment.prefix.prefix_paths import UNKNOWN, changed_files, decl
 from envpack.environment.store import Environment
 from envpack.lock import RECIPE, Lock
 from envpack.requirements import CondaPackage, Target, host_platform
-from envpack.support.cache_locations import cache_folder, cache_root
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder, cache_root
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
 
 _LAYOUT = 1  # raised when the way of copying an environment changes

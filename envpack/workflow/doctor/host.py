@@ -11,8 +11,8 @@ from pathlib import Path
 from envpack.preflight import this_host
 from envpack.settings import Project
 from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
-from envpack.support.cache_locations import cache_root
 from envpack.support.errors import StubError
+from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
 from envpack.workflow.doctor.observation import Observation
 

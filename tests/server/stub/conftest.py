@@ -20,7 +20,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import ServerError
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 from envpack.verification.stub_processes import stub_processes
 from tests.cache import kept_cache
 from tests.needed_pythons import need_interpreter

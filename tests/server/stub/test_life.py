@@ -13,7 +13,7 @@ import pytest
 from envpack.conda.supported import SUPPORTED
 from envpack.server.kserve import RequestError
 from envpack.stub import STUB_NAME
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 from tests import newer_pythons
 from tests.waiting import soon
 

@@ -9,7 +9,7 @@ import pytest
 
 from envpack.archive import changed_files, pack_archive, place_folder
 from envpack.support.errors import StorageError
-from envpack.support.transfer import Transfer
+from envpack.support.links_and_modes import Transfer
 
 from .conftest import LARGE, Prefixes, names_in
 

@@ -11,7 +11,7 @@ import pytest
 from envpack.archive import pack_archive, place_folder
 from envpack.archive.manifest import record_in_metadata
 from envpack.environment.store import MANIFEST
-from envpack.support.modes import protect
+from envpack.support.links_and_modes import protect
 from envpack.workflow import prune_cache
 
 from .conftest import Prefixes

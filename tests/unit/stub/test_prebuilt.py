@@ -12,7 +12,7 @@ import envpack
 from envpack.stub import StubTarget
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, find_prebuilt, manifest, prebuilt_pythons
 from envpack.support import zstd
-from envpack.support.cache_locations import cache_root
+from envpack.support.folders import cache_root
 from tests.damage import overwrite
 
 CONTENT = b"as good as a stub"

@@ -1,6 +1,6 @@
 import pytest
 
-from envpack.support import certificates
+from envpack.support import isolation
 from envpack.support.isolation import bare_environment, clean_environment
 
 TRAPS = {
@@ -29,7 +29,7 @@ def system(tmp_path, monkeypatch):
     """The file with the system's certificates."""
     bundle = tmp_path / "ca-certificates.crt"
     bundle.write_text("-----BEGIN CERTIFICATE-----\n")
-    monkeypatch.setattr(certificates, "_BUNDLES", (tmp_path / "other.crt", bundle))
+    monkeypatch.setattr(isolation, "_BUNDLES", (tmp_path / "other.crt", bundle))
     return bundle
 
 

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from envpack.support.modes import make_folder, protect
+from envpack.support.links_and_modes import make_folder, protect
 
 
 @pytest.fixture(autouse=True)

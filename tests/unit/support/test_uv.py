@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.support import pip_settings
-from envpack.support.certificates import _CHOSEN, trusted_certificates, verification_setting
-from envpack.support.pip_settings import pip_indexes
+from envpack.support import uv
+from envpack.support.isolation import _CHOSEN, trusted_certificates, verification_setting
+from envpack.support.uv import pip_indexes
 from tests.tables import every_row
 
 OWN, MORE = "https://own.example/simple", "https://more.example/simple"
@@ -15,10 +15,8 @@ OWN, MORE = "https://own.example/simple", "https://more.example/simple"
 @pytest.fixture(autouse=True)
 def _machine_without_pip_settings(monkeypatch):
     """The files below /etc, which a machine may have, are not read."""
-    real = pip_settings.read_text
-    monkeypatch.setattr(
-        pip_settings, "read_text", lambda file, **how: "" if Path("/etc") in file.parents else real(file, **how)
-    )
+    real = uv.read_text
+    monkeypatch.setattr(uv, "read_text", lambda file, **how: "" if Path("/etc") in file.parents else real(file, **how))
 
 
 @every_row(
@@ -53,7 +51,7 @@ def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp
         monkeypatch.delenv(name, raising=False)
     own = tmp_path / "own.pem"
     own.write_text("certificates")
-    monkeypatch.setattr("envpack.support.certificates._BUNDLES", (tmp_path / "none", own))
+    monkeypatch.setattr("envpack.support.isolation._BUNDLES", (tmp_path / "none", own))
     assert (trusted_certificates(), verification_setting()) == (str(own), str(own))
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/named.pem")
     assert verification_setting() == "/named.pem"

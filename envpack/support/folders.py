@@ -1,14 +1,43 @@
-"""The user's folders of envpack, by the XDG rules: a cache, which can be rebuilt, and data, which cannot."""
+"""The folders of envpack: cache and data by the XDG rules, paths below a home folder, private temporary folders."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from envpack.support.errors import InputError
-from envpack.support.home_folders import expand_home, no_home
+from envpack.support.replacement import try_lock
+
+
+def expand_home(text: str, where: str) -> Path:
+    """A path whose leading ``~`` or ``~user`` is replaced by that user's home folder.
+
+    Args:
+        text: the path.
+        where: file or setting that contains it, for the error.
+
+    Raises:
+        InputError: kind ``no-home``: there is no such user, or this process has no home folder.
+    """
+    try:
+        return Path(text).expanduser()
+    except (RuntimeError, ValueError):  # also of a null byte
+        raise no_home(f"{text!r} begins with a home folder that is not known", where) from None
+
+
+def no_home(message: str, where: str) -> InputError:
+    """The error for a home folder that the system does not know."""
+    return InputError(
+        message, kind="no-home", where=where, hint="write the whole path, or set HOME and ENVPACK_CACHE_DIR to folders"
+    )
+
 
 _Product = Literal["environments", "archives", "selections", "stubs", "publications", "transfers", "zig", "locks"]
 _Ingredient = Literal["bytecode", "needs", "channel", "pythons", "wheels", "solutions", "prefixes"]
@@ -99,3 +128,45 @@ def data_root() -> Path:
         return platformdirs.user_data_path("envpack")
     except RuntimeError:
         raise no_home("this user has no home folder for data", "XDG_DATA_HOME") from None
+
+
+_PREFIX = "envpack-scratch-"  # shared with earlier versions, whose folders are removed too
+_MIN_AGE = 60  # seconds; the process that creates a younger folder may not have locked it yet
+
+
+@contextlib.contextmanager
+def temp_dir(purpose: str) -> Iterator[Path]:
+    """Yield an empty folder that only this user can read; it is removed after the block.
+
+    Folders of killed processes are removed first, because they can contain passwords.
+
+    Args:
+        purpose: a word for the folder's name.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    _remove_stale()
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{purpose}-") as name:
+        handle = os.open(name, os.O_RDONLY)
+        try:
+            try_lock(handle)
+            yield Path(name)
+        finally:
+            os.close(handle)
+
+
+def _remove_stale() -> None:
+    for stale in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process may be removing it too
+            status = stale.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _MIN_AGE and _is_unlocked(stale):
+                shutil.rmtree(stale, ignore_errors=True)
+
+
+def _is_unlocked(folder: Path) -> bool:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        return try_lock(handle)
+    finally:
+        os.close(handle)
