@@ -29,7 +29,7 @@ PARSERS = {
     ".condarc": [f"{_HOSTILE}files.py::test_settings_of_conda", f"{_HOSTILE}files.py::test_damaged_settings_of_conda"],
     "manifests and inventories": [f"{_HOSTILE}files.py::test_descriptions_of_environments"],
     "archives and their sidecars": [f"{_HOSTILE}files.py::test_damaged_archives_and_their_sidecars"],
-    "links in archives": ["tests/unit/archive/test_links.py"],
+    "links in archives": ["tests/unit/archive/test_tar_members.py"],
     "records of conda": [
         f"{_HOSTILE}installed_packages.py::test_records_of_conda_with_one_value_replaced",
         f"{_HOSTILE}installed_packages.py::test_damaged_records_of_conda",

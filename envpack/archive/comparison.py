@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from envpack.archive.links import escaping_links
 from envpack.archive.manifest import PlacedMetadata
-from envpack.archive.tar_members import BLOCK, leaves
+from envpack.archive.tar_members import BLOCK, escaping_links, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, holds_credentials, parse_inventory
 from envpack.support.bounded_reading import parse_json
 from envpack.support.text import normalise_name

@@ -1,27 +1,101 @@
-"""Places an execution environment as a folder that shares files with the store, and locks destinations.
-
-Only one process writes to a destination at a time. It removes partial files that killed processes left there.
-"""
+"""Notices files of a placed folder that were changed since: by size and time stamp, by SHA-256 where these differ."""
 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from envpack.archive.manifest import SelectedFiles, holds, selected_files
-from envpack.archive.placed_files import suspect_files
 from envpack.archive.selection import Selection
-from envpack.environment import Entry, Environment, check_prefix, differing, environment_in_use, read_inventory, rewrite
+from envpack.archive.tar_members import is_canonical
+from envpack.environment import (
+    Entry,
+    Environment,
+    Index,
+    check_prefix,
+    differing,
+    environment_in_use,
+    read_index,
+    read_inventory,
+    rewrite,
+)
 from envpack.support.entry_locks import being_made
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of, make_folder
 from envpack.support.progress import Progress
 from envpack.support.replacement import replaced_folder, restore_folder, temporaries_of
+
+_COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest file system, for copies
+
+
+def suspect_files(folder: Path, key: str) -> tuple[Entry, ...]:
+    """The files of a placed folder whose size or time stamp is not that of their original in the store; none is read.
+
+    Without the original, for example on another machine, the size decides.
+    """
+    try:
+        entries = read_inventory(folder)
+    except (OSError, ValueError):
+        return ()
+    index = read_index(cache_folder("environments").absolute() / key)
+    return tuple(
+        entry
+        for entry in entries
+        if _is_plausible(entry) and not _looks_unchanged(f"{folder}/{entry.path}", entry, index)
+    )
+
+
+def changed_files(folder: Path, key: str) -> tuple[str, ...]:
+    """The files of a placed folder that differ from its inventory, by path; only suspects are read.
+
+    In place of a link may be what it leads to: object storage keeps no links.
+    """
+    suspects = suspect_files(folder, key)
+    links = {entry.path: entry.target for entry in suspects if entry.kind == "link"}
+    return tuple(
+        path for path in differing(folder, suspects) if path not in links or not _is_copy(folder, path, links[path])
+    )
+
+
+def _is_copy(folder: Path, path: str, target: str) -> bool:
+    """Whether something has the content of what a link in its place would lead to."""
+    copy, original = folder / path, (folder / path).parent / target
+    if copy.is_dir():
+        return original.is_dir() and not copy.is_symlink()
+    try:
+        return not copy.is_symlink() and filecmp.cmp(copy, original, shallow=False)
+    except OSError:
+        return False
+
+
+def _is_plausible(entry: Entry) -> bool:
+    """Whether an entry can be one of envpack's; an inventory of others may name any path."""
+    return isinstance(entry.path, str) and is_canonical(entry.path) and "\0" not in entry.path
+
+
+def _looks_unchanged(path: str, entry: Entry, index: Index) -> bool:
+    try:
+        status = os.lstat(path)
+        if entry.kind == "link":
+            return stat.S_ISLNK(status.st_mode) and os.readlink(path) == entry.target  # noqa: PTH115 - text is faster
+    except OSError:
+        return False
+    if entry.kind == "folder":
+        return stat.S_ISDIR(status.st_mode)
+    if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
+        return False
+    if entry.path not in index:
+        return True
+    _, time, inode = index[entry.path]
+    difference = abs(status.st_mtime_ns - time)
+    return difference == 0 if status.st_ino == inode else difference < _COARSEST
 
 
 @contextlib.contextmanager

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.archive.output import Output
 from envpack.archive.reading import opened_archive
-from envpack.archive.segments import compressed
+from envpack.archive.segments import Output, compressed
 from envpack.archive.tar_members import END, PORTION, header, is_canonical, leaves, padding
 from envpack.environment import OWN, Entry
 from envpack.support.bounded_reading import opened

@@ -1,28 +1,81 @@
-"""Compressed segments of archives, one per package, and the index that lets later archives copy them.
-
-A gzip file may consist of several members, and a tar file is a sequence of its members' blocks, so an archive is the
-concatenation of the segments of its packages. An index file beside each archive in the store, ``NAME.segments``,
-records where each package's segment starts. It is valid only while the archive has the size and time that the index
-records; the checksum of a segment is verified whenever the segment is copied.
-"""
+"""The file that a tar file is written to, from start to end."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import itertools
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import BinaryIO, Self, TypedDict
 
-from envpack.archive.output import Output
 from envpack.archive.tar_members import END, PORTION, Packer, member, portions
 from envpack.environment import OWN, Entry
 from envpack.support.bounded_reading import read_json
+from envpack.support.pool import Pool
+from envpack.support.progress import Progress
 from envpack.support.replacement import replaced_file
+
+_FLUSH = 16 << 20  # bytes
+
+
+class Output:
+    """A file, its size and its SHA-256. Use it in a ``with`` block.
+
+    Attributes:
+        digest: of what was written, unless ``hashed`` is false.
+        size: bytes written so far.
+    """
+
+    def __init__(
+        self, file: io.FileIO | BinaryIO, progress: Progress, *, hashed: bool = True, flushed: bool = False
+    ) -> None:
+        """Write to a file without buffer; if ``flushed``, to the disk while more is compressed, so the end is short."""
+        self._progress = progress
+        self._handle = file.fileno()
+        self._hashed, self._flushed = hashed, flushed
+        self._threads = Pool(2)
+        self._flushing: Future[None] | None = None
+        self._on_disk = 0
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self._threads.__exit__(kind, *error)
+        if self._flushing and kind is None:
+            self._flushing.result()  # the kernel reports a failure only once
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Write the next bytes."""
+        hashed = self._threads.submit(self.digest.update, content) if self._hashed else None
+        try:
+            self.size += len(content)
+            left = memoryview(content)
+            while left:
+                left = left[os.write(self._handle, left) :]
+        finally:
+            if hashed:
+                hashed.result()  # the caller may change the buffer afterwards
+        self._progress.advance(self.size, 0, "bytes")
+        if self._flushed and self.size - self._on_disk >= _FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._flushing:
+            if not self._flushing.done():
+                return
+            self._flushing.result()
+        self._on_disk = self.size
+        self._flushing = self._threads.submit(os.fdatasync, self._handle)
+
 
 _SCHEMA = 1
 _BUFFER = 2 << 20

@@ -12,8 +12,7 @@ from concurrent.futures import wait
 import pytest
 
 from envpack.archive import Selection, archive_metadata_file, pack_archive
-from envpack.archive.output import Output
-from envpack.archive.segments import index_of
+from envpack.archive.segments import Output, index_of
 from envpack.archive.tar_members import portions
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
@@ -326,7 +325,7 @@ def test_what_does_not_reach_the_disk_while_more_is_packed_is_no_archive(environ
     def flush(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("envpack.archive.output._FLUSH", 1)
+    monkeypatch.setattr("envpack.archive.segments._FLUSH", 1)
     monkeypatch.setattr("os.fdatasync", flush)
     with pytest.raises(StorageError) as caught:
         pack_archive(environment, tmp_path / "env.tar")
@@ -340,7 +339,7 @@ class Disk:
 
     def __init__(self, monkeypatch, *, failing):
         self.flushes, self._failing = 0, failing
-        monkeypatch.setattr("envpack.archive.output._FLUSH", 10)
+        monkeypatch.setattr("envpack.archive.segments._FLUSH", 10)
         monkeypatch.setattr("os.fdatasync", self.flush)
 
     def flush(self, handle):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.archive.formats import Format, format_costs
+from envpack.archive.manifest import Format, format_costs
 
 FILES, SIZE = 10_000, 300_000_000
 UNPACKED = {"unpacked": {"files": FILES, "size": SIZE}}

@@ -1,0 +1,231 @@
+"""Builds a relocatable execution environment from an existing conda or virtual environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from envpack.conda import CondaSettings
+from envpack.environment.build import DEFAULT_GLIBC, build_once, find_intact
+from envpack.environment.checks import refuse_external_references
+from envpack.environment.inventory import Owners, ReplacedFile, find_owners
+from envpack.environment.prefix_copy import (
+    UNKNOWN,
+    CopyResult,
+    changed_files,
+    copy_files,
+    declared_files,
+    named_prefix_paths,
+)
+from envpack.environment.prefix_files import (
+    Prefix,
+    PrefixFile,
+    activation_variables,
+    content_digest,
+    detect_prefix,
+    hash_files,
+    list_files,
+)
+from envpack.environment.store import Environment
+from envpack.lock import RECIPE, Lock
+from envpack.pythons import Interpreter, interpreter_at
+from envpack.requirements import CondaPackage, Target, host_platform
+from envpack.support.entry_locks import ingredients_in_use, mark_used
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder, cache_root
+from envpack.support.progress import NoProgress, Progress
+from envpack.support.text import counted
+
+_LAYOUT = 1  # raised when the way of copying an environment changes
+
+
+def environment_from_prefix(
+    root: Path,
+    *,
+    python: str = "",
+    platform: str = "",
+    glibc: str = DEFAULT_GLIBC,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+    strip: bool = False,
+) -> Environment:
+    """Return the copy of an existing environment from the store; copy it first if it is not there.
+
+    The original is only read, and may change afterwards. Files whose size and times did not change since the last call
+    are not read again.
+    """
+    progress = progress or NoProgress()
+    prefix = detect_prefix(root)
+    target = Target(platform or host_platform(), prefix.minor, glibc)
+    _refuse_other(prefix, target, python)
+    top = (cache or cache_root()).absolute()
+    base = _base(prefix)
+    with ingredients_in_use(top):
+        with storage_errors(prefix.root):
+            files = list_files(prefix)
+            digests = hash_files(prefix, files, _memory(prefix, top))
+        mark_used(_memory(prefix, top))
+        lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
+        key = _key(lock, files, digests) + ("-stripped" if strip else "")
+        folder = cache_folder("environments", top) / key
+        found = find_intact(folder, top, progress)
+        if found:
+            return found
+        copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
+        return build_once(folder, copy.fill)
+
+
+def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
+    if prefix.platform != target.platform:
+        raise InputError(
+            f"it is for {prefix.platform}, the target is {target.platform}",
+            kind="other-platform",
+            where=str(prefix.root),
+            hint=f"make one on a machine with that platform, or give --platform {prefix.platform}",
+        )
+    if python not in ("", prefix.minor):
+        raise InputError(
+            f"it holds Python {prefix.minor}, the model is for {python}",
+            kind="other-python",
+            where=str(prefix.root),
+            hint=f"give --python {prefix.minor}",
+        )
+
+
+def _base(prefix: Prefix) -> Interpreter | None:
+    """The interpreter that a virtual environment was created from."""
+    if prefix.home is None:
+        return None
+    python = prefix.home / f"python{prefix.minor}"
+    try:
+        return interpreter_at(python if python.is_file() else prefix.home / "python3", prefix.minor)
+    except EnvironmentBuildError as error:
+        raise InputError(
+            f"the Python that it was created from cannot be used: {error.message}",
+            kind="prefix-unsupported",
+            where=str(prefix.root),
+            hint=f"create it with a Python of this machine that has a shared library (pyvenv.cfg names {prefix.home})",
+        ) from error
+
+
+def _memory(prefix: Prefix, cache: Path) -> Path:
+    return cache_folder("prefixes", cache) / f"{hashlib.sha256(os.fsencode(prefix.root)).hexdigest()[:32]}.json"
+
+
+def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress, cache: Path) -> CondaPackage:
+    if base is None:
+        record = next(record for record in prefix.records if record["name"] == "python")
+        return CondaPackage(
+            name="python", version=prefix.version, build=str(record.get("build", "")), subdir=prefix.platform, url=""
+        )
+    from envpack.pythons import local_channel
+
+    made = local_channel(base, cache=cache, progress=progress).package
+    return CondaPackage(
+        name="python",
+        version=made.version,
+        build=made.build,
+        subdir=prefix.platform,
+        url=made.file.as_uri(),
+        sha256=made.sha256,
+        license="Python-2.0",
+    )
+
+
+def _key(lock: Lock, files: Sequence[PrefixFile], digests: dict[str, str]) -> str:
+    key_parts = [RECIPE, _LAYOUT, dataclasses.asdict(lock.target), lock.key, content_digest(files, digests)]
+    return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class _PrefixCopy:
+    """The copy of an environment: the original, its files, and the key of the copy."""
+
+    prefix: Prefix
+    files: tuple[PrefixFile, ...]
+    digests: dict[str, str]
+    lock: Lock
+    key: str
+    cache: Path
+    progress: Progress
+    strip: bool
+
+    def fill(self, folder: Path) -> None:
+        """Make the environment in an empty folder."""
+        from envpack.environment.assemble import Assembly, finish, install
+        from envpack.environment.checks import require_library
+
+        assembly = Assembly(
+            lock=self.lock,
+            cache=self.cache,
+            settings=CondaSettings(),
+            credentials={},
+            indexes=(),
+            strip=self.strip,
+            progress=self.progress,
+            key=self.key,
+        )
+        minor = self.prefix.minor
+        self._refuse_outside()
+        if self.prefix.home is not None:
+            install(assembly, folder)
+        self.progress.begin(f"copy {counted(len(self.files), 'file')} of {self.prefix.root}")
+        prefix_paths, declared = named_prefix_paths(self.prefix), declared_files(self.prefix)
+        copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared, progress=self.progress)
+        if list_files(self.prefix) != self.files:
+            raise InputError(
+                "it changed while it was copied",
+                kind="prefix-changed",
+                where=str(self.prefix.root),
+                hint="wait until the installation into it has ended, and build again",
+            )
+        changed = changed_files(self.prefix, declared, self.digests, prefix_paths)
+        self.progress.end(_outcome(len(changed), copied, activation_variables(self.prefix.root)))
+        require_library(folder, minor)
+        finish(
+            assembly,
+            folder,
+            prefix_paths=prefix_paths,
+            changed=copied.changed,
+            adopt=lambda owners: _adopted(owners, self.files, copied, changed),
+        )
+
+    def _refuse_outside(self) -> None:
+        root, minor = self.prefix.root, self.prefix.minor
+        try:
+            refuse_external_references(root, minor, find_owners(root, minor))
+        except EnvironmentBuildError as error:
+            if error.kind == "points-outside":
+                error.where = str(root)
+                error.hint = "install it without -e: pip install FOLDER"
+            raise
+
+
+def _outcome(changed: int, copied: CopyResult, variables: Sequence[str]) -> str:
+    notes = [f"{changed} of them differ from their packages"] if changed else []
+    if copied.left:
+        notes.append(f"{len(copied.left)} binaries contain the old folder, such as {copied.left[0]}")
+    if variables:
+        notes.append(f"variables that conda sets are not copied: {', '.join(variables)}; set them in the model")
+    return "; ".join(notes) or "copied"
+
+
+def _adopted(owners: Owners, files: Sequence[PrefixFile], copied: CopyResult, drift: Sequence[ReplacedFile]) -> Owners:
+    """Owners of a copied environment: with files that no record lists, and files that were edited.
+
+    Byte code is compiled again, so its changes do not count.
+    """
+    of = {file.path: UNKNOWN for file in files} | owners.of
+    replaced = {replaced.path for replaced in owners.changed}
+    edited = [file for file in drift if file.path not in replaced]
+    changed = [replaced for replaced in (*owners.changed, *edited) if not replaced.path.endswith(".pyc")]
+    return Owners(
+        of,
+        tuple(sorted(changed, key=lambda replaced: (replaced.path, replaced.before))),
+        owners.placeholders | copied.placeholders,
+    )
