@@ -4,7 +4,7 @@ import os
 import time
 
 _PAUSE = 0.02
-_SETTLED = 2.0  # seconds, as in envpack/environment/prefix/files.py
+_SETTLED = 2.0  # seconds, as in envpack/environment/prefix_files.py
 
 
 def soon(condition, *, seconds=60):

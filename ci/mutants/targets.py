@@ -23,7 +23,7 @@ _CORE = (
     "envpack/server/supervisor.py",
     "envpack/server/supervisor_child.py",
     "envpack/server/tensors.py",
-    "envpack/environment/integrity.py",
+    "envpack/environment/store.py",
     "envpack/environment/store.py",
     "envpack/environment/relocation.py",
     "envpack/support/entry_locks.py",
@@ -36,7 +36,7 @@ _CORE = (
 # Of these files, the functions that delete or that decide what is deleted.
 DELETING = {
     "envpack/environment/build.py": ("build_once",),
-    "envpack/environment/prefix/copy.py": ("copy_files",),
+    "envpack/environment/prefix_copy.py": ("copy_files",),
     "envpack/server/process.py": ("keep", "stop", "_end", "start", "_start_on_free_port", "_wait_until_live"),
     "envpack/workflow/stub_matrix.py": ("_placed", "_folder"),
 }

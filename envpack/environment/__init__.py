@@ -15,22 +15,17 @@ if TYPE_CHECKING:
         find_remembered_lock as find_remembered_lock,
         remembered_lock as remembered_lock,
     )
-    from envpack.environment.credential_files import holds_credentials as holds_credentials
-    from envpack.environment.integrity import (
-        Index as Index,
-        damaged_files as damaged_files,
-        differing as differing,
-        read_index as read_index,
-    )
+    from envpack.environment.from_prefix import environment_from_prefix as environment_from_prefix
     from envpack.environment.inventory import (
         INVENTORY as INVENTORY,
         OWN as OWN,
         Entry as Entry,
+        Package as Package,
         inventory_text as inventory_text,
         parse_inventory as parse_inventory,
         read_inventory as read_inventory,
     )
-    from envpack.environment.prefix import environment_from_prefix as environment_from_prefix
+    from envpack.environment.prefix_files import holds_credentials as holds_credentials
     from envpack.environment.relocation import (
         check_prefix as check_prefix,
         replace_placeholder as replace_placeholder,
@@ -40,10 +35,13 @@ if TYPE_CHECKING:
         MANIFEST as MANIFEST,
         Environment as Environment,
         EnvironmentManifest as EnvironmentManifest,
-        Package as Package,
+        Index as Index,
         PackageEntry as PackageEntry,
+        damaged_files as damaged_files,
+        differing as differing,
         environment_in_use as environment_in_use,
         read_environment as read_environment,
+        read_index as read_index,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -168,7 +168,7 @@ def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | 
 
     A damaged one is removed, with what it shares files with, so that the caller builds it again.
     """
-    from envpack.environment.integrity import damaged_files, discard
+    from envpack.environment.store import damaged_files, discard
 
     found = read_environment(folder)
     if found is None:
@@ -187,7 +187,7 @@ def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | 
 
 def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
     """Build an environment in the store; other processes that need it wait until it is complete."""
-    from envpack.environment.integrity import write_index
+    from envpack.environment.store import write_index
 
     with storage_errors(folder.parent), being_made(folder):
         found = read_environment(folder)

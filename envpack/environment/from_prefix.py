@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.conda import CondaSettings
+from envpack.conda import CondaSettings, Interpreter, interpreter_at
 from envpack.environment.build import DEFAULT_GLIBC, build_once, find_intact
 from envpack.environment.checks import refuse_external_references
 from envpack.environment.inventory import Owners, ReplacedFile, find_owners
@@ -32,7 +32,6 @@ from envpack.environment.prefix_files import (
 )
 from envpack.environment.store import Environment
 from envpack.lock import RECIPE, Lock
-from envpack.pythons import Interpreter, interpreter_at
 from envpack.requirements import CondaPackage, Target, host_platform
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
@@ -123,7 +122,7 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
         return CondaPackage(
             name="python", version=prefix.version, build=str(record.get("build", "")), subdir=prefix.platform, url=""
         )
-    from envpack.pythons import local_channel
+    from envpack.conda import local_channel
 
     made = local_channel(base, cache=cache, progress=progress).package
     return CondaPackage(

@@ -20,7 +20,6 @@ from envpack.environment.records import (
     read_record_rows,
     record_paths,
 )
-from envpack.environment.store import Package
 from envpack.support.bounded_reading import parse_json, read_bytes, read_text
 from envpack.support.pool import map_batches
 from envpack.support.progress import NoProgress, Progress
@@ -245,6 +244,29 @@ def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[
 def _is_from_pip(record: Path) -> bool:
     installer = record.with_name("INSTALLER")
     return installer.is_file() and read_text(installer, errors="replace").strip() == "uv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """One installed package.
+
+    Attributes:
+        name: normalised, for example ``"scikit-learn"``.
+        version: for example ``"1.5.2"``.
+        source: ``"conda"`` or ``"pip"``.
+        license: license in the package's metadata, ``""`` if it has none.
+        url: where it was downloaded from, without user name or password; ``""`` if unknown.
+        sha256: of the downloaded file, ``""`` if unknown.
+        size: bytes of its files in the environment.
+    """
+
+    name: str
+    version: str
+    source: str
+    license: str = ""
+    url: str = ""
+    sha256: str = ""
+    size: int = 0
 
 
 def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock: Lock) -> tuple[Package, ...]:

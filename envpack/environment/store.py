@@ -1,42 +1,34 @@
-"""The store of finished environments: their keys and manifests. Cheap to import."""
+"""The store of finished environments: their keys and manifests, and files that were changed.
+
+An index beside each environment records what its files looked like when it was complete. Checking it takes one `lstat`
+for each file. Files whose size, time stamp or inode differ are read: after the cache was copied, all do, and all are
+intact.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypedDict
 
+from envpack.environment.inventory import INVENTORY, Entry, Package, read_inventory
 from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.folders import CacheFolder, cache_folder
+from envpack.support.pool import map_batches
+from envpack.support.replacement import replaced_file
 
 MANIFEST = "envpack-environment.json"
 SCHEMA = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Package:
-    """One installed package.
-
-    Attributes:
-        name: normalised, for example ``"scikit-learn"``.
-        version: for example ``"1.5.2"``.
-        source: ``"conda"`` or ``"pip"``.
-        license: license in the package's metadata, ``""`` if it has none.
-        url: where it was downloaded from, without user name or password; ``""`` if unknown.
-        sha256: of the downloaded file, ``""`` if unknown.
-        size: bytes of its files in the environment.
-    """
-
-    name: str
-    version: str
-    source: str
-    license: str = ""
-    url: str = ""
-    sha256: str = ""
-    size: int = 0
 
 
 class PackageEntry(TypedDict):
@@ -185,3 +177,125 @@ def _from_manifest(manifest: dict[str, Any], folder: Path) -> Environment:
         content=manifest["content"],
         placeholders=manifest["stand_ins"],
     )
+
+
+_INDEX_SCHEMA = 1
+# Folders of the cache whose files environments are links to.
+_SHARING: tuple[CacheFolder, ...] = ("conda-packages", "bytecode")
+
+# Size, time stamp in nanoseconds and inode of each file and link, by path.
+Index = Mapping[str, Sequence[int]]
+
+
+def index_of(prefix: Path) -> Path:
+    """The index file beside an environment in the store."""
+    return prefix.with_name(f".{prefix.name}.index")
+
+
+def write_index(prefix: Path, entries: Iterable[Entry] | None = None) -> None:
+    """Record size, time stamp and inode of every file of an environment.
+
+    Nothing is recorded if the inventory cannot be read, or the store is read-only.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        entries = read_inventory(prefix) if entries is None else entries
+        paths = [INVENTORY, *(entry.path for entry in entries if entry.kind != "folder")]
+        index = {path: _stamp(f"{prefix}/{path}") for path in paths}
+        with replaced_file(index_of(prefix), durable=False) as partial:
+            partial.write_text(json.dumps({"schema": _INDEX_SCHEMA, "files": index}), encoding="utf-8")
+
+
+def read_index(prefix: Path) -> Index:
+    """The index of an environment in the store; empty if there is none, or it is damaged."""
+    try:
+        index = read_json(index_of(prefix))
+        files: dict[str, list[int]] = index["files"] if index["schema"] == _INDEX_SCHEMA else {}
+        return files if all(len(stamp) == 3 for stamp in files.values()) else {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
+def damaged_files(prefix: Path) -> tuple[str, ...]:
+    """The files of an environment in the store that differ from its inventory, by path.
+
+    Unless an index is missing or differs, no file is read. A missing or outdated index of an intact environment is
+    written again.
+    """
+    index = read_index(prefix)
+    if index and all(_unchanged(f"{prefix}/{path}", stamp) for path, stamp in index.items()):
+        return ()
+    try:
+        content = (prefix / INVENTORY).read_bytes()
+        if read_json(prefix / MANIFEST)["content"] != hashlib.sha256(content).hexdigest():
+            return (INVENTORY,)
+        entries = read_inventory(prefix)
+    except (OSError, ValueError, LookupError, TypeError):
+        return (INVENTORY,)
+    suspects = [e for e in entries if e.path not in index or not _unchanged(f"{prefix}/{e.path}", index[e.path])]
+    damaged = differing(prefix, suspects)
+    if not damaged:
+        write_index(prefix, entries)
+    return damaged
+
+
+def differing(folder: Path, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """The entries whose file, link or folder is missing or has another content, by path; all files are read."""
+    same = chain.from_iterable(map_batches(lambda entry: _is_as_listed(f"{folder}/{entry.path}", entry), entries))
+    return tuple(entry.path for entry, intact in zip(entries, same, strict=True) if not intact)
+
+
+def discard(prefix: Path, damaged: Iterable[str], cache: Path) -> None:
+    """Remove a damaged environment from the store, and what the cache made it of as far as that shares the damage.
+
+    The caller holds the lock of the environment.
+    """
+    inodes = set()
+    for path in damaged:
+        with contextlib.suppress(OSError):
+            inodes.add(_identity(f"{prefix}/{path}"))
+    for kind in _SHARING:
+        for entry in [*cache_folder(kind, cache).glob("[!.]*")]:
+            if entry.is_dir() and not entry.is_symlink() and _contains(entry, inodes):
+                shutil.rmtree(entry, ignore_errors=True)
+    index_of(prefix).unlink(missing_ok=True)
+    shutil.rmtree(prefix, ignore_errors=True)
+
+
+def _contains(folder: Path, inodes: set[tuple[int, int]]) -> bool:
+    return any(
+        _identity(os.path.join(root, name)) in inodes  # noqa: PTH118
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    status = os.lstat(path)
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _unchanged(path: str, stamp: Sequence[int]) -> bool:
+    try:
+        return _stamp(path) == tuple(stamp)
+    except OSError:
+        return False
+
+
+def _is_as_listed(path: str, entry: Entry) -> bool:
+    try:
+        if entry.kind == "folder":
+            return os.path.isdir(path)  # noqa: PTH112
+        if entry.kind == "link":
+            return os.readlink(path) == entry.target  # noqa: PTH115
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
+            return False
+        with open(path, "rb") as content:  # noqa: PTH123
+            return hashlib.file_digest(content, "sha256").hexdigest() == entry.sha256
+    except OSError:
+        return False

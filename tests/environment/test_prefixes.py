@@ -19,8 +19,8 @@ from envpack.conda.engine import as_request, run_engine
 from envpack.conda.install import PREFIX_PLACEHOLDER
 from envpack.conda.settings import CondaSettings
 from envpack.environment.build import environment_of
+from envpack.environment.from_prefix import environment_from_prefix
 from envpack.environment.inventory import read_inventory
-from envpack.environment.prefix import environment_from_prefix
 from envpack.environment.store import MANIFEST
 from envpack.lock import LockOptions, lock_requirements
 from envpack.requirements import Requirements
@@ -210,7 +210,7 @@ class TestVirtual:
         assert settled(virtual)
         environment_from_prefix(virtual)
         read = []
-        monkeypatch.setattr("envpack.environment.prefix.files._digest", read.append)
+        monkeypatch.setattr("envpack.environment.prefix_files._digest", read.append)
         again = environment_from_prefix(virtual)
         assert (again.prefix, again.fresh, read) == (first.prefix, False, [])
 

@@ -17,8 +17,8 @@ from envpack.archive.comparison import (
     read_record,
 )
 from envpack.archive.tar_members import END, header, padding
-from envpack.environment.inventory import INVENTORY, Entry
-from envpack.environment.store import MANIFEST, Package
+from envpack.environment.inventory import INVENTORY, Entry, Package
+from envpack.environment.store import MANIFEST
 
 FILE = Entry("lib/a.so", "file", "x", 3, "a" * 64)
 LINK = Entry("lib/link", "link", "x", target="a.so")

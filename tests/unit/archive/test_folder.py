@@ -9,9 +9,8 @@ import pytest
 
 from envpack.archive import Selection, changed_files, place_folder
 from envpack.archive.folder import locked_destination
-from envpack.environment.integrity import write_index
 from envpack.environment.inventory import INVENTORY, parse_inventory
-from envpack.environment.store import MANIFEST, read_environment
+from envpack.environment.store import MANIFEST, read_environment, write_index
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 

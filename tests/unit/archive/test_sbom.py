@@ -7,7 +7,7 @@ from packageurl import PackageURL
 
 import envpack
 from envpack.archive.sbom import bill_of_materials, package_url
-from envpack.environment.store import Package
+from envpack.environment.inventory import Package
 
 PACKAGES = [
     Package(

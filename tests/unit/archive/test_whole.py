@@ -10,7 +10,7 @@ import pytest
 
 from envpack.archive import pack_whole, unpack_whole
 from envpack.environment import INVENTORY, MANIFEST, read_environment
-from envpack.environment.integrity import damaged_files
+from envpack.environment.store import damaged_files
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.progress import NoProgress
 

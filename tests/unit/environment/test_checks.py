@@ -1,10 +1,15 @@
 """The environment's own Python is started only for a limited time: a .pth file can wait for ever."""
 
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from envpack.environment import checks
+from envpack.environment.checks import cuda_libraries, environment_needs, hidden_libraries, numpy_abi
+from envpack.environment.inventory import Entry, Owners, Package, take_inventory
+from envpack.support.elf import required_abi
 from envpack.support.errors import EnvironmentBuildError
 from tests.waiting import soon
 
@@ -43,3 +48,80 @@ def has_ended(status):
         return "State:\tZ" in status.read_text()
     except OSError:
         return True
+
+
+LIBRARY = Path(sys.executable).resolve()  # a program; that makes no difference
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    (tmp_path / "env/lib").mkdir(parents=True)
+    shutil.copy(LIBRARY, tmp_path / "env/lib/first.so")
+    (tmp_path / "env/lib/link.so").symlink_to("first.so")
+    (tmp_path / "env/lib/text.so").write_text("no library")
+    return tmp_path / "env"
+
+
+def needs_of(prefix):
+    entries = take_inventory(prefix, Owners({"lib/first.so": "x"}, (), {}))
+    return environment_needs(prefix, entries, prefix.parent / "needs")
+
+
+def test_what_the_newest_needs_and_who_needs_it(prefix):
+    needs = needs_of(prefix)
+    assert needs.glibc.version == required_abi([LIBRARY]).glibc.version != ""
+    assert needs.glibc.file == prefix / "lib/first.so"
+
+
+def test_no_file_is_asked_again(prefix, monkeypatch):
+    requirements = needs_of(prefix)
+    monkeypatch.setattr("envpack.environment.checks.is_elf", lambda file: pytest.fail(f"opens {file}"))
+    assert needs_of(prefix) == requirements
+
+
+def test_other_content_is_asked(prefix):
+    needs_of(prefix)
+    (prefix / "lib/first.so").write_text("no library either")
+    assert needs_of(prefix).glibc.version == ""
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "[1, 2]", "null"])
+def test_a_damaged_answer_is_asked_for_again(prefix, damage):
+    requirements = needs_of(prefix)
+    for kept in (prefix.parent / "needs").iterdir():
+        kept.write_text(damage)
+    assert needs_of(prefix) == requirements
+
+
+def entries(*paths):
+    return [Entry(path, "file", "x") for path in paths]
+
+
+def test_cuda_libraries_are_found_in_wheels_and_in_conda_packages():
+    found = cuda_libraries(
+        entries(
+            "lib/python3.10/site-packages/nvidia/cudnn/lib/libcudnn_ops_infer.so.8",
+            "lib/libcudart.so.12",
+            "lib/libcublasLt.so.12.6.1",
+            "lib/libcudart_not.txt",
+            "lib/python3.10/site-packages/cudart.py",
+        )
+    )
+    assert found == ["libcublasLt.so.12.6.1", "libcudart.so.12", "libcudnn_ops_infer.so.8"]
+
+
+def test_libraries_of_the_system_count_only_where_loaders_look_first():
+    assert hidden_libraries(entries("lib/libssl.so.3", "lib/x/libssl.so.3", "lib/libsslx.so", "lib/libz.so")) == [
+        "libssl.so.3",
+        "libz.so",
+    ]
+
+
+def test_numpy_names_its_interface_by_its_major_version():
+    assert (
+        numpy_abi(
+            [Package(name="six", version="1.0", source="pip"), Package(name="numpy", version="2.1.3", source="pip")]
+        )
+        == "2"
+    )
+    assert numpy_abi([]) == ""

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from envpack.conda import PREFIX_PLACEHOLDER
-from envpack.environment.prefix.copy import copy_files
-from envpack.environment.prefix.files import PrefixFile
-from envpack.environment.prefix.prefix_paths import DeclaredFile
+from envpack.environment.prefix_copy import DeclaredFile, copy_files
+from envpack.environment.prefix_files import PrefixFile
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
 

@@ -10,11 +10,8 @@ from hypothesis import given, strategies as st
 from envpack.archive.comparison import read_record
 from envpack.environment.checks import refuse_external_references
 from envpack.environment.inventory import find_owners, installed_packages, take_inventory
-from envpack.environment.prefix import detect_prefix
-from envpack.environment.prefix.copy import copy_files
-from envpack.environment.prefix.detect import activation_variables
-from envpack.environment.prefix.files import list_files
-from envpack.environment.prefix.prefix_paths import changed_files, declared_files, named_prefix_paths
+from envpack.environment.prefix_copy import changed_files, copy_files, declared_files, named_prefix_paths
+from envpack.environment.prefix_files import activation_variables, detect_prefix, list_files
 from envpack.environment.relocation import relocate
 from tests.hostile import VALUES, damaged, hostile, read_or_refused, trees, with_one_value_replaced
 from tests.unit.lock.test_lock import LOCK

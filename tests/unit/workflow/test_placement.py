@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from envpack.archive import Selection
-from envpack.environment.store import MANIFEST, SCHEMA, Environment, Package
+from envpack.environment.inventory import Package
+from envpack.environment.store import MANIFEST, SCHEMA, Environment
 from envpack.releases import find_release
 from envpack.repository import RELEASE_FILE, STUB_NAME, get_string_parameter, open_model
 from envpack.requirements import Requirements, Target
