@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from envpack.store.connection import connect, obstore_for
-from envpack.store.location import Location
+from envpack.store.location import Location, connect, obstore_for
 from envpack.support.errors import StorageError
 from envpack.support.failures import DISK_FULL_TEXT, disk_full
 from envpack.support.pool import interruptible

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         build_request as build_request,
         lock_request as lock_request,
     )
+    from envpack.workflow.shared import stub_for as stub_for
     from envpack.workflow.stores import project_store as project_store
     from envpack.workflow.stub_matrix import (
         CellPlan as CellPlan,

@@ -34,7 +34,7 @@ from envpack.workflow.placement import numpy_version, place, wants_stub
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request
-from envpack.workflow.stubs import stub_for
+from envpack.workflow.shared import stub_for
 from envpack.workflow.warnings import requirement_warnings
 
 

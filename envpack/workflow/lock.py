@@ -11,14 +11,7 @@ from envpack.environment import Environment, environment_of, find_remembered_loc
 from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, parse_lock, write_lock
 from envpack.repository import open_model
 from envpack.settings import Project
-from envpack.store import (
-    SharedStore,
-    find_lock,
-    locate_packages,
-    obtain_environment,
-    push_lock,
-    push_packages,
-)
+from envpack.store import SharedStore
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
@@ -28,6 +21,7 @@ from envpack.workflow.python_choice import ChosenPython
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import lock_request
+from envpack.workflow.shared import find_lock, locate_packages, obtain_environment, push_lock, push_packages
 from envpack.workflow.warnings import requirement_warnings
 
 _NUMPY = ("numpy", "numpy-base")

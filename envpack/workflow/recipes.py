@@ -10,7 +10,7 @@ from envpack.lock import format_lock
 from envpack.releases import find_release
 from envpack.repository import open_model
 from envpack.settings import Project, ToolchainName
-from envpack.store import SharedStore, push_packages
+from envpack.store import SharedStore
 from envpack.stub import Cell, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.progress import Progress
@@ -18,7 +18,7 @@ from envpack.workflow.build import made_ingredients
 from envpack.workflow.lock import resolve_lock
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import build_request, lock_request
-from envpack.workflow.stubs import stub_for
+from envpack.workflow.shared import push_packages, stub_for
 
 
 @dataclass(frozen=True, kw_only=True)

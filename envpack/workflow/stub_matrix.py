@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.repository import is_stub_placed, place_stub
 from envpack.settings import ToolchainName
-from envpack.store import SharedStore, fetch_stub, push_stub
+from envpack.store import SharedStore
 from envpack.stub import (
     STUB_NAME,
     Cell,
@@ -30,6 +30,7 @@ from envpack.support.failures import storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.workflow.foreign import foreign_stub, refuse_foreign
+from envpack.workflow.shared import fetch_stub, push_stub
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import hashlib
 from envpack.archive import LayerMember, pack_archive, pack_layer, pack_whole
 from envpack.lock import Lock
 from envpack.requirements import PipPackage, Target
-from envpack.store import open_store, push_lock
+from envpack.store import open_store
 from envpack.support.progress import NoProgress
+from envpack.workflow.shared import push_lock
 from tests.golden.environment import FILES, make_environment
 from tests.golden.json_text import json_text
 

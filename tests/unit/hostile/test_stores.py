@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 
 from envpack.deployment import Publication, PublishedFile, copy_publication, publish
 from envpack.deployment.objects.record import RECORD
-from envpack.store import Objects, find_lock, list_store, open_store, parse_location
-from envpack.store.environments import obtain_environment
+from envpack.store import Objects, list_store, open_store, parse_location
 from envpack.support.progress import NoProgress
+from envpack.workflow.shared import find_lock, obtain_environment
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 
 KEY = "0" * 32

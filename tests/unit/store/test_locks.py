@@ -9,10 +9,9 @@ import pytest
 
 from envpack.lock import Lock, format_lock, lock_key
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
-from envpack.store import find_lock, push_packages
-from envpack.store.locks import locate_packages, push_lock
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
+from envpack.workflow.shared import find_lock, locate_packages, push_lock, push_packages
 
 from .conftest import Steps, paths
 

@@ -7,9 +7,9 @@ import urllib.request
 import pytest
 from moto.server import ThreadedMotoServer
 
-from envpack.store import Objects, connection, open_store, parse_location
+from envpack.store import Objects, location, open_store, parse_location
 from envpack.store.claims import probe
-from envpack.store.connection import connect, server_variables
+from envpack.store.location import connect, server_variables
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, free_port
@@ -36,7 +36,7 @@ def settings(monkeypatch, tmp_path):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(connection, "_RETRIES", 0)  # the library waits before it repeats a request
+    monkeypatch.setattr(location, "_RETRIES", 0)  # the library waits before it repeats a request
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_the_address_and_the_environment_decide_the_service(monkeypatch):
 
 
 def test_the_time_limits(monkeypatch):
-    monkeypatch.setattr(connection, "_RETRIES", 3)
+    monkeypatch.setattr(location, "_RETRIES", 3)
     for timeout, connect_timeout in ((30, 10), (5, 5)):
         store = connect(parse_location("s3://bucket"), timeout)
         options = store.client_options

@@ -7,12 +7,12 @@ import pytest
 
 from envpack.environment import read_environment
 from envpack.releases import find_release
-from envpack.store import environments, open_store
-from envpack.store.environments import obtain_environment
-from envpack.store.stubs import fetch_stub, obtain_stub, push_stub
+from envpack.store import open_store
 from envpack.stub import STUB_NAME, Stub, StubTarget, inspect_stub, stub_key
 from envpack.support.errors import EnvironmentBuildError, StorageError, StubError
 from envpack.support.progress import NoProgress
+from envpack.workflow import shared
+from envpack.workflow.shared import fetch_stub, obtain_environment, obtain_stub, push_stub
 from tests.unit.archive.conftest import Prefixes, files_below
 from tests.unit.stub.elf_files import write_stub
 
@@ -112,7 +112,7 @@ def test_a_machine_that_waits_fetches_what_the_other_has_made(machine):
         thread.start()
         environment = Prefixes(first.cache / "environments").make(KEY)
         (first.cache / "transfers").mkdir()
-        environments._push(first.store, environment, first.cache, NoProgress())
+        shared._push_environment(first.store, environment, first.cache, NoProgress())
         thread.join(60)
     assert (second.built, results[0].content) == (0, environment.content)
     assert "another machine makes environment 00000000; wait for it" in second.steps.seen
@@ -263,7 +263,7 @@ def test_what_is_no_stub_for_this_python_is_refused(machine, target, tmp_path):
 
 
 def test_a_stub_that_is_too_large_is_not_fetched(machine, target, monkeypatch, tmp_path):
-    monkeypatch.setattr("envpack.store.stubs._MOST", 10)
+    monkeypatch.setattr("envpack.workflow.shared._MOST_OF_STUB", 10)
     store = machine("first").store
     (tmp_path / "large").write_bytes(bytes(11))
     store.add("stub", stub_key(target, None, toolchain="auto", glibc=""), tmp_path / "large")

@@ -7,10 +7,11 @@ import pytest
 from envpack.lock import format_lock, read_lock, write_lock
 from envpack.requirements import PipPackage
 from envpack.settings import Settings
-from envpack.store import find_lock, open_store
+from envpack.store import open_store
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module, lock_model
 from envpack.workflow.lock import locked_environment, refuse_stale, resolve_lock
+from envpack.workflow.shared import find_lock
 
 from .conftest import other_target
 

@@ -119,7 +119,7 @@ def test_an_environment_and_a_stub_are_made_for_a_model_that_has_none(machine, m
         path = write_stub(tmp_path / "made" / STUB_NAME)
         return Stub(path, inspect_stub(path), fresh=True, seconds=1)
 
-    monkeypatch.setattr("envpack.workflow.stubs.stub_for", stub_for)
+    monkeypatch.setattr("envpack.workflow.shared.stub_for", stub_for)
     python = python_of(machine.project, open_model(machine.folder), machine.steps)
     assert python == Python(tmp_path / "made" / STUB_NAME, made.prefix)
     assert asked == [("3.10", None, None)]

@@ -1,0 +1,297 @@
+"""Environments, stubs, locks and packages that only one machine has, in a store that machines share.
+
+Environments and stubs are fetched by what decides their content, or made here and put there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from envpack.archive import pack_whole, unpack_whole
+from envpack.conda import keep_package
+from envpack.environment import Environment, find_intact
+from envpack.lock import Lock, format_lock, parse_lock
+from envpack.releases import Release
+from envpack.requirements import CondaPackage, PipPackage
+from envpack.settings import ToolchainName
+from envpack.store import MOST_BYTES, Blob, Record, SharedStore
+from envpack.stub import Stub, StubTarget, build_stub, find_stub, keep_stub, stub_key
+from envpack.support.entry_locks import being_made
+from envpack.support.errors import EnvironmentBuildError, InputError, StubError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder, cache_root
+from envpack.support.progress import NoProgress, Progress
+from envpack.support.replacement import new_folder
+
+_SPARE = 1 << 30  # bytes of an unpacked archive that are not content: headers, and the list of files
+
+# Fills an empty folder with an environment.
+Fill = Callable[[Path], None]
+
+
+def obtain_environment(
+    store: SharedStore,
+    key: str,
+    make: Callable[[Fill | None], Environment],
+    *,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Environment:
+    """The environment of a key: from the cache, else from the store, else made now.
+
+    With `SharedStore.push` the store has it afterwards. While this machine makes it, others wait for it.
+    """
+    progress, root = progress or NoProgress(), (cache or cache_root()).absolute()
+    what = f"environment {key[:8]}"
+
+    def fetched(record: Record) -> Environment:
+        return make(lambda folder: _fetch_environment(store, record, folder, root, progress))
+
+    found = find_intact(cache_folder("environments", root) / key, root, progress)
+    record = None if found and not store.push else store.find("environment", key)
+    if record is not None:
+        return found or fetched(record)
+    if not store.push:
+        return found or make(None)
+    with store.claimed("environment", key, what, progress) as mine:
+        if mine:
+            environment = found or make(None)
+            _push_environment(store, environment, root, progress)
+            return environment
+        record = store.find("environment", key)
+    return found or (fetched(record) if record else make(None))
+
+
+def _fetch_environment(store: SharedStore, record: Record, folder: Path, cache: Path, progress: Progress) -> None:
+    """Fill an empty folder with the environment of a record."""
+    content, size = record.facts.get("content"), record.facts.get("size")
+    if not isinstance(content, str) or type(size) is not int or not 0 < size <= MOST_BYTES:
+        raise store.objects.corrupt(record.path, "it describes no environment")
+    progress.begin(f"fetch environment {record.key[:8]} from the store")
+    archive = cache_folder("transfers", cache) / f"{record.key}.tar.gz"
+    with being_made(archive):
+        store.fetch(record, archive, progress)
+        try:
+            unpack_whole(archive, folder, content, size + _SPARE)
+        except (InputError, EnvironmentBuildError) as error:
+            raise store.objects.corrupt(record.path, error.message) from error
+        finally:
+            archive.unlink(missing_ok=True)
+    progress.end(f"{record.size / 1e6:.1f} MB")
+
+
+def _push_environment(store: SharedStore, environment: Environment, cache: Path, progress: Progress) -> None:
+    progress.begin(f"put environment {environment.key[:8]} into the store")
+    archive = cache_folder("transfers", cache) / f"{environment.key}.new.tar.gz"
+    with storage_errors(archive), being_made(archive):
+        try:
+            sizes = pack_whole(environment, archive, progress)
+            facts = {
+                "content": environment.content,
+                "size": environment.size,
+                "python": environment.python,
+                "platform": environment.platform,
+                "packages": [f"{package.name} {package.version}" for package in environment.packages],
+            }
+            sent = store.add("environment", environment.key, archive, sizes=sizes, facts=facts, progress=progress)
+        except EnvironmentBuildError as error:
+            if error.kind not in ("bad-archive", "link-leaves-environment"):
+                raise
+            progress.end(f"stays here: {error.message}")
+            return
+        finally:
+            archive.unlink(missing_ok=True)
+    size = sum(sizes)
+    progress.end(f"{size / 1e6:.1f} MB" + (f", {sent / 1e6:.1f} MB of them sent" if sent < size else ""))
+
+
+_MOST_OF_STUB = 64 << 20  # bytes of a stub; one has less than 2 MB
+
+
+def obtain_stub(
+    store: SharedStore,
+    target: StubTarget,
+    releases: tuple[Release, ...] | None,
+    make: Callable[[], Stub],
+    *,
+    toolchain: ToolchainName = "auto",
+    glibc: str = "",
+    progress: Progress | None = None,
+) -> Stub:
+    """The stub for a Python: from this machine, else from the store, else compiled now.
+
+    With `SharedStore.push` the store has it afterwards. While this machine compiles it, others wait for it.
+    """
+    progress = progress or NoProgress()
+    key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
+    found = find_stub(target, releases, toolchain=toolchain, glibc=glibc)
+    if found is None:
+        fetched = fetch_stub(store, target, releases, toolchain=toolchain, glibc=glibc, progress=progress)
+        if fetched is not None or not store.push:
+            return fetched or make()
+    if found is not None and (not store.push or store.find("stub", key) is not None):
+        return found
+    with store.claimed("stub", key, f"the stub for Python {target.minor}", progress) as mine:
+        if mine:
+            stub = found or make()
+            push_stub(store, stub, key)
+            return stub
+    fetched = found or fetch_stub(store, target, releases, toolchain=toolchain, glibc=glibc, progress=progress)
+    return fetched or make()
+
+
+def fetch_stub(
+    store: SharedStore,
+    target: StubTarget,
+    releases: tuple[Release, ...] | None,
+    *,
+    toolchain: ToolchainName = "auto",
+    glibc: str = "",
+    progress: Progress,
+) -> Stub | None:
+    """The stub that the store has for these arguments, as those of `obtain_stub`; ``None`` if it has none."""
+    key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
+    record = store.find("stub", key)
+    if record is None:
+        return None
+    if record.size > _MOST_OF_STUB:
+        raise store.objects.corrupt(record.path, f"a stub has never {record.size} bytes")
+    progress.begin(f"fetch the stub for Python {target.minor} from the store")
+
+    def fill(file: Path) -> None:
+        store.fetch(record, file, progress)
+
+    try:
+        stub = keep_stub(key, target, fill, progress=progress)
+    except StubError as error:
+        raise store.objects.corrupt(record.path, error.message) from error
+    progress.end(f"{record.size / 1e6:.1f} MB")
+    return stub
+
+
+def push_stub(store: SharedStore, stub: Stub, key: str) -> None:
+    """Put a stub into the store, unless its key has a record there."""
+    if store.find("stub", key) is None:
+        facts = {
+            "python": stub.facts.python,
+            "machine": stub.facts.machine,
+            "glibc": stub.facts.glibc,
+            "compiler": stub.facts.compiler,
+        }
+        store.add("stub", key, stub.path, facts=facts)
+
+
+_MOST_OF_LOCK = 16 << 20  # bytes of a lock
+
+
+def find_lock(store: SharedStore, key: str) -> Lock | None:
+    """The lock that the store has for a key, ``None`` if it has none."""
+    record = store.find("lock", key)
+    if record is None:
+        return None
+    try:
+        return parse_lock(store.read(record, _MOST_OF_LOCK).decode(), Path("envpack.lock"))
+    except (InputError, UnicodeDecodeError) as error:
+        raise store.objects.corrupt(record.path, "it contains no lock of this version of envpack") from error
+
+
+def push_lock(store: SharedStore, key: str, lock: Lock) -> None:
+    """Put a lock into the store, with the packages that it names by a path of this machine."""
+    push_packages(store, lock)
+    if store.find("lock", key) is None:
+        facts = {"python": lock.target.python, "platform": lock.target.platform, "environment": lock.key}
+        store.add_bytes("lock", key, format_lock(lock).encode(), facts=facts)
+
+
+def push_packages(store: SharedStore, lock: Lock) -> None:
+    """Put the packages into the store that the lock names by a path of this machine: interpreters, local projects."""
+    packages: tuple[CondaPackage | PipPackage, ...] = (*lock.conda, *lock.pip)
+    for package in packages:
+        file = _local_file(package)
+        if file is not None and file.is_file() and package.sha256 and store.find("package", package.sha256) is None:
+            store.add("package", package.sha256, file, facts={"name": package.name, "version": package.version})
+
+
+def locate_packages(store: SharedStore, lock: Lock, cache: Path, progress: Progress) -> Lock:
+    """The same lock, with packages of another machine's disk at the place to which they were downloaded.
+
+    What the store does not have keeps its address.
+    """
+    conda = tuple(_located_conda(store, package, cache, progress) for package in lock.conda)
+    pip = tuple(_located_wheel(store, package, cache, progress) for package in lock.pip)
+    return dataclasses.replace(lock, conda=conda, pip=pip)
+
+
+def _located_conda(store: SharedStore, package: CondaPackage, cache: Path, progress: Progress) -> CondaPackage:
+    for name, blob in _missing(store, package):
+        file = keep_package(
+            cache,
+            sha256=blob.sha256,
+            file=f"{package.subdir}/{name}",
+            version=package.version,
+            build=package.build,
+            fill=lambda target, blob=blob: _fetch_package(store, package, blob, target, progress),  # type: ignore[misc]
+        )
+        return dataclasses.replace(package, url=file.as_uri())
+    return package
+
+
+def _located_wheel(store: SharedStore, package: PipPackage, cache: Path, progress: Progress) -> PipPackage:
+    for name, blob in _missing(store, package):
+        folder = cache_folder("wheels", cache) / blob.sha256[:16]
+        with storage_errors(folder), being_made(folder):
+            if not (folder / name).is_file():
+                with new_folder(folder) as partial:
+                    _fetch_package(store, package, blob, partial / name, progress)
+        return dataclasses.replace(package, url=(folder / name).as_uri())
+    return package
+
+
+def _missing(store: SharedStore, package: CondaPackage | PipPackage) -> Iterator[tuple[str, Blob]]:
+    """Name and blob of a package whose file is not on this machine, if the store has it."""
+    file = _local_file(package)
+    if file is None or file.is_file() or not package.sha256:
+        return
+    record = store.find("package", package.sha256)
+    if record is not None and len(record.blobs) == 1 and record.blobs[0].sha256 == package.sha256:
+        yield file.name, record.blobs[0]
+
+
+def _local_file(package: CondaPackage | PipPackage) -> Path | None:
+    """The file that a lock names by a path, ``None`` for other addresses."""
+    address = urlsplit(package.url)
+    if address.scheme != "file":
+        return None
+    path = PurePosixPath(unquote(address.path))
+    return Path(path) if path.name not in ("", "..") else None
+
+
+def _fetch_package(
+    store: SharedStore, package: CondaPackage | PipPackage, blob: Blob, file: Path, progress: Progress
+) -> None:
+    progress.begin(f"fetch {package.name} {package.version} from the store")
+    store.fetch_blobs([blob], file, progress)
+    progress.end(f"{blob.size / 1e6:.1f} MB")
+
+
+def stub_for(
+    target: StubTarget,
+    releases: tuple[Release, ...] | None,
+    *,
+    toolchain: ToolchainName = "auto",
+    glibc: str = "",
+    jobs: int = 0,
+    progress: Progress,
+    store: SharedStore | None = None,
+) -> Stub:
+    """The stub for a Python, as `envpack.stub.build_stub` returns it; a store is looked into before it is compiled."""
+
+    def made() -> Stub:
+        return build_stub(target, releases, toolchain=toolchain, glibc=glibc, jobs=jobs, progress=progress)
+
+    if store is None:
+        return made()
+    return obtain_stub(store, target, releases, made, toolchain=toolchain, glibc=glibc, progress=progress)
