@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 
 from envpack.server import find_server
-from envpack.server.interrupts import interruptible
 from envpack.server.log import last_lines
+from envpack.server.supervisor import interruptible
 from envpack.support.errors import EnvpackError
 from gpu.checks import CHECKS, Check, SkippedError
 from gpu.driver import NO_GPU, NoGpuError, count_devices

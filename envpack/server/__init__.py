@@ -8,15 +8,18 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.server.choice import RuntimeOptions as RuntimeOptions, choose_runtime as choose_runtime
-    from envpack.server.container_shell import ContainerShell as ContainerShell
-    from envpack.server.daemon import Daemon as Daemon, daemon_errors as daemon_errors, find_daemon as find_daemon
+    from envpack.server.daemon import (
+        ContainerShell as ContainerShell,
+        Daemon as Daemon,
+        daemon_errors as daemon_errors,
+        find_daemon as find_daemon,
+    )
     from envpack.server.interface import (
         Process as Process,
         Runtime as Runtime,
         Server as Server,
         StopResult as StopResult,
     )
-    from envpack.server.interrupts import interruptible as interruptible
     from envpack.server.kserve import (
         Client as Client,
         Event as Event,
@@ -25,11 +28,11 @@ if TYPE_CHECKING:
         needs_binary as needs_binary,
         unfinished as unfinished,
     )
-    from envpack.server.launch import user_site_was_read as user_site_was_read
-    from envpack.server.location import (
+    from envpack.server.launch import (
         ServerInstallation as ServerInstallation,
         find_preload as find_preload,
         find_server as find_server,
+        user_site_was_read as user_site_was_read,
     )
     from envpack.server.log import (
         STUB_REPORT as STUB_REPORT,
@@ -48,21 +51,20 @@ if TYPE_CHECKING:
         ProcessServer as ProcessServer,
         is_free as is_free,
     )
-    from envpack.server.served_config import (
-        ServedConfig as ServedConfig,
-        TensorConfig as TensorConfig,
-        read_served_config as read_served_config,
-    )
     from envpack.server.stale_runs import temporary_home as temporary_home
+    from envpack.server.supervisor import interruptible as interruptible
     from envpack.server.tensors import (
         BINARY_ONLY as BINARY_ONLY,
         FLOATING as FLOATING,
+        ServedConfig as ServedConfig,
         Tensor as Tensor,
+        TensorConfig as TensorConfig,
         Tolerance as Tolerance,
         Value as Value,
         decode as decode,
         difference as difference,
         encode as encode,
+        read_served_config as read_served_config,
     )
     from envpack.server.together import (
         Answer as Answer,

@@ -11,8 +11,7 @@ from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, 
 from envpack.server.container import ContainerRuntime
 from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
-from envpack.server.launch import is_other_backend
-from envpack.server.location import find_server
+from envpack.server.launch import find_server, is_other_backend
 from envpack.server.process import ProcessRuntime
 from envpack.settings import RuntimeName
 from envpack.support.errors import ServerError

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 from envpack.preflight import Host, image_host
 from envpack.releases import Release, all_releases
 from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
-from envpack.server.container_shell import ContainerShell
-from envpack.server.daemon import Daemon, daemon_errors
+from envpack.server.daemon import ContainerShell, Daemon, daemon_errors
 from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
 from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_probe
-from envpack.server.log import start_error
+from envpack.server.log import excerpt, start_error
 from envpack.server.procfs import ContainerProcfs
 from envpack.server.stale_runs import owner_is_gone, remove_stale_homes, temporary_home
-from envpack.server.transcript import excerpt
 from envpack.support.errors import ServerError
 
 if TYPE_CHECKING:

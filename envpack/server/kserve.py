@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from envpack.server.served_config import ModelConfig
-from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
+from envpack.server.tensors import BINARY_ONLY, ModelConfig, Tensor, decode, encode
 from envpack.support.bounded_reading import parse_json
 from envpack.support.isolation import trusted_certificates
 

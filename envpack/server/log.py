@@ -1,8 +1,9 @@
-"""Parses the output of a server and its stubs: log lines, plain lines, model errors."""
+"""Reads the output of a server and its stubs, with a limit, and parses it: log lines, plain lines, model errors."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import KW_ONLY, dataclass
 
@@ -216,3 +217,27 @@ def _first_object(text: str) -> dict[str, object] | None:
 def _unescaped(text: str) -> str:
     """Undo the server's escaping: it writes messages with a backslash before each quote."""
     return text.replace('\\"', '"').replace("\\\\", "\\")
+
+
+_HEAD, _TAIL = 1 << 20, 3 << 20  # bytes of an excerpt
+
+
+def excerpt(handle: int, since: int = 0) -> str:
+    """The output from a position on: all of it, or its beginning and its end.
+
+    Returns:
+        At most 4 MiB of text; a line says how much is left out between beginning and end.
+    """
+    size = os.fstat(handle).st_size
+    if size - since <= _HEAD + _TAIL:
+        return _read(handle, since, size - since)
+    left_out = size - since - _HEAD - _TAIL
+    return f"{_read(handle, since, _HEAD)}\n… {left_out} bytes are left out …\n{_read(handle, size - _TAIL, _TAIL)}"
+
+
+def _read(handle: int, start: int, count: int) -> str:
+    pieces = []
+    while count > 0 and (piece := os.pread(handle, count, start)):
+        pieces.append(piece)
+        start, count = start + len(piece), count - len(piece)
+    return b"".join(pieces).decode("utf-8", "replace")

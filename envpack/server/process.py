@@ -19,6 +19,7 @@ from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
 from envpack.server.launch import (
     STOP_SECONDS,
+    ServerInstallation,
     default_stub,
     library_path,
     link_backends,
@@ -26,8 +27,7 @@ from envpack.server.launch import (
     server_command,
     write_user_site_probe,
 )
-from envpack.server.location import ServerInstallation
-from envpack.server.log import start_error
+from envpack.server.log import excerpt, start_error
 from envpack.server.stale_runs import (
     LOG,
     VARIABLE,
@@ -40,7 +40,6 @@ from envpack.server.stale_runs import (
     shared_memory_named,
 )
 from envpack.server.supervisor import Supervisor
-from envpack.server.transcript import excerpt
 from envpack.support.errors import ServerError
 
 _POLL_SECONDS = 0.02

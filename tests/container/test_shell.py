@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from envpack.server.container_shell import ContainerShell
+from envpack.server.daemon import ContainerShell
 
 pytestmark = pytest.mark.thorough
 

@@ -16,7 +16,7 @@ from envpack.environment.store import SCHEMA
 from envpack.lock.lockfile import format_lock, parse_lock
 from envpack.preflight import find_mismatches, read_environment_facts, this_host
 from envpack.repository.model import examine_model
-from envpack.server.served_config import read_served_config
+from envpack.server.tensors import read_served_config
 from envpack.settings import open_project
 from envpack.verification.generated import generate_requests
 from envpack.verification.samples import read_samples

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from envpack.server.log import last_started_stub, plain_lines, read_model_error, request_failures, stub_reports
+from envpack.server.log import excerpt, last_started_stub, plain_lines, read_model_error, request_failures, stub_reports
 
 LOAD_ERROR = (
     "load failed for model 'boom': version 1 is at UNAVAILABLE state: Internal: ValueError: boom\n\nAt:\n"
@@ -79,3 +79,26 @@ def test_the_last_started_stub_names_its_instance():
 def test_plain_lines_are_those_of_stubs_and_models():
     assert plain_lines(LOG)[0] == "printed by the model"
     assert not any("name:" in line for line in plain_lines(LOG))
+
+
+@pytest.fixture
+def log(tmp_path):
+    with (tmp_path / "log").open("w+b", buffering=0) as file:
+        yield file
+
+
+def test_output_is_read_from_a_position_on(log):
+    log.write("first line\nsecond – line\n".encode() + b"\xff\n")
+    assert excerpt(log.fileno()) == "first line\nsecond – line\n�\n"
+    assert excerpt(log.fileno(), 11) == "second – line\n�\n"
+    assert excerpt(log.fileno(), 1000) == ""
+
+
+def test_of_long_output_beginning_and_end_are_kept(log):
+    log.write(b"begins here\n" + b"x" * (40 << 20) + b"\nends here\n")
+    for since, beginning in ((0, "begins here\n"), (7, "here\n")):
+        text = excerpt(log.fileno(), since)
+        assert text.startswith(beginning)
+        assert text.endswith("\nends here\n")
+        assert len(text) < 5 << 20
+        assert f"… {(36 << 20) + 23 - since} bytes are left out …" in text

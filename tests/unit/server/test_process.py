@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from envpack.server import process
-from envpack.server.interrupts import interruptible
-from envpack.server.launch import library_path, link_backends
-from envpack.server.location import ServerInstallation, find_server
+from envpack.server.launch import ServerInstallation, find_server, library_path, link_backends
 from envpack.server.process import ProcessRuntime
+from envpack.server.supervisor import interruptible
 from envpack.support.errors import ServerError
 from envpack.support.installation import install_command
 from tests.waiting import soon

@@ -10,7 +10,7 @@ import pytest
 
 from envpack.server import process, stale_runs
 from envpack.server.kserve import Client
-from envpack.server.location import ServerInstallation
+from envpack.server.launch import ServerInstallation
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.support.errors import ServerError
 from tests.waiting import soon

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from envpack.server.served_config import read_served_config
+from envpack.server.tensors import read_served_config
 from envpack.verification.file_contents import CONTENTS, content
 from envpack.verification.generated import (
     PLAIN,

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.server.served_config import read_served_config
-from envpack.server.tensors import Tolerance
+from envpack.server.tensors import Tolerance, read_served_config
 from envpack.support.errors import InputError
 from envpack.verification.generated import generate_requests, inputs_too_large
 from envpack.verification.samples import read_samples
