@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         PublishedFile as PublishedFile,
         published_files as published_files,
     )
-    from envpack.deployment.objects.fetch import copy_publication as copy_publication
+    from envpack.deployment.objects.fetch import check_signed as check_signed, copy_publication as copy_publication
     from envpack.deployment.objects.send import Published as Published, publish as publish
     from envpack.deployment.plan import (
         MODELS_ON_SERVER as MODELS_ON_SERVER,
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
         ImageAddress as ImageAddress,
         parse_image_address as parse_image_address,
     )
-    from envpack.deployment.signing.files import check_signed as check_signed
-    from envpack.deployment.signing.keys import (
+    from envpack.deployment.signing import (
         PublicKey as PublicKey,
         SigningKey as SigningKey,
         read_public_key as read_public_key,

@@ -17,7 +17,7 @@ from envpack.deployment.images.send import CONTENT
 from envpack.deployment.registry.address import parse_image_address
 from envpack.deployment.registry.client import connected
 from envpack.deployment.registry.documents import INDEX, encoded
-from envpack.deployment.signing.keys import read_public_key, read_signing_key
+from envpack.deployment.signing import read_public_key, read_signing_key
 from envpack.settings import Settings
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress

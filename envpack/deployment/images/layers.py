@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import LayerMember, PackedLayer, compressor, sha256_of
-from envpack.deployment.contents import ContentEntry, content_of, has_credentials
-from envpack.deployment.folder import MANIFEST_NAME, describe
+from envpack.deployment.folder import MANIFEST_NAME, ContentEntry, content_of, describe, has_credentials
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
@@ -27,6 +26,7 @@ from envpack.support.processes import raise_if_stopped
 from envpack.support.replacement import write_text
 
 SHARED = "opt/envpack"
+CONTENT = "io.github.envpack.content"  # annotation of a layer: what is in it
 _SCHEMA = 1
 _DIGITS = 12  # of the SHA-256 in the name of a shared folder
 _MOST_REMEMBERED = 5000  # layers and contents

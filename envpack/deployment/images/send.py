@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import PackedLayer, pack_layer, read_metadata
-from envpack.deployment.images.base import BaseImage, read_base
-from envpack.deployment.images.layers import ImageLayer, LayerMemory, files_with_credentials, image_layers
+from envpack.deployment.images.fetch import BaseImage, read_base
+from envpack.deployment.images.layers import CONTENT, ImageLayer, LayerMemory, files_with_credentials, image_layers
 from envpack.deployment.images.signature import sign_image
 from envpack.deployment.objects.content import packages_of
 from envpack.deployment.plan import Deployment, server_arguments
 from envpack.deployment.registry.address import ImageAddress
 from envpack.deployment.registry.client import Registry, connected
 from envpack.deployment.registry.documents import CONFIG, LAYER, MANIFEST, Descriptor, digest_of, encoded
-from envpack.deployment.signing.keys import SigningKey
+from envpack.deployment.signing import SigningKey
 from envpack.stub import this_machine
 from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors
@@ -26,7 +26,6 @@ from envpack.support.folders import temp_dir
 from envpack.support.platforms import MACHINES
 from envpack.support.progress import NoProgress, Progress
 
-CONTENT = "io.github.envpack.content"  # annotation of a layer: what is in it
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MOST_LAYERS = 127  # of overlayfs, as container runtimes use it
 _TITLE = "org.opencontainers.image"

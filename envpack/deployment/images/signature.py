@@ -17,9 +17,15 @@ from envpack.deployment.registry.documents import (
     encoded,
     parse_image,
 )
-from envpack.deployment.signing.envelope import sign_statement, signature_invalid, verify_statement
-from envpack.deployment.signing.keys import PublicKey, SigningKey
-from envpack.deployment.signing.statement import parse_subjects, provenance
+from envpack.deployment.signing import (
+    PublicKey,
+    SigningKey,
+    parse_subjects,
+    provenance,
+    sign_statement,
+    signature_invalid,
+    verify_statement,
+)
 from envpack.support.errors import InputError
 
 _MOST_STATEMENT = 64 << 20  # bytes

@@ -18,7 +18,7 @@ from envpack.archive import (
     sha256_of,
     stored_archive,
 )
-from envpack.deployment.contents import has_credentials
+from envpack.deployment.folder import has_credentials
 from envpack.deployment.plan import DeployedModel, Deployment, lacks_version
 from envpack.environment import Environment, read_environment
 from envpack.repository import (

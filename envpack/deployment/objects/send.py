@@ -18,9 +18,7 @@ from typing import Any
 
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD, STATEMENT, PublicationRecord, RecordEntry
-from envpack.deployment.signing.envelope import sign_statement
-from envpack.deployment.signing.keys import SigningKey
-from envpack.deployment.signing.statement import provenance
+from envpack.deployment.signing import SigningKey, provenance, sign_statement
 from envpack.store import Objects
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError, StorageError

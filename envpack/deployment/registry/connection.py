@@ -1,18 +1,23 @@
-"""HTTP requests to a registry: within time limits, bounded, and encrypted unless they stay on this machine."""
+"""Requests to a registry: within time limits, bounded, encrypted unless they stay on this machine; and their errors."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from envpack.deployment.registry.address import ImageAddress, is_loopback
-from envpack.support.errors import UsageError
+from envpack.support.errors import StorageError, UsageError
 from envpack.support.installation import install_command
 from envpack.support.isolation import verification_setting
+from envpack.support.text import one_line, printable_line
 
 if TYPE_CHECKING:
     from dxf import DXF
     from requests import PreparedRequest, Response
+
 
 _MOST_DOCUMENT = 16 << 20  # bytes of an answer that is no blob
 _PIECE = 64 << 10
@@ -92,3 +97,97 @@ def _host_of(url: str) -> str:
     from urllib.parse import urlsplit
 
     return urlsplit(url).hostname or ""
+
+
+_REFUSES = (401, 403)
+_TEMPORARY = (408, 429, 500, 502, 503, 504)
+_REASONS = (
+    (re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate"), "its certificate is not trusted"),
+    (re.compile(r"Connection refused"), "it refuses connections"),
+    (re.compile(r"NameResolution|Name or service|getaddrinfo|resolve"), "its name cannot be resolved"),
+    (re.compile(r"[Tt]imed out|Timeout"), "it does not answer in time"),
+    (re.compile(r"SSL"), "it does not speak TLS"),
+    (re.compile(r"aborted|reset|IncompleteRead|Broken pipe|EOF|prematurely"), "it ends connections too early"),
+)
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether a request that failed may succeed if it is repeated."""
+    from requests.exceptions import ChunkedEncodingError, ConnectionError as NoConnection, HTTPError, SSLError, Timeout
+
+    if isinstance(error, HTTPError):
+        return error.response.status_code in _TEMPORARY
+    return isinstance(error, (NoConnection, ChunkedEncodingError, Timeout)) and not isinstance(error, SSLError)
+
+
+def registry_corrupt(address: ImageAddress, reason: str) -> StorageError:
+    """The error for answers that cannot be right."""
+    return StorageError(
+        f"the registry answers wrongly: {reason}",
+        kind="registry-corrupt",
+        where=f"oci://{address}",
+        hint="run the command again; if the error stays, report it to those who run the registry",
+    )
+
+
+@contextlib.contextmanager
+def faults_of(address: ImageAddress) -> Iterator[None]:
+    """Turn errors of the client's libraries into errors for users."""
+    from dxf.exceptions import DXFAuthInsecureError, DXFError, DXFUnauthorizedError
+    from requests.exceptions import HTTPError, JSONDecodeError, RequestException
+
+    try:
+        yield
+    except DXFUnauthorizedError as error:
+        raise _forbidden(address) from error
+    except DXFAuthInsecureError as error:
+        raise _unreachable(address, "it wants a password, which is only sent over TLS") from error
+    except HTTPError as error:
+        status = error.response.status_code if error.response is not None else 0
+        if status in _REFUSES:
+            raise _forbidden(address) from error
+        reason = (
+            f"it answers {status} {printable_line(str(error.response.reason if error.response is not None else ''))}"
+        )
+        raise _unreachable(address, reason.strip()) from error
+    except PlainTextError as error:
+        raise _unreachable(address, "it leads to an address without encryption") from error
+    except AnswerTooLongError as error:
+        raise registry_corrupt(address, "an answer is too long") from error
+    except (JSONDecodeError, DXFError, ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        if isinstance(error, RequestException) and not isinstance(error, JSONDecodeError):
+            raise _unreachable(address, _reason(error)) from error
+        raise registry_corrupt(address, _wrong(error)) from error
+    except RequestException as error:
+        raise _unreachable(address, _reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error)
+    known = next((reason for pattern, reason in _REASONS if pattern.search(text)), "")
+    return known or one_line(printable_line(text.partition("\n")[0]))
+
+
+def _wrong(error: BaseException) -> str:
+    """What is wrong with an answer that the library could not read."""
+    if isinstance(error, KeyError):
+        return f"an answer lacks {printable_line(str(error))}"
+    return f"{type(error).__name__} {one_line(printable_line(str(error).partition(chr(10))[0]))}".strip()
+
+
+def _forbidden(address: ImageAddress) -> StorageError:
+    return StorageError(
+        "the registry refuses access, or there is no account for it",
+        kind="registry-forbidden",
+        where=f"oci://{address}",
+        hint=f"run `docker login {address.registry}`, and check that this account may write there",
+    )
+
+
+def _unreachable(address: ImageAddress, reason: str) -> StorageError:
+    return StorageError(
+        f"the registry cannot be used: {reason}",
+        kind="registry-unreachable",
+        where=f"oci://{address}",
+        hint="check the address and the network, and run the command again: what was sent is not sent again",
+    )

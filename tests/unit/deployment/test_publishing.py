@@ -17,9 +17,7 @@ from envpack.deployment import (
     published_files,
 )
 from envpack.deployment.objects.record import RECORD
-from envpack.deployment.signing.envelope import verify_statement
-from envpack.deployment.signing.keys import read_public_key, read_signing_key
-from envpack.deployment.signing.statement import parse_subjects
+from envpack.deployment.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
 from envpack.settings import Settings
 from envpack.store import Objects, parse_location

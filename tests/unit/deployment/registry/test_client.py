@@ -291,13 +291,13 @@ def test_accounts_that_cannot_be_used_are_named(tmp_path, address):
 
 
 def test_an_account_is_never_shown():
-    from envpack.deployment.registry.credentials import Account
+    from envpack.deployment.registry.client import Account
 
     assert repr(Account("me", "word")) == "Account()"
 
 
 def test_an_entry_without_an_account_is_none(tmp_path, address, monkeypatch):
-    from envpack.deployment.registry.credentials import account_at
+    from envpack.deployment.registry.client import account_at
 
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker2"))
     assert account_at(address.registry) is None
@@ -326,7 +326,7 @@ REASONS = {
 
 
 def test_each_fault_of_a_connection_has_its_words(address):
-    from envpack.deployment.registry.faults import faults_of
+    from envpack.deployment.registry.connection import faults_of
 
     for text, reason in REASONS.items():
         with pytest.raises(EnvpackError) as raised, faults_of(address):

@@ -7,9 +7,14 @@ import sys
 import pytest
 from hypothesis import given
 
-from envpack.deployment.signing.envelope import sign_statement, verify_statement
-from envpack.deployment.signing.keys import read_public_key, read_signing_key
-from envpack.deployment.signing.statement import parse_subjects, provenance
+from envpack.deployment.signing import (
+    parse_subjects,
+    provenance,
+    read_public_key,
+    read_signing_key,
+    sign_statement,
+    verify_statement,
+)
 from envpack.support.errors import InputError, UsageError
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 from tests.signing_keys import FORMATS, write_pair

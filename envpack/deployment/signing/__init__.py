@@ -1,1 +1,0 @@
-"""Statements about files, signed and verified with ed25519."""
