@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 from envpack.stub import STUB_NAME, target_from_interpreter
-from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
-from envpack.stub.toolchain import find_tool
+from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.isolation import clean_environment
 
 FOLDER = Path("build/sanitized").absolute()

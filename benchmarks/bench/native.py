@@ -9,10 +9,9 @@ from pathlib import Path
 
 from bench.preparation import PYTHON, Preparation
 from envpack.server import find_server
-from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_prefix
-from envpack.stub.toolchain import find_tool
+from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.folders import cache_root
 from envpack.support.isolation import clean_environment
 

@@ -32,9 +32,8 @@ from stub_operators import Mutant, mutants_of
 
 from envpack.conda.choice import interpreter_for
 from envpack.stub import STUB_NAME, target_from_interpreter
-from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
-from envpack.stub.toolchain import find_tool
+from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.isolation import clean_environment
 
 # Reached by wire_tests.

@@ -1,4 +1,7 @@
-"""Notices files of a placed folder that were changed since: by size and time stamp, by SHA-256 where these differ."""
+"""Places an execution environment as a folder that shares files with the store, and locks destinations.
+
+Only one process writes to a destination at a time. It removes partial files that killed processes left there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The file that a tar file is written to, from start to end."""
+"""Compressed segments of archives, one per package, and the index that lets later archives copy them.
+
+A gzip file may consist of several members, and a tar file is a sequence of its members' blocks, so an archive is the
+concatenation of the segments of its packages. An index file beside each archive in the store, ``NAME.segments``,
+records where each package's segment starts. It is valid only while the archive has the size and time that the index
+records; the checksum of a segment is verified whenever the segment is copied.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the paths under which an environment's files refer to their own prefix, and replaces them."""
+"""Copies the files of an environment. It never links them, because the owner may change them afterwards."""
 
 from __future__ import annotations
 

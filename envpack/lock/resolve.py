@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda import Channels, CondaSettings, Credentials, interpreter_for
-from envpack.lock.indexes import requirement_name
 from envpack.lock.model import Lock, digest_requirements
+from envpack.lock.pip import requirement_name
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
 from envpack.settings import PythonPreference
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError

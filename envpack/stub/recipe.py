@@ -10,9 +10,15 @@ from pathlib import Path
 import envpack
 from envpack.releases import Release
 from envpack.stub.cache import entry_name
-from envpack.stub.headers import BOOST_VERSION, PYBIND11_VERSION, boost_folder, header_folders, pybind11_folder
 from envpack.stub.target import StubTarget
-from envpack.stub.toolchain import Toolchain
+from envpack.stub.toolchain import (
+    BOOST_VERSION,
+    PYBIND11_VERSION,
+    Toolchain,
+    boost_folder,
+    header_folders,
+    pybind11_folder,
+)
 from envpack.support.errors import StubError
 
 # None means all releases in the sources.

@@ -1,6 +1,8 @@
-"""The system's store of certificates, in which companies put the authority of their proxies and servers.
+"""Environment variables for programs that install or inspect environments.
 
-Libraries bring lists of public authorities and ignore that store, unless a variable or an option names it.
+The user's shell must not change the result of a build, so only the variables listed here are passed on. ``PYTHON*`` and
+``PIP_*`` variables never are; the pip settings that select an index are passed to uv under uv's names. Installers trust
+the certificates of the system, unless the user chooses others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user's account at a registry, from docker's config.json and the credential helpers that it names."""
+"""Reads and writes the blobs and manifests of one repository in a registry; every byte is compared with its digest."""
 
 from __future__ import annotations
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from envpack.stub import recipe as recipes
-from envpack.stub.headers import BOOST_VERSION, PYBIND11_VERSION
 from envpack.stub.recipe import Recipe, source_digest, source_folder
 from envpack.stub.target import StubTarget
-from envpack.stub.toolchain import Toolchain
+from envpack.stub.toolchain import BOOST_VERSION, PYBIND11_VERSION, Toolchain
 
 
 @pytest.fixture
