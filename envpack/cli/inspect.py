@@ -116,7 +116,7 @@ def _inspect_image(url: str, said: Settings, public_key: Path | None, console: C
     """Fetch the models of an image, and show every finding on them."""
     from envpack.cli.inspect_repository import inspect_repository_at
     from envpack.deployment import parse_image_address, pull_image, read_public_key
-    from envpack.support.folders import temp_dir
+    from envpack.support.replacement import temp_dir
 
     address = parse_image_address(url)
     key = read_public_key(public_key) if public_key else None

@@ -14,9 +14,9 @@ from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.folders import temp_dir
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
+from envpack.support.replacement import temp_dir
 
 if TYPE_CHECKING:
     from envpack.conda.rattler_child import Envelope, Package, Request, Result

@@ -52,11 +52,11 @@ from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.folders import cache_folder, temp_dir
+from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import protect
 from envpack.support.processes import CompletedProcess
 from envpack.support.progress import Progress
-from envpack.support.replacement import write_text
+from envpack.support.replacement import temp_dir, write_text
 from envpack.support.text import counted, normalise_name
 from envpack.support.uv import run_uv
 

@@ -18,8 +18,8 @@ from distributed import Worker, WorkerPlugin, get_worker
 
 import envpack
 from envpack.fleet.tasks import Product, Task
-from envpack.support.folders import temp_dir
 from envpack.support.processes import RunningPrograms, follow, stoppable
+from envpack.support.replacement import temp_dir
 from envpack.workflow import abilities
 
 TOPIC = "envpack"

@@ -12,8 +12,8 @@ from typing import Any
 
 from envpack.local import Python
 from envpack.support.errors import EnvironmentBuildError, ServerError
-from envpack.support.folders import temp_dir
 from envpack.support.progress import Progress
+from envpack.support.replacement import temp_dir
 
 HOST = "127.0.0.1"
 _VARIABLE = "ENVPACK_RUN"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from envpack.local.model_process import ModelFailed
 from envpack.repository import CONFIG_NAME, ModelConfig, parse_json_config, version_folders
-from envpack.support.folders import temp_dir
+from envpack.support.replacement import temp_dir
 
 _FILE = "file:"
 Stamp = tuple[tuple[str, int, int], ...]

@@ -17,9 +17,10 @@ from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.folders import cache_folder, temp_dir
+from envpack.support.folders import cache_folder
 from envpack.support.isolation import clean_environment
 from envpack.support.redaction import public_url
+from envpack.support.replacement import temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import pip_indexes, run_uv
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from envpack.releases import DEFAULT_RELEASE
 from envpack.settings.fields import UNSAID, fields_of, setting
 from envpack.settings.kinds import Choice, Flag, Kind, Number, Place, Size, Texts
-from envpack.support.links_and_modes import LinkMode
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:

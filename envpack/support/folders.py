@@ -1,19 +1,13 @@
-"""The folders of envpack: cache and data by the XDG rules, paths below a home folder, private temporary folders."""
+"""The user's folders of envpack, by the XDG rules: a cache, which can be rebuilt, and data, which cannot."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from envpack.support.errors import InputError
-from envpack.support.replacement import try_lock
 
 
 def expand_home(text: str, where: str) -> Path:
@@ -128,45 +122,3 @@ def data_root() -> Path:
         return platformdirs.user_data_path("envpack")
     except RuntimeError:
         raise no_home("this user has no home folder for data", "XDG_DATA_HOME") from None
-
-
-_PREFIX = "envpack-scratch-"  # shared with earlier versions, whose folders are removed too
-_MIN_AGE = 60  # seconds; the process that creates a younger folder may not have locked it yet
-
-
-@contextlib.contextmanager
-def temp_dir(purpose: str) -> Iterator[Path]:
-    """Yield an empty folder that only this user can read; it is removed after the block.
-
-    Folders of killed processes are removed first, because they can contain passwords.
-
-    Args:
-        purpose: a word for the folder's name.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
-    _remove_stale()
-    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{purpose}-") as name:
-        handle = os.open(name, os.O_RDONLY)
-        try:
-            try_lock(handle)
-            yield Path(name)
-        finally:
-            os.close(handle)
-
-
-def _remove_stale() -> None:
-    for stale in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another process may be removing it too
-            status = stale.lstat()
-            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _MIN_AGE and _is_unlocked(stale):
-                shutil.rmtree(stale, ignore_errors=True)
-
-
-def _is_unlocked(folder: Path) -> bool:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        return try_lock(handle)
-    finally:
-        os.close(handle)

@@ -1,4 +1,7 @@
-"""Replace files and folders in one step: at any moment, even after a kill, the old or the new one is complete."""
+"""Replace files and folders in one step: at any moment, even after a kill, the old or the new one is complete.
+
+Private temporary folders of killed processes are removed by the next process.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -319,3 +323,45 @@ def _write_to(file: Path, text: str) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) & ~os.O_NONBLOCK)
         stream.write(text)
+
+
+_TEMPORARY = "envpack-scratch-"  # shared with earlier versions, whose folders are removed too
+_MIN_AGE = 60  # seconds; the process that creates a younger folder may not have locked it yet
+
+
+@contextlib.contextmanager
+def temp_dir(purpose: str) -> Iterator[Path]:
+    """Yield an empty folder that only this user can read; it is removed after the block.
+
+    Folders of killed processes are removed first, because they can contain passwords.
+
+    Args:
+        purpose: a word for the folder's name.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    _remove_stale()
+    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{purpose}-") as name:
+        handle = os.open(name, os.O_RDONLY)
+        try:
+            try_lock(handle)
+            yield Path(name)
+        finally:
+            os.close(handle)
+
+
+def _remove_stale() -> None:
+    for stale in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):  # another process may be removing it too
+            status = stale.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _MIN_AGE and _is_unlocked(stale):
+                shutil.rmtree(stale, ignore_errors=True)
+
+
+def _is_unlocked(folder: Path) -> bool:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        return try_lock(handle)
+    finally:
+        os.close(handle)

@@ -13,8 +13,8 @@ from typing import Any
 from envpack.repository import Model
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError, UsageError
-from envpack.support.folders import temp_dir
 from envpack.support.processes import run_in_foreground
+from envpack.support.replacement import temp_dir
 
 # What pytest exits with.
 _FAILED, _INTERRUPTED, _USAGE, _NO_TESTS = 1, 2, 4, 5

@@ -15,9 +15,9 @@ from envpack.lock import LOCAL_CHANNEL
 from envpack.server import Daemon, daemon_errors, find_daemon, find_server
 from envpack.settings import Project
 from envpack.support.errors import ServerError
-from envpack.support.folders import temp_dir
 from envpack.support.isolation import clean_environment, verification_setting
 from envpack.support.redaction import public_url
+from envpack.support.replacement import temp_dir
 from envpack.support.uv import run_uv
 from envpack.workflow.doctor.observation import Observation
 
