@@ -31,7 +31,7 @@ class LockOptions:
         previous: a lock whose packages are kept where they still fit.
         update: names of packages that are not kept.
         sources: pip packages that may be built from source; ``":all:"`` for any.
-        python_preference: where interpreters come from, see `envpack.pythons.interpreter_for`.
+        python_preference: where interpreters come from, see `envpack.conda.interpreter_for`.
     """
 
     channels: tuple[str, ...]

@@ -67,7 +67,7 @@ def find_pythons(preference: PythonPreference = "system") -> FoundPythons:
     """Find every supported Python of this machine that a stub can embed. None is fetched.
 
     Args:
-        preference: which ones are taken, see `envpack.pythons.interpreter_for`.
+        preference: which ones are taken, see `envpack.conda.interpreter_for`.
 
     Raises:
         EnvironmentBuildError: no Python was found (``unknown-python``).

@@ -99,7 +99,7 @@ class StubTarget:
 def target_from_interpreter(
     minor: str, *, preference: PythonPreference = "system", fetch: bool = True, progress: Progress | None = None
 ) -> StubTarget:
-    """The interpreter of a minor version, with headers; see `envpack.pythons.interpreter_for`."""
+    """The interpreter of a minor version, with headers; see `envpack.conda.interpreter_for`."""
     if fetch:
         found = interpreter_for(minor, preference=preference, headers=True, progress=progress)
     else:

@@ -51,7 +51,7 @@ class Tools:
         monkeypatch.setattr("envpack.lock.pip.build_wheels", self.build_wheels)
         monkeypatch.setattr("envpack.lock.resolve.interpreter_for", self.interpreter_for)
         monkeypatch.setattr("envpack.lock.resolve.host_platform", lambda: "linux-64")
-        monkeypatch.setattr("envpack.pythons.local_channel", self.local_channel)
+        monkeypatch.setattr("envpack.conda.local_channel", self.local_channel)
         self.folder, self.progress = tmp_path, Steps()
 
     def resolve_conda(self, specs, channels, target, **options):
