@@ -8,12 +8,12 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import envpack
 from envpack.archive import locked_destination
 from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, lacks_version, server_arguments
-from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
+from envpack.repository import PYTHON_BACKEND, STUB_NAME, python_of_backend
 from envpack.support.bounded_reading import read_bytes, read_text
 from envpack.support.errors import InputError, UsageError
 from envpack.support.failures import disk_full
@@ -121,31 +121,22 @@ MANIFEST_NAME = "envpack-layout.json"
 SCHEMA = 1
 
 
-class ModelEntry(TypedDict):
-    """A model in the manifest. ``environment`` is a path in the model's folder, None if it has no environment there."""
-
-    name: str
-    backend: str
-    environment: str | None
-    stub: bool
-
-
-class BackendEntry(TypedDict):
-    """A backend directory in the manifest, with the Python version that it is for."""
-
-    name: str
-    python: str
-
-
 class DeploymentManifest(TypedDict):
-    """The content of the file `MANIFEST_NAME`. ``command`` starts the server; ``size`` is in bytes."""
+    """The content of the file `MANIFEST_NAME`.
+
+    Attributes:
+        models: name, backend and stub of each, and its environment: a path in the model's folder, or None.
+        backends: name of each backend directory, and the Python version that it is for.
+        size: bytes.
+        command: starts the server.
+    """
 
     schema: int
     envpack: str
     triton: str
     served_from: str
-    models: list[ModelEntry]
-    backends: list[BackendEntry]
+    models: list[dict[str, Any]]
+    backends: list[dict[str, str]]
     files: int
     size: int
     command: list[str]
@@ -270,14 +261,14 @@ def describe(deployment: Deployment, files: int, size: int) -> DeploymentManifes
         "triton": deployment.release.name,
         "served_from": deployment.served_from,
         "models": [_model_entry(model) for model in deployment.models],
-        "backends": [_backend_entry(backend) for backend in deployment.backends],
+        "backends": [{"name": one.name, "python": python_of_backend(one.name)} for one in deployment.backends],
         "files": files,
         "size": size,
         "command": list(server_arguments(deployment)),
     }
 
 
-def _model_entry(model: DeployedModel) -> ModelEntry:
+def _model_entry(model: DeployedModel) -> dict[str, Any]:
     environment = model.environment.relative_to(model.folder) if model.environment else None
     return {
         "name": model.name,
@@ -285,7 +276,3 @@ def _model_entry(model: DeployedModel) -> ModelEntry:
         "environment": str(environment) if environment else None,
         "stub": (model.folder / STUB_NAME).is_file(),
     }
-
-
-def _backend_entry(backend: Backend) -> BackendEntry:
-    return {"name": backend.name, "python": python_of_backend(backend.name)}

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         Environment as Environment,
         EnvironmentManifest as EnvironmentManifest,
         Index as Index,
-        PackageEntry as PackageEntry,
         damaged_files as damaged_files,
         differing as differing,
         environment_in_use as environment_in_use,

@@ -10,7 +10,6 @@ import platform as host
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from envpack.conda import (
@@ -44,7 +43,7 @@ from envpack.environment.inventory import (
     write_inventory,
 )
 from envpack.environment.relocation import relocate, update_records, write_activation
-from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest, PackageEntry, ReplacedFileEntry
+from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest
 from envpack.lock import Lock, failing_requirement, platform_name, to_pylock, uv_error
 from envpack.requirements import CondaPackage, PipPackage, Target
 from envpack.settings import PythonPreference
@@ -291,8 +290,8 @@ def _write_manifest(
         "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
         "stand_ins": sum(bool(entry.placeholder) for entry in entries),
-        "packages": [cast("PackageEntry", dataclasses.asdict(package)) for package in packages],
-        "changed_hands": [cast("ReplacedFileEntry", dataclasses.asdict(replaced)) for replaced in owners.changed],
+        "packages": [dataclasses.asdict(package) for package in packages],
+        "changed_hands": [dataclasses.asdict(replaced) for replaced in owners.changed],
     }
     write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
 

@@ -31,26 +31,6 @@ MANIFEST = "envpack-environment.json"
 SCHEMA = 3
 
 
-class PackageEntry(TypedDict):
-    """A package in a manifest: the fields of `Package`."""
-
-    name: str
-    version: str
-    source: str
-    license: str
-    url: str
-    sha256: str
-    size: int
-
-
-class ReplacedFileEntry(TypedDict):
-    """A replaced file in a manifest: the fields of `envpack.environment.inventory.ReplacedFile`."""
-
-    path: str
-    before: str
-    after: str
-
-
 class EnvironmentManifest(TypedDict, total=False):
     """The content of `MANIFEST`. Every key is written; all are optional because a file on disk may be damaged.
 
@@ -68,8 +48,8 @@ class EnvironmentManifest(TypedDict, total=False):
         size: bytes of all files.
         content: SHA-256 of the inventory.
         stand_ins: number of files that contain the prefix placeholder.
-        packages: installed packages.
-        changed_hands: files that one package installed and another replaced or removed.
+        packages: installed packages, with the fields of `Package`.
+        changed_hands: files that one package installed and another replaced or removed, with those of `ReplacedFile`.
     """
 
     schema: int
@@ -85,8 +65,8 @@ class EnvironmentManifest(TypedDict, total=False):
     size: int
     content: str
     stand_ins: int
-    packages: list[PackageEntry]
-    changed_hands: list[ReplacedFileEntry]
+    packages: list[dict[str, Any]]
+    changed_hands: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from envpack.lock.model import Lock
 from envpack.requirements import CondaPackage, PipPackage, Target
@@ -20,52 +20,6 @@ _OWN_TABLE = "x-envpack"
 _SCHEMA = 1
 _HINT = "restore it from version control, or remove it and run envpack lock"
 _HEADER = "# Written by `envpack lock`, which also updates it; pixi and rattler can read it.\n"
-
-
-class _Channel(TypedDict):
-    url: str
-
-
-class _Environment(TypedDict):
-    channels: list[_Channel]
-    packages: dict[str, list[dict[str, str]]]  # by platform: {"conda": url} or {"pypi": url}
-
-
-class _PackageEntry(TypedDict, total=False):
-    """A conda package has ``conda``, a wheel ``pypi``; empty fields are left out."""
-
-    conda: str
-    pypi: str
-    name: str
-    version: str
-    build: str
-    subdir: str
-    sha256: str
-    md5: str
-    size: int
-    license: str
-    depends: list[str]
-    constrains: list[str]
-
-
-class _OwnTable(TypedDict):
-    schema: int
-    asked: str  # Lock.requirements_digest
-    python: str
-    glibc: str
-    cuda: str
-
-
-# Keys with dashes need this form.
-_Document = TypedDict(
-    "_Document",
-    {
-        "version": int,
-        "environments": dict[str, _Environment],
-        "packages": list[_PackageEntry],
-        "x-envpack": _OwnTable,
-    },
-)
 
 
 def write_lock(lock: Lock, file: Path) -> bool:
@@ -86,7 +40,7 @@ def format_lock(lock: Lock) -> str:
     import yaml
 
     references = [*({"conda": package.url} for package in lock.conda), *({"pypi": package.url} for package in lock.pip)]
-    document: _Document = {
+    document = {
         "version": 6,
         "environments": {
             "default": {
@@ -106,39 +60,17 @@ def format_lock(lock: Lock) -> str:
     return _HEADER + str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000))
 
 
-def _conda_entry(package: CondaPackage) -> _PackageEntry:
-    entry: _PackageEntry = {
-        "conda": package.url,
-        "name": package.name,
-        "version": package.version,
-        "build": package.build,
-        "subdir": package.subdir,
-    }
-    if package.sha256:
-        entry["sha256"] = package.sha256
-    if package.md5:
-        entry["md5"] = package.md5
-    if package.size:
-        entry["size"] = package.size
-    if package.license:
-        entry["license"] = package.license
-    if package.depends:
-        entry["depends"] = list(package.depends)
-    if package.constrains:
-        entry["constrains"] = list(package.constrains)
-    return entry
+def _conda_entry(package: CondaPackage) -> dict[str, Any]:
+    """A conda package; empty fields after the first five are left out."""
+    entry = {"conda": package.url, **{name: getattr(package, name) for name in ("name", "version", "build", "subdir")}}
+    optional = {name: getattr(package, name) for name in ("sha256", "md5", "size", "license")}
+    lists = {"depends": list(package.depends), "constrains": list(package.constrains)}
+    return entry | {name: value for name, value in (optional | lists).items() if value}
 
 
-def _pip_entry(package: PipPackage) -> _PackageEntry:
-    entry: _PackageEntry = {
-        "pypi": package.url,
-        "name": package.name,
-        "version": package.version,
-        "sha256": package.sha256,
-    }
-    if package.size:
-        entry["size"] = package.size
-    return entry
+def _pip_entry(package: PipPackage) -> dict[str, Any]:
+    entry = {"pypi": package.url, "name": package.name, "version": package.version, "sha256": package.sha256}
+    return entry | ({"size": package.size} if package.size else {})
 
 
 def read_lock(file: Path) -> Lock | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from envpack.server.tensors import BINARY_ONLY, ModelConfig, Tensor, decode, encode
+from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 from envpack.support.bounded_reading import parse_json
 from envpack.support.isolation import trusted_certificates
 
@@ -118,9 +118,9 @@ class Client:
         """Request that the server unload a model; unloading continues after this call returns."""
         self._send("POST", f"/v2/repository/models/{model}/unload", timeout=self._control_timeout)
 
-    def config(self, model: str) -> ModelConfig:
+    def config(self, model: str) -> dict[str, Any]:
         """The configuration with which the server runs the model."""
-        return cast("ModelConfig", self._json("GET", f"{self._path(model)}/config"))
+        return self._json("GET", f"{self._path(model)}/config")
 
     def statistics(self, model: str) -> dict[str, Any]:
         """Request counts and durations of the model."""

@@ -6,9 +6,9 @@ import array
 import math
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Required, TypedDict
+from typing import Any
 
 Value = bool | int | float | bytes
 
@@ -145,43 +145,6 @@ def _decode_strings(raw: bytes) -> tuple[bytes, ...]:
 _OTHER_DATATYPES = {"TYPE_STRING": "BYTES"}
 
 
-class TensorEntry(TypedDict, total=False):
-    """An input or output in `ModelConfig`."""
-
-    name: Required[str]
-    data_type: Required[str]
-    dims: Required[list[int | str]]
-    optional: bool
-
-
-class InstanceGroup(TypedDict, total=False):
-    """An instance group in `ModelConfig`."""
-
-    name: str
-    kind: str
-    count: int
-    gpus: list[int]
-
-
-class TransactionPolicy(TypedDict, total=False):
-    """The transaction policy in `ModelConfig`."""
-
-    decoupled: bool
-
-
-class ModelConfig(TypedDict, total=False):
-    """The response to ``GET /v2/models/<name>/config``: the JSON form of Triton's ModelConfig, as far as it is read."""
-
-    name: str
-    max_batch_size: int
-    input: list[TensorEntry]
-    output: list[TensorEntry]
-    instance_group: list[InstanceGroup]
-    model_transaction_policy: TransactionPolicy
-    sequence_batching: dict[str, Any]
-    dynamic_batching: dict[str, Any]
-
-
 @dataclass(frozen=True)
 class TensorConfig:
     """An input or output of a model.
@@ -241,8 +204,8 @@ class ServedConfig:
         return self.largest_batch > 0
 
 
-def read_served_config(config: ModelConfig) -> ServedConfig:
-    """Read the response to ``GET /v2/models/<name>/config``."""
+def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
+    """Read the response to ``GET /v2/models/<name>/config``: the JSON form of Triton's ModelConfig."""
     largest_batch = int(config.get("max_batch_size", 0))
     batched = largest_batch > 0
     groups = config.get("instance_group", ())
@@ -266,14 +229,14 @@ def _has_queue_policy(dynamic_batching: dict[str, Any]) -> bool:
     return any(value for name, value in dynamic_batching.items() if name.endswith("queue_policy"))
 
 
-def _sequences_at_once(config: ModelConfig, slots: int) -> int:
+def _sequences_at_once(config: Mapping[str, Any], slots: int) -> int:
     if "sequence_batching" not in config:
         return 0
     candidates = int(config["sequence_batching"].get("oldest", {}).get("max_candidate_sequences", 0))
     return min(slots, candidates) if candidates else slots
 
 
-def _tensor(entry: TensorEntry, *, batched: bool) -> TensorConfig:
+def _tensor(entry: Mapping[str, Any], *, batched: bool) -> TensorConfig:
     datatype = str(entry["data_type"])
     dims = tuple(int(dim) for dim in entry["dims"])
     return TensorConfig(

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict, cast
+from typing import Any, BinaryIO
 
 from envpack.releases import Release
 from envpack.stub.target import StubTarget, machine_named, this_machine
@@ -20,17 +20,6 @@ _FACTS = ".envpack.facts"
 _BODY = ".envpack.body"
 # Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
 _RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
-
-
-class _EmbeddedFacts(TypedDict):
-    """The JSON that compiling embeds in a stub; the fields of `StubFacts` with these names."""
-
-    libpython: str
-    python: str
-    epochs: list[str]
-    version: str
-    compiler: str
-    numpy: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +93,12 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
     )
 
 
-def _checked(facts: Any) -> _EmbeddedFacts:
+def _checked(facts: Any) -> dict[str, Any]:
     """The facts, all of the declared types."""
     texts = [*(facts[name] for name in ("libpython", "python", "version", "compiler")), *facts["epochs"]]
     if not all(isinstance(text, str) for text in texts) or not all(type(major) is int for major in facts["numpy"]):
         raise TypeError("a fact of another type")
-    return cast("_EmbeddedFacts", facts)
+    return dict(facts)
 
 
 def _not_a_stub(path: Path, why: str) -> StubError:

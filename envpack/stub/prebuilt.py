@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import envpack
 from envpack.stub.cache import ensure_entry
@@ -22,30 +21,6 @@ DISTRIBUTION = "triton-envpack-stubs"
 PACKAGE = "triton_envpack_stubs"
 MANIFEST = "manifest.json"
 COMPRESSED = ".zst"
-
-
-class StubEntry(TypedDict):
-    """A stub in the manifest of the package.
-
-    Attributes:
-        python: minor version of the Python that it embeds.
-        machine: for example ``"x86_64"``.
-        glibc: oldest glibc that it runs with.
-        sha256: SHA-256 of the stub before compression.
-    """
-
-    python: str
-    machine: str
-    glibc: str
-    sha256: str
-
-
-class _Manifest(TypedDict):
-    """The manifest of the package: version of envpack, digest of the stub's sources, and the stubs by identifier."""
-
-    envpack: str
-    sources: str
-    stubs: dict[str, StubEntry]
 
 
 def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, progress: Progress) -> Path | None:
@@ -80,13 +55,9 @@ def prebuilt_pythons(machine: str) -> tuple[str, ...]:
     return tuple(sorted((stub.python for stub in stubs if stub.machine == machine), key=version_key))
 
 
-def manifest(stubs: Mapping[str, StubEntry]) -> str:
+def manifest(stubs: Mapping[str, Mapping[str, str]]) -> str:
     """The manifest of the package: ``python``, ``machine``, ``glibc`` and ``sha256`` of each stub."""
-    content: _Manifest = {
-        "envpack": envpack.__version__,
-        "sources": source_digest(source_folder()),
-        "stubs": dict(stubs),
-    }
+    content = {"envpack": envpack.__version__, "sources": source_digest(source_folder()), "stubs": dict(stubs)}
     return json.dumps(content, indent=1, sort_keys=True)
 
 
@@ -96,7 +67,15 @@ class _UnusableError(Exception):
 
 @dataclass(frozen=True)
 class _Prebuilt:
-    """One entry of the manifest."""
+    """A stub in the manifest of the package.
+
+    Attributes:
+        name: its identifier.
+        python: minor version of the Python that it embeds.
+        machine: for example ``"x86_64"``.
+        glibc: oldest glibc that it runs with.
+        sha256: SHA-256 of the stub before compression.
+    """
 
     name: str
     python: str
@@ -116,7 +95,7 @@ def _fitting(folder: Path, target: StubTarget, glibc: str) -> _Prebuilt | None:
 
 def _stubs(folder: Path) -> list[_Prebuilt]:
     try:
-        content: _Manifest = read_json(folder / MANIFEST)
+        content = read_json(folder / MANIFEST)
         version, sources = content["envpack"], content["sources"]
         stubs = [_Prebuilt(name, **facts) for name, facts in sorted(content["stubs"].items())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -101,7 +101,7 @@ class ModelUnderTest:
             yield _arrays(outputs)
 
     def _served(self) -> ServedConfig:
-        return read_served_config(self.config)  # type: ignore[arg-type]
+        return read_served_config(self.config)
 
 
 TritonModel = Callable[[str], ModelUnderTest]
