@@ -29,7 +29,7 @@ from envpack.repository import (
 )
 from envpack.support.errors import InputError, StubError
 from envpack.support.findings import Finding, caution, fault, finding_of_error
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 from envpack.support.text import major_number
 
 _COMPILE = "compile one: `envpack stub --python VERSION --output {}`"

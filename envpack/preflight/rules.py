@@ -9,7 +9,7 @@ from envpack.preflight.facts import EnvironmentFacts, Host, StubRequirements
 from envpack.releases import Release, all_releases
 from envpack.support.elf import version_key
 from envpack.support.findings import Finding
-from envpack.support.libpython import libpython_name
+from envpack.support.platforms import libpython_name
 
 
 def find_mismatches(

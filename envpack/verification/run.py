@@ -40,6 +40,7 @@ from envpack.server import (
 from envpack.settings import Project, open_project
 from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
 from envpack.support.findings import Finding
+from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.verification.checks.register import check

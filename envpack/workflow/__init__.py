@@ -90,7 +90,6 @@ if TYPE_CHECKING:
         plan_stubs as plan_stubs,
         stub_store as stub_store,
     )
-    from envpack.workflow.stubs import stub_for as stub_for
     from envpack.workflow.verify import (
         models_to_verify as models_to_verify,
         verification_job as verification_job,
