@@ -14,31 +14,35 @@ from tests.tables import every_row
 
 PACKAGE = Path(envpack.__file__).parent
 
-# Rooms from bottom to top. A module may import from its own room and from rooms above it in this list.
-ORDER = [
-    "support",
-    "releases",
-    "settings",
-    "requirements",
-    "conda",
-    "repository",
-    "lock",
-    "environment",
-    "archive",
-    "stub",
-    "store",
-    "preflight",
-    "inspection",
-    "deployment",
-    "server",
-    "verification",
-    "workflow",
-    "local",
-    "fleet",
-    "development",
-    "testing",
-    "cli",
-]
+# Rooms from bottom to top, each with the rooms that it may import from. A new arrow is a decision.
+ROOMS = {
+    "support": "",
+    "releases": "support",
+    "settings": "support releases",
+    "requirements": "support",
+    "conda": "support settings requirements",
+    "repository": "support releases settings",
+    "lock": "support settings requirements conda",
+    "environment": "support settings requirements conda lock",
+    "archive": "support settings environment",
+    "stub": "support releases settings conda repository",
+    "store": "support lock",
+    "preflight": "support releases conda repository environment archive stub",
+    "inspection": "support releases settings requirements repository lock archive preflight",
+    "deployment": "support releases settings repository environment archive stub store",
+    "server": "support releases settings repository preflight",
+    "verification": "support releases settings conda repository archive "
+    "stub store preflight inspection deployment server",
+    "workflow": "support releases settings requirements conda repository lock environment "
+    "archive stub store preflight inspection deployment server verification",
+    "local": "support settings repository stub store server verification workflow",
+    "fleet": "support settings store workflow",
+    "development": "support settings requirements repository server verification workflow local",
+    "testing": "support settings repository server verification local",
+    "cli": "support releases settings repository archive stub store preflight "
+    "inspection deployment server verification workflow local fleet development testing",
+}
+ORDER = list(ROOMS)
 RANK = {room: rank for rank, room in enumerate(ORDER)}
 # Rooms whose modules are imported one by one: `support` has no subject of its own, and nothing imports `cli`.
 WITHOUT_FACE = {"support", "cli"}
@@ -81,12 +85,33 @@ def _imports(tree):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "envpack")
 
 
+def _imported_rooms(tree):
+    """The rooms that a module names in its imports; what a face takes from elsewhere is the face's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "envpack":
+            named = node.module.split(".")[1:2] or [alias.name for alias in node.names]
+            yield from set(named) & set(ORDER)
+
+
 def _is_package(module):
     return (PACKAGE / Path(*module.split(".")[1:]) / "__init__.py").is_file()
 
 
 def test_every_module_is_in_a_room():
     assert {_room(module) for module in MODULES} == set(RANK)
+
+
+def test_only_allowed_arrows_lead_from_room_to_room():
+    found = {room: set() for room in ORDER}
+    for module, tree in MODULES.items():
+        found[_room(module)] |= set(_imported_rooms(tree))
+    allowed = {room: set(names.split()) for room, names in ROOMS.items()}
+    assert {
+        room: rooms - {room} - allowed[room] for room, rooms in found.items() if rooms - {room} - allowed[room]
+    } == {}
+    assert {room: allowed[room] - rooms for room, rooms in found.items() if allowed[room] - rooms} == {}, (
+        "no longer used"
+    )
 
 
 def test_imports_go_one_way():
