@@ -8,6 +8,10 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.deployment.folder import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
+    from envpack.deployment.images.address import (
+        ImageAddress as ImageAddress,
+        parse_image_address as parse_image_address,
+    )
     from envpack.deployment.images.fetch import PulledImage as PulledImage, pull_image as pull_image
     from envpack.deployment.images.send import PublishedImage as PublishedImage, publish_image as publish_image
     from envpack.deployment.objects.content import (
@@ -24,10 +28,6 @@ if TYPE_CHECKING:
         docker_command as docker_command,
         plan_deployment as plan_deployment,
         server_arguments as server_arguments,
-    )
-    from envpack.deployment.registry.address import (
-        ImageAddress as ImageAddress,
-        parse_image_address as parse_image_address,
     )
     from envpack.deployment.signing import (
         PublicKey as PublicKey,

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment, publish_image, pull_image
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.documents import INDEX, encoded
+from envpack.deployment.images.registry import connected
 from envpack.deployment.images.send import CONTENT
-from envpack.deployment.registry.address import parse_image_address
-from envpack.deployment.registry.client import connected
-from envpack.deployment.registry.documents import INDEX, encoded
 from envpack.deployment.signing import read_public_key, read_signing_key
 from envpack.settings import Settings
 from envpack.support.errors import InputError, StorageError
@@ -224,7 +224,7 @@ def test_the_image_of_an_index_is_that_for_the_models(plan, address, tmp_path):
 
 
 def descriptor(document):
-    from envpack.deployment.registry.documents import Descriptor
+    from envpack.deployment.images.documents import Descriptor
 
     return Descriptor(document["mediaType"], document["digest"], document["size"])
 
@@ -373,7 +373,7 @@ import re, sys
 from pathlib import Path
 from envpack.deployment import plan_deployment, publish_image
 from envpack.settings import Project, Settings
-from envpack.deployment.registry.address import parse_image_address
+from envpack.deployment.images.address import parse_image_address
 from envpack.releases import find_release
 from envpack.repository import backends_folder
 project = Project(repository=Path(sys.argv[1]))

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from envpack.deployment import plan_deployment, publish_image, pull_image
-from envpack.deployment.registry import client
-from envpack.deployment.registry.address import parse_image_address
+from envpack.deployment.images import registry as client
+from envpack.deployment.images.address import parse_image_address
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import free_port

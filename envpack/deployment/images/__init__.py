@@ -1,1 +1,1 @@
-"""A repository as an image in a registry."""
+"""A repository as an image in a registry, and the registry itself."""

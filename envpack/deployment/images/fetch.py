@@ -9,12 +9,8 @@ from typing import Any
 
 from envpack.archive import LayerUnpacker
 from envpack.deployment.folder import MANIFEST_NAME
-from envpack.deployment.images.layers import CONTENT, SHARED
-from envpack.deployment.images.signature import check_image_signature
-from envpack.deployment.plan import SERVER_BACKENDS
-from envpack.deployment.registry.address import ImageAddress
-from envpack.deployment.registry.client import Registry, connected
-from envpack.deployment.registry.documents import (
+from envpack.deployment.images.address import ImageAddress
+from envpack.deployment.images.documents import (
     LAYER,
     Descriptor,
     Image,
@@ -23,6 +19,10 @@ from envpack.deployment.registry.documents import (
     parse_image,
     parse_index,
 )
+from envpack.deployment.images.layers import CONTENT, SHARED
+from envpack.deployment.images.registry import Registry, connected
+from envpack.deployment.images.signature import check_image_signature
+from envpack.deployment.plan import SERVER_BACKENDS
 from envpack.deployment.signing import PublicKey
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.errors import InputError

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import PackedLayer, pack_layer, read_metadata
+from envpack.deployment.images.address import ImageAddress
+from envpack.deployment.images.documents import CONFIG, LAYER, MANIFEST, Descriptor, digest_of, encoded
 from envpack.deployment.images.fetch import BaseImage, read_base
 from envpack.deployment.images.layers import CONTENT, ImageLayer, LayerMemory, files_with_credentials, image_layers
+from envpack.deployment.images.registry import Registry, connected
 from envpack.deployment.images.signature import sign_image
 from envpack.deployment.objects.content import packages_of
 from envpack.deployment.plan import Deployment, server_arguments
-from envpack.deployment.registry.address import ImageAddress
-from envpack.deployment.registry.client import Registry, connected
-from envpack.deployment.registry.documents import CONFIG, LAYER, MANIFEST, Descriptor, digest_of, encoded
 from envpack.deployment.signing import SigningKey
 from envpack.stub import this_machine
 from envpack.support.errors import InputError

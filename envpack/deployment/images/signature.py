@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from envpack.deployment.registry.client import Registry
-from envpack.deployment.registry.documents import (
+from envpack.deployment.images.documents import (
     DSSE,
     EMPTY,
     EMPTY_CONTENT,
@@ -17,6 +16,7 @@ from envpack.deployment.registry.documents import (
     encoded,
     parse_image,
 )
+from envpack.deployment.images.registry import Registry
 from envpack.deployment.signing import (
     PublicKey,
     SigningKey,

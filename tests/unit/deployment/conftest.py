@@ -1,8 +1,8 @@
 import pytest
 
 from envpack.deployment import plan_deployment
-from envpack.deployment.registry import client
-from envpack.deployment.registry.address import parse_image_address
+from envpack.deployment.images import registry as client
+from envpack.deployment.images.address import parse_image_address
 from envpack.releases import find_release
 from envpack.repository import (
     backend_for,

@@ -6,9 +6,9 @@ import json
 import os
 import tarfile
 
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.documents import MANIFEST, Descriptor, digest_of, encoded
 from envpack.deployment.images.send import CONTENT
-from envpack.deployment.registry.address import parse_image_address
-from envpack.deployment.registry.documents import MANIFEST, Descriptor, digest_of, encoded
 from envpack.support.progress import NoProgress
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]

@@ -4,8 +4,8 @@ import pytest
 
 from envpack.deployment import MANIFEST_NAME, publish_image
 from envpack.deployment.images import send as image_publication
-from envpack.deployment.registry.address import parse_image_address
-from envpack.deployment.registry.documents import INDEX, MANIFEST, digest_of, encoded
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.documents import INDEX, MANIFEST, digest_of, encoded
 from envpack.support.errors import InputError
 from tests.memory_registry import memory_registry
 

@@ -9,9 +9,9 @@ import pytest
 
 from envpack.deployment import MANIFEST_NAME, plan_deployment, publish_image
 from envpack.deployment.images import send as image_publication
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.documents import MANIFEST, digest_of
 from envpack.deployment.images.layers import LayerMemory, files_with_credentials, image_layers
-from envpack.deployment.registry.address import parse_image_address
-from envpack.deployment.registry.documents import MANIFEST, digest_of
 from envpack.support.errors import InputError
 
 from .images import ARCHITECTURE, Image, Steps

@@ -11,8 +11,8 @@ import pytest
 
 from envpack.deployment import MANIFEST_NAME, publish_image, pull_image
 from envpack.deployment.images import fetch as pulled_image, signature as image_signature
+from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, encoded
 from envpack.deployment.images.send import CONTENT
-from envpack.deployment.registry.documents import INDEX, MANIFEST, Descriptor, encoded
 from envpack.deployment.signing import read_public_key, read_signing_key
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress

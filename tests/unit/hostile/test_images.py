@@ -5,8 +5,8 @@ import json
 
 from hypothesis import given, strategies as st
 
-from envpack.deployment.registry.address import parse_image_address
-from envpack.deployment.registry.documents import INDEX, MANIFEST, is_index, parse_image, parse_index
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.documents import INDEX, MANIFEST, is_index, parse_image, parse_index
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 
 DESCRIPTOR = {

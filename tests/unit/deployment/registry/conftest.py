@@ -2,8 +2,8 @@
 
 import pytest
 
-from envpack.deployment.registry import client
-from envpack.deployment.registry.address import parse_image_address
+from envpack.deployment.images import registry as client
+from envpack.deployment.images.address import parse_image_address
 from tests.memory_registry import memory_registry
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.deployment.registry.address import parse_image_address
+from envpack.deployment.images.address import parse_image_address
 from envpack.support.errors import UsageError
 from tests.tables import every_row
 

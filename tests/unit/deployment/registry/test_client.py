@@ -8,11 +8,11 @@ import sys
 import pytest
 import requests
 
-from envpack.deployment.registry import client
-from envpack.deployment.registry.address import parse_image_address
-from envpack.deployment.registry.client import connected
-from envpack.deployment.registry.connection import PlainTextError, client_class
-from envpack.deployment.registry.documents import INDEX, LAYER, MANIFEST, Descriptor, encoded
+from envpack.deployment.images import registry as client
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.connection import PlainTextError, client_class
+from envpack.deployment.images.documents import INDEX, LAYER, MANIFEST, Descriptor, encoded
+from envpack.deployment.images.registry import connected
 from envpack.support.errors import EnvpackError, InputError, StorageError, UsageError
 from tests.memory_registry import memory_registry
 from tests.registries import certificate
@@ -291,13 +291,13 @@ def test_accounts_that_cannot_be_used_are_named(tmp_path, address):
 
 
 def test_an_account_is_never_shown():
-    from envpack.deployment.registry.client import Account
+    from envpack.deployment.images.registry import Account
 
     assert repr(Account("me", "word")) == "Account()"
 
 
 def test_an_entry_without_an_account_is_none(tmp_path, address, monkeypatch):
-    from envpack.deployment.registry.client import account_at
+    from envpack.deployment.images.registry import account_at
 
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker2"))
     assert account_at(address.registry) is None
@@ -326,7 +326,7 @@ REASONS = {
 
 
 def test_each_fault_of_a_connection_has_its_words(address):
-    from envpack.deployment.registry.connection import faults_of
+    from envpack.deployment.images.connection import faults_of
 
     for text, reason in REASONS.items():
         with pytest.raises(EnvpackError) as raised, faults_of(address):

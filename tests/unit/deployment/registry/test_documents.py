@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from envpack.deployment.registry.documents import (
+from envpack.deployment.images.documents import (
     INDEX,
     LAYER,
     MANIFEST,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from envpack.deployment.registry.address import ImageAddress, is_loopback
+from envpack.deployment.images.address import ImageAddress, is_loopback
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.installation import install_command
 from envpack.support.isolation import verification_setting

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.deployment.registry.address import ImageAddress
-from envpack.deployment.registry.connection import (
+from envpack.deployment.images.address import ImageAddress
+from envpack.deployment.images.connection import (
     client_class,
     faults_of,
     is_temporary,
     registry_corrupt,
     require_library,
 )
-from envpack.deployment.registry.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
+from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
 from envpack.support.errors import InputError
 from envpack.support.isolation import verification_setting
 from envpack.support.processes import raise_if_stopped

@@ -1,1 +1,0 @@
-"""A container registry: addresses, accounts, documents and blobs."""
