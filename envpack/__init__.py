@@ -76,5 +76,5 @@ if TYPE_CHECKING:
         prune_cache as prune_cache,
         verify_cache as verify_cache,
     )
-
-__getattr__, __all__ = lazy_imports(__name__, __file__)
+else:
+    __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.development.debugger import Debugger as Debugger
-    from envpack.development.session import ServerNeeds as ServerNeeds, Session as Session
-    from envpack.development.start import opened_debugger as opened_debugger, runtime_chooser as runtime_chooser
-    from envpack.development.state import ModelState as ModelState
-
-__getattr__, __all__ = lazy_imports(__name__, __file__)
+    from envpack.development.debugger import Debugger
+    from envpack.development.session import ServerNeeds, Session
+    from envpack.development.start import opened_debugger, runtime_chooser
+    from envpack.development.state import ModelState
+else:
+    __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -12,19 +12,15 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.preflight.facts import (
-        EnvironmentFacts as EnvironmentFacts,
-        Host as Host,
-        StubRequirements as StubRequirements,
-        image_host as image_host,
-        read_environment_facts as read_environment_facts,
-        read_stub_requirements as read_stub_requirements,
-        this_host as this_host,
+        EnvironmentFacts,
+        Host,
+        StubRequirements,
+        image_host,
+        read_environment_facts,
+        read_stub_requirements,
+        this_host,
     )
-    from envpack.preflight.model import (
-        find_damage as find_damage,
-        find_unsafe_archive as find_unsafe_archive,
-        preflight_model as preflight_model,
-    )
-    from envpack.preflight.rules import find_mismatches as find_mismatches
-
-__getattr__, __all__ = lazy_imports(__name__, __file__)
+    from envpack.preflight.model import find_damage, find_unsafe_archive, preflight_model
+    from envpack.preflight.rules import find_mismatches
+else:
+    __getattr__, __all__ = lazy_imports(__name__, __file__)

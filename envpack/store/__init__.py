@@ -7,22 +7,10 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.store.location import (
-        Location as Location,
-        parse_location as parse_location,
-        server_address as server_address,
-        server_variables as server_variables,
-    )
-    from envpack.store.maintenance import (
-        PrunedStore as PrunedStore,
-        StoreContent as StoreContent,
-        StoredEntry as StoredEntry,
-        list_store as list_store,
-        prune_store as prune_store,
-        verify_store as verify_store,
-    )
-    from envpack.store.objects import ObjectInfo as ObjectInfo, Objects as Objects
-    from envpack.store.records import MOST_BYTES as MOST_BYTES, Blob as Blob, Record as Record
-    from envpack.store.shared import SharedStore as SharedStore, open_store as open_store
-
-__getattr__, __all__ = lazy_imports(__name__, __file__)
+    from envpack.store.location import Location, parse_location, server_address, server_variables
+    from envpack.store.maintenance import PrunedStore, StoreContent, StoredEntry, list_store, prune_store, verify_store
+    from envpack.store.objects import ObjectInfo, Objects
+    from envpack.store.records import MOST_BYTES, Blob, Record
+    from envpack.store.shared import SharedStore, open_store
+else:
+    __getattr__, __all__ = lazy_imports(__name__, __file__)

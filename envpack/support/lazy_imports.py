@@ -10,7 +10,7 @@ from typing import Any
 
 # A line of the block, or several in parentheses.
 _IMPORT = re.compile(r"^    from ([\w.]+) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
-_NAME = re.compile(r"(\w+) as \w+")
+_NAME = re.compile(r"(\w+)(?: as \w+)?")
 
 
 def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
@@ -39,7 +39,7 @@ def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], list[st
 def _modules_of(file: Path) -> dict[str, str]:
     """The module of each name that the file imports for type checkers only.
 
-    Each name is written ``name as name``, which type checkers need too. A parser of Python would take milliseconds.
+    A parser of Python would take milliseconds.
     """
-    _, _, block = file.read_text(encoding="utf-8").partition("\nif TYPE_CHECKING:\n")
+    block = file.read_text(encoding="utf-8").partition("\nif TYPE_CHECKING:\n")[2].partition("\nelse:\n")[0]
     return {name: module for module, lines, line in _IMPORT.findall(block) for name in _NAME.findall(lines or line)}

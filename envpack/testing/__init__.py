@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.testing.model import ModelUnderTest as ModelUnderTest, TritonModel as TritonModel
-    from envpack.testing.models import ModelError as ModelError
-    from envpack.testing.runner import (
-        TestedModel as TestedModel,
-        TestRun as TestRun,
-        find_tests as find_tests,
-        run_tests as run_tests,
-    )
-
-__getattr__, __all__ = lazy_imports(__name__, __file__)
+    from envpack.testing.model import ModelUnderTest, TritonModel
+    from envpack.testing.models import ModelError
+    from envpack.testing.runner import TestedModel, TestRun, find_tests, run_tests
+else:
+    __getattr__, __all__ = lazy_imports(__name__, __file__)

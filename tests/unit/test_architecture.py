@@ -145,19 +145,6 @@ def test_other_rooms_use_only_the_face_of_a_room():
     assert wrong == []
 
 
-def test_names_that_are_imported_from_a_face_are_in_it():
-    """Type checkers do not see it: they accept any name of a package with ``__getattr__``."""
-    wrong = [
-        f"{module} imports {alias.name} from {node.module}"
-        for module, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module in TREES and _is_package(node.module)
-        for alias in node.names
-        if alias.name not in _names_of_face(node.module) and f"{node.module}.{alias.name}" not in TREES
-    ]
-    assert wrong == []
-
-
 def test_the_core_never_prints():
     wrong = [
         module

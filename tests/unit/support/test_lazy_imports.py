@@ -18,7 +18,7 @@ PACKAGES = [
 def names_of(file):
     """The names in the block for type checkers, by Python's own parser."""
     blocks = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.If)]
-    return sorted(name.asname for block in blocks for node in block.body for name in node.names)
+    return sorted(name.name for block in blocks for node in block.body for name in node.names)
 
 
 @every_row("file", PACKAGES)
