@@ -31,8 +31,10 @@ def noted(requests):
         requests.append({"model": name, **asked, "update": update, **_store(store)})
         return LockedModel(name, None, 0, (), changed=False)
 
-    def stub_for(target, releases, *, progress, store, **how):
-        requests.append({**_stub(target, releases), **how, **_store(store)})
+    def build_one_stub(cell, _output, said, _console, store, *, jobs):
+        settled = said.settled()
+        how = {"toolchain": settled.toolchain, "glibc": settled.glibc, "jobs": jobs}
+        requests.append({**_stub(cell.target, cell.releases), **how, **_store(store)})
         raise AskedError
 
     def build_matrix(cells, output, *, progress, store, **how):
@@ -40,7 +42,7 @@ def noted(requests):
         requests.append({"stubs": stubs, "output": output, **how, **_store(store)})
         return ()
 
-    stand_ins = (build_model, lock_model, stub_for, build_matrix)
+    stand_ins = (build_model, lock_model, build_one_stub, build_matrix)
     vars(workflow).update({function.__name__: function for function in stand_ins})
     try:
         with contextlib.suppress(AskedError):

@@ -124,4 +124,4 @@ def test_a_port_that_is_in_use_is_refused_before_anything_is_built(required, dev
 def test_one_model_has_to_be_named(required, develop):
     status, errors = develop(required.parent, "--debug").failed()
     assert status == 2
-    assert "Name the one MODEL" in errors
+    assert "name the one MODEL" in errors
