@@ -20,14 +20,12 @@ PackerName = Literal["envpack", "conda-pack"]
 StubPolicy = Literal["auto", "always", "never"]
 Layout = Literal["model", "backend"]
 ToolchainName = Literal["auto", "system", "zig"]
-
 Start = Literal["warm", "cold"]
 RuntimeName = Literal["auto", "docker", "process"]
 
 _WEEK = 7 * 24 * 3600  # seconds
 _CONTENT, _MODEL, _SERVER, _MANY = "Content", "Model", "Server", "Many machines"
-_BUILDS = "build dev kubernetes-build"
-_RESOLVES = f"lock {_BUILDS}"
+_RESOLVES = "lock build dev kubernetes-build"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -371,8 +369,8 @@ class Settings:
 
     def settled(self) -> Settings:
         """The same with the default of everything that is not said."""
-        said = {name: getattr(self, name) for name in FIELDS}
-        return Settings(**{name: FIELDS[name].default if value is UNSAID else value for name, value in said.items()})
+        unsaid = {name: field.default for name, field in FIELDS.items() if getattr(self, name) is UNSAID}
+        return dataclasses.replace(self, **unsaid)
 
     def words(self, command: str) -> list[str]:
         """Words of a command line that say the same, for a command of these settings."""
