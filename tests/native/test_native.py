@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -176,9 +177,13 @@ def checks_of(release, layouts):
 
 def compiles(source, headers):
     boost = required_package_folder("libboost_headers", "libboost-headers") / "include"
-    command = [*find_toolchain().compiler, "-std=c++17", "-fsyntax-only", "-Wno-invalid-offsetof", "-I", headers]
-    command += ["-I", source_folder() / "stub_src", "-isystem", boost, "-x", "c++", "-"]
-    done = subprocess.run(command, input=source, capture_output=True, text=True, env=clean_environment(), check=False)
+    command = [*find_toolchain().compiler, "-std=c++17", "-Wno-invalid-offsetof", "-I", headers]
+    command += ["-I", source_folder() / "stub_src", "-isystem", boost]
+    # Not -fsyntax-only: zig looks for the object file, which that does not make.
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "checks.cc").write_text(source)
+        command += ["-c", f"{folder}/checks.cc", "-o", f"{folder}/checks.o"]
+        done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
     assert done.returncode == 0 or "static assertion failed" in done.stderr, done.stderr
     return done.returncode == 0
 
