@@ -30,7 +30,7 @@ _MEGA = 1e6
 @options.repository
 @click.option(
     "--recipe",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
     help="Make what a Job's recipe says, into --store.",
 )

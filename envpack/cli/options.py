@@ -76,7 +76,7 @@ class _KindType(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return self._kind.read(self.name, self._kind.parse(value), Path("envpack.toml"))
+            return self._kind.read(self.name, self._kind.parse(value), Path("envpack.toml"), "the command line")
         except BadValueError as fault:
             self.fail(f"{value!r}: {fault.hint}.", param, ctx)
 
@@ -152,9 +152,9 @@ def _assigned(assignments: Iterable[str], command: str, said: dict[str, Any]) ->
         if name in said or (name in found and not isinstance(field.kind, Texts)):
             raise click.UsageError(f"{name} is said twice.")
         try:
-            value = field.kind.read(name, field.kind.parse(word), Path.cwd() / "envpack.toml")
+            value = field.kind.read(name, field.kind.parse(word), Path.cwd() / "envpack.toml", "--set")
         except BadValueError as fault:
-            raise click.UsageError(f"{str(fault).format('--set')}: {fault.hint}.") from fault
+            raise click.UsageError(f"{fault}: {fault.hint}.") from fault
         found[name] = (*found.get(name, ()), *value) if isinstance(field.kind, Texts) else value
     return found
 

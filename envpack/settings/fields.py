@@ -11,7 +11,7 @@ from envpack.settings.kinds import Flag, Kind, Texts
 
 
 class Unsaid(enum.Enum):
-    """The value of a setting that nobody has said yet; false like an empty one."""
+    """The value of a setting that is not set; false like an empty one."""
 
     UNSAID = enum.auto()
 

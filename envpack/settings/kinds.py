@@ -44,11 +44,11 @@ class Kind:
     least: int = 0
     most: int = 0
 
-    def read(self, key: str, value: object, file: Path) -> Any:
-        """A value of envpack.toml; relative paths start at that file. Raises `BadValueError`, which names the key."""
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
+        """A value of envpack.toml; relative paths start at that file. Raises `BadValueError`."""
         del file
         if not isinstance(value, str):
-            raise BadValueError(f"{key} in {{}} must be text in quotes", f'write it like {key} = "{self.example}"')
+            raise BadValueError(f"{key} in {place} must be text in quotes", f'write it like {key} = "{self.example}"')
         return value
 
     def parse(self, word: str) -> object:
@@ -59,20 +59,22 @@ class Kind:
 class Choice(Kind):
     """One of a few texts."""
 
-    def read(self, key: str, value: object, file: Path) -> Any:
-        text = self.also(str(super().read(key, value, file)))
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
+        text = self.also(str(super().read(key, value, file, place)))
         if text and text not in self.values:
-            raise BadValueError(f"unknown {key} {text!r} in {{}}", f"known: {', '.join(self.values)}")
+            raise BadValueError(f"unknown {key} {text!r} in {place}", f"known: {', '.join(self.values)}")
         return text
 
 
 class Texts(Kind):
     """Several texts; on the command line by repeating the option."""
 
-    def read(self, key: str, value: object, file: Path) -> Any:
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
         if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
-            raise BadValueError(f"{key} in {{}} must be a list of texts", f'write it like {key} = ["{self.example}"]')
+            raise BadValueError(
+                f"{key} in {place} must be a list of texts", f'write it like {key} = ["{self.example}"]'
+            )
         return tuple(value)
 
     def parse(self, word: str) -> object:
@@ -82,10 +84,12 @@ class Texts(Kind):
 class Flag(Kind):
     """True or false."""
 
-    def read(self, key: str, value: object, file: Path) -> Any:
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
         if not isinstance(value, bool):
-            raise BadValueError(f"{key} in {{}} must be true or false", f"write it like {key} = true, without quotes")
+            raise BadValueError(
+                f"{key} in {place} must be true or false", f"write it like {key} = true, without quotes"
+            )
         return value
 
     def parse(self, word: str) -> object:
@@ -95,19 +99,19 @@ class Flag(Kind):
 class Place(Kind):
     """The path of a file or folder; ``~`` is a home folder."""
 
-    def read(self, key: str, value: object, file: Path) -> Any:
-        text = str(super().read(key, value, file))
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
+        text = str(super().read(key, value, file, place))
         return file.parent / expand_home(text, str(file)) if text else None
 
 
 class Number(Kind):
     """A whole number from ``least`` to ``most``."""
 
-    def read(self, key: str, value: object, file: Path) -> Any:
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
         if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
             raise BadValueError(
-                f"{key} in {{}} must be a number from {self.least} to {self.most}, not {value!r}",
+                f"{key} in {place} must be a number from {self.least} to {self.most}, not {value!r}",
                 f"write it like {key} = {self.example}",
             )
         return value
@@ -119,11 +123,11 @@ class Number(Kind):
 class Size(Kind):
     """A number of bytes, written as Docker's options are: a number and b, k, m or g."""
 
-    def read(self, key: str, value: object, file: Path) -> Any:
-        size = parse_size(str(super().read(key, value, file)))
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
+        size = parse_size(str(super().read(key, value, file, place)))
         if size is None:
             raise BadValueError(
-                f"{key} in {{}} is not a size such as 512m or 1g", f'write it like {key} = "{self.example}"'
+                f"{key} in {place} is not a size such as 512m or 1g", f'write it like {key} = "{self.example}"'
             )
         return size
 

@@ -125,9 +125,9 @@ def _settings(table: Mapping[str, object], keys: set[str], file: Location, place
     values: dict[str, Any] = {}
     for key, value in table.items():
         try:
-            values[key] = FIELDS[key].kind.read(key, value, file.path)
+            values[key] = FIELDS[key].kind.read(key, value, file.path, place)
         except BadValueError as fault:
-            raise file.error(str(fault).format(place), hint=fault.hint) from fault
+            raise file.error(str(fault), hint=fault.hint) from fault
     return Settings(**{key: value for key, value in values.items() if value not in ("", None)})
 
 

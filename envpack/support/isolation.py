@@ -40,7 +40,7 @@ def trusted_certificates(host: Mapping[str, str] | None = None) -> str:
 
 
 def verification_setting() -> str | bool:
-    """The argument ``verify`` of the library requests, which has authorities of its own unless it is told others."""
+    """The argument ``verify`` of the library requests, whose own authorities it replaces."""
     named = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     return named or trusted_certificates() or True
 

@@ -29,7 +29,7 @@ from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
-from envpack.workflow.lock import locked_environment, numpy_missing, told
+from envpack.workflow.lock import locked_environment, numpy_missing, with_note_on_python
 from envpack.workflow.placement import numpy_version, place, wants_stub
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
@@ -104,7 +104,7 @@ def build_model(
     python_configs(model.folder)  # what is wrong with a custom configuration is an error before any work
     request = build_request(project, model)
     try:
-        return build(request, told(request.python, progress), store)
+        return build(request, with_note_on_python(request.python, progress), store)
     except EnvironmentBuildError as error:
         another = with_another_python(project, request.source, request.python, error, progress)
         if another is None:
@@ -183,7 +183,7 @@ def environment_in_cache(
 ) -> Environment:
     """The environment that a build of a model would place, which stays in the cache."""
     request = build_request(project, model)
-    return environment_for(request.source, told(request.python, progress), store)
+    return environment_for(request.source, with_note_on_python(request.python, progress), store)
 
 
 def environment_for(source: Recipe | TakenOver, progress: Progress, store: SharedStore | None) -> Environment:

@@ -88,9 +88,8 @@ def lock_model(
     file, before = recipe.lock_file, recipe.locked
     with storage_errors(file):
         try:
-            lock = (
-                parse_lock(resolved, file) if resolved else resolve_lock(recipe, update, told(python, progress), store)
-            )
+            lock = parse_lock(resolved, file) if resolved else None
+            lock = lock or resolve_lock(recipe, update, with_note_on_python(python, progress), store)
         except EnvironmentBuildError as error:
             another = with_another_python(project, recipe, python, error, progress)
             if another is None:
@@ -105,7 +104,7 @@ def lock_model(
     return LockedModel(model.name, file, count, _changes(before, lock), changed, local=local, warnings=warnings)
 
 
-def told(python: ChosenPython | None, progress: Progress) -> Progress:
+def with_note_on_python(python: ChosenPython | None, progress: Progress) -> Progress:
     """Report why a model has a Python that nobody names; returns the progress."""
     if python and python.note:
         progress.detail(python.note)

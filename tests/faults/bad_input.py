@@ -79,6 +79,8 @@ CATALOGUE = (
         "other-repository",
         ("'../elsewhere/m'", "--repository"),
     ),
+    _usage("a value with braces", f"{_BUILD} --set layout={{x}}", "unknown layout", "known: model, backend"),
+    _usage("a recipe that is missing", "build --json --recipe nowhere.json", "nowhere.json", "does not exist"),
     _usage(
         "a removed option", f"{_BUILD} --all", "has no --all any more", "without MODEL, a command works on all models"
     ),

@@ -47,6 +47,7 @@ def test_layouts_and_the_folder_of_backends(tmp_path):
         ("[models.core]\npythn = '3.8'", "unknown key 'pythn' in [models.core]"),
         ("[models.core]\npython = 3.10", "must be text"),
         ("layout = 'folder'", "unknown layout 'folder' in the top level"),
+        ("layout = '{0} {x} {'", "unknown layout '{0} {x} {' in the top level"),
         ("[models.core]\nlayout = 'folder'", "unknown layout 'folder' in [models.core]"),
         ("backends = 3", "backends in the top level must be text"),
         ("[models.core]\nrequirements = 'r.txt'\nfrom_prefix = 'env'", "both requirements and from_prefix"),
