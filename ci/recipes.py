@@ -48,7 +48,7 @@ def commands_of(recipe: str) -> list[str]:
 
 
 def run_recipe(name: str, folder: Path, options: argparse.Namespace) -> Ran:
-    """Copy a recipe, or begin a repository with a template, run the commands, and the tests once more on the server."""
+    """Copy a recipe, or begin a repository with a template, and run the commands."""
     if name in recipe_names():
         run(folder.parent, shlex.join(["envpack", "init", "--recipe", name, str(folder)]))
         commands = commands_of(name)
@@ -58,7 +58,7 @@ def run_recipe(name: str, folder: Path, options: argparse.Namespace) -> Ran:
     for file in folder.rglob("requirements.txt") if options.constraints else ():
         file.write_text(f"-c {options.constraints}\n{file.read_text(encoding='utf-8')}", encoding="utf-8")
     seconds = {}
-    for command in (*commands, "envpack test --triton"):
+    for command in commands:
         took = run(folder, command)
         if command.startswith("envpack "):
             seconds.setdefault(command.split()[1], round(took, 1))

@@ -29,6 +29,7 @@ REMOVED = {
     "build --memory": "use envpack kubernetes build, which has it",
     "verify --backend-config": "use --server-arg=--backend-config=BACKEND,NAME=VALUE",
     **{f"verify {option}": _JOB for option in ("--claim", "--envpack-image", "--envpack-wheel")},
+    "test --triton": "leave it out: tests run on a real server whenever one can be started, and --local runs none",
     "layout --image": _DOCKERFILE,
     "layout --from": f"{_DOCKERFILE}; --build-arg BASE=IMAGE names another base image",
     "layout --pull": f"{_DOCKERFILE}; Docker fetches the base image",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
     from envpack.settings import Settings
-    from envpack.testing import TestedModel, TestRun
+    from envpack.testing import TestRun
 
 _REST = "envpack.cli.test"
 _STDERR = 2
@@ -31,9 +31,9 @@ class _WithRest(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- PYTEST_ARGUMENT...]"]
 
 
-@click.command(cls=_WithRest, short_help="Run the tests of models, without a server or on one.")
+@click.command(cls=_WithRest, short_help="Run the tests of models on a real server.")
 @options.models
-@click.option("--triton", "on_server", is_flag=True, help="Run the models on a real Triton server.")
+@click.option("--local", "is_local", is_flag=True, help="Run the models without a server.")
 @options.settings("test")
 @options.repository
 @options.with_console
@@ -44,52 +44,49 @@ def command(
     console: Console,
     *,
     said: Settings,
-    on_server: bool,
+    is_local: bool,
     repository: Path,
 ) -> None:
     """Run the tests of models by pytest: MODEL/tests and MODEL/test_*.py.
 
-    The fixture triton_model loads each MODEL in its environment under envpack's stub, or with --triton on a real
-    server. What follows -- goes to pytest.
+    The fixture triton_model loads each MODEL in its environment, on a real Triton server whenever one can be started.
+    With --local, and where there is no server, it runs the Python models themselves. What follows -- goes to pytest.
     """
-    from envpack.repository import named_models
-    from envpack.server import find_server
     from envpack.settings import open_project
-    from envpack.testing import find_tests, run_tests
+    from envpack.testing import run_tests
     from envpack.workflow import model_names
 
-    if said.server and not on_server:
-        raise click.UsageError("--server needs --triton.")
+    if said.server and is_local:
+        raise click.UsageError("--server names a server, and --local wants none: give one of them.")
     project = open_project(repository, said)
-    chosen = model_names(project, models)
-    found = find_tests(named_models(project.repository, chosen))
-    program = find_server(project.of().server).executable if on_server else None
     done = run_tests(
-        project.repository,
-        found,
-        on_server=on_server,
-        server=program,
-        timeout=project.of().timeout,
+        project,
+        model_names(project, models),
+        is_local=is_local,
+        show=lambda where: console.note(f"models run {plain(where)}"),
         arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
         output=_STDERR if console.as_json else None,
     )
-    without = [model.name for model in found if not model.paths]
+    if not done.on_server and not is_local:
+        console.warned("no server can be started here, so what only a server can do is not tested; see envpack doctor")
+    without = [model.name for model in done.models if not model.paths]
     if without:
         console.note(f"[dim]without tests:[/dim] {', '.join(without)}")
-    console.result(_document(done, found, on_server=on_server))
+    console.result(_document(done))
     if not done.ok:
         sys.exit(1)
 
 
-def _document(done: TestRun, found: tuple[TestedModel, ...], *, on_server: bool) -> dict[str, Any]:
+def _document(done: TestRun) -> dict[str, Any]:
     return {
         "ok": done.ok,
-        "on_server": on_server,
+        "on_server": done.on_server,
+        "where": done.where,
         "models": [
             {
                 "name": model.name,
                 "tests": [test for test in done.tests if test["id"].partition("/")[0] == model.name],
             }
-            for model in found
+            for model in done.models
         ],
     }

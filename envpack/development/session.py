@@ -10,13 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from envpack.development.changes import Change, FileFinder, Snapshot, wait_for_changes
-from envpack.development.completion import may_complete
 from envpack.development.debugger import UTILITIES, Debugger
 from envpack.development.models import ServedModels, in_lines
 from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
 from envpack.local import python_of
-from envpack.repository import Model, environment_of
+from envpack.repository import Model, environment_of, may_complete
 from envpack.server import Runtime, last_lines
 from envpack.settings import Project, open_project
 from envpack.support.errors import EnvpackError, InputError, ServerError

@@ -1,28 +1,26 @@
-"""What a server checks before a model sees a request, and what it adds to it.
-
-The texts of errors are those of a Triton 24.10 server.
-"""
+"""The requests that a server refuses before a model sees them, by the same rules; and what it adds to the others."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from envpack.local.model_process import ModelFailed
-from envpack.local.values import RawTensor, Request
+from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START, RawTensor, Request
 
 _NAMES = {"TYPE_STRING": "BYTES"}
 _WIDTHS = {"BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2}
 _WIDTHS |= {"UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8}
-_BATCH_NOTE = (
-    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
-    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting "
-    "max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
-)
 _LENGTH = struct.Struct("<I")
+_MOST_UNSIGNED = (1 << 64) - 1
+_SIGNED = range(-(1 << 63), 1 << 63)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def datatype_of(entry: Any) -> str:
@@ -31,86 +29,187 @@ def datatype_of(entry: Any) -> str:
     return _NAMES.get(name, name.removeprefix("TYPE_"))
 
 
-def admit(request: Request, config: Any) -> Request:
-    """A request as the model gets it: checked, with all outputs if it names none, and inputs in their model shape."""
-    declared = {entry.name: entry for entry in config.input}
-    outputs = {entry.name for entry in config.output}
-    for tensor in request.inputs:
-        if tensor.name not in declared and len(request.inputs) <= len(declared):
-            raise ModelFailed(f"unexpected inference input '{tensor.name}' for model '{config.name}'")
-    for name in sorted(request.outputs):
-        if name not in outputs:
-            raise ModelFailed(f"unexpected inference output '{name}' for model '{config.name}'")
-    who = f"[request id: {request.id or '<id_unknown>'}] "
-    _check_names(request.inputs, config, who)
-    batch = _check_batch(request.inputs, config, who)
-    inputs = tuple(_checked(tensor, declared[tensor.name], config, batch, who) for tensor in request.inputs)
-    return dataclasses.replace(request, inputs=inputs, outputs=request.outputs or frozenset(outputs))
+def received(request: Request) -> Request:
+    """A request as a server hands it on: the parameters that it keeps for itself are fields or gone.
 
-
-def _check_names(inputs: Sequence[RawTensor], config: Any, who: str) -> None:
-    names = [tensor.name for tensor in inputs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ModelFailed(f"{who}input '{name}' already exists in request")
-    most = len(config.input)
-    least = sum(not entry.optional for entry in config.input)
-    if least <= len(names) <= most:
-        return
-    expected = f"expected {most} inputs" if least == most else f"expected number of inputs between {least} and {most}"
-    given = ",".join(f"'{name}'" for name in names)
-    absent = [entry.name for entry in config.input if not entry.optional and entry.name not in names]
-    missing = "[" + ",".join(f"'{name}'" for name in absent) + "]" if absent else "]"
-    raise ModelFailed(
-        f"{who}{expected} but got {len(names)} inputs for model '{config.name}'. Got input(s) [{given}], but missing "
-        f"required input(s) {missing}. Please provide all required input(s)."
+    Raises:
+        ModelFailed: a server refuses the parameters.
+    """
+    parameters = sent_parameters(request)
+    for fault in _parameter_faults(request.id, parameters):
+        raise _refused(fault)
+    kept = {name: parameters.pop(name) for name in _KEPT_BY_SERVER if name in parameters}
+    flags = SEQUENCE_START * kept.get("sequence_start", False) | SEQUENCE_END * kept.get("sequence_end", False)
+    return dataclasses.replace(
+        request,
+        id=request.id.partition("\0")[0],
+        timeout=kept.get("timeout", request.timeout),
+        correlation_id=kept.get("sequence_id", 0),
+        flags=flags,
+        parameters=_written(parameters),
     )
 
 
-def _check_batch(inputs: Sequence[RawTensor], config: Any, who: str) -> int:
-    """The size of the batch; 0 for a model without one."""
-    if not config.max_batch_size:
-        return 0
+def rewritten(parameters: str) -> str:
+    """The parameters of a model's request to another one, as a server hands them on."""
+    return _written(json.loads(parameters))
+
+
+def _written(parameters: Mapping[str, Any]) -> str:
+    return "{" + ",".join(f"{_json(name)}:{_json(value)}" for name, value in parameters.items()) + "}"
+
+
+def sent_parameters(request: Request) -> dict[str, Any]:
+    """The parameters of a request as a client sends them, with those that place it in a sequence."""
+    parameters: dict[str, Any] = json.loads(request.parameters)
+    if request.correlation_id:
+        parameters["sequence_id"] = request.correlation_id
+        parameters["sequence_start"] = bool(request.flags & SEQUENCE_START)
+        parameters["sequence_end"] = bool(request.flags & SEQUENCE_END)
+    return parameters
+
+
+def _json(value: Any) -> str:
+    """A value as a server writes it: whole numbers of more than 64 bits are floating-point ones, a text ends at a zero
+    byte.
+    """
+    if isinstance(value, str):
+        return json.dumps(value.partition("\0")[0], ensure_ascii=False)
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _SIGNED:
+        value = float(value)
+    if not isinstance(value, float) or not math.isfinite(value):
+        return json.dumps(value)
+    return _floating(value)
+
+
+def _floating(value: float) -> str:
+    """The shortest decimal of a number, in the form of RapidJSON: an exponent below 1e-6 and from 1e21 on."""
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    whole, minus = "".join(map(str, digits)), "-" * sign
+    point = len(whole) + int(exponent)
+    if not value:
+        return f"{minus}0.0"
+    if not -6 < point <= 21:
+        fraction = f".{whole[1:]}" if whole[1:] else ""
+        return f"{minus}{whole[0]}{fraction}e{point - 1}"
+    if point <= 0:
+        return f"{minus}0.{'0' * -point}{whole}"
+    return f"{minus}{whole[:point].ljust(point, '0')}.{whole[point:] or '0'}"
+
+
+def admit(request: Request, config: Any) -> Request:
+    """A request as the model gets it: checked, with all outputs if it names none, and inputs in their model shape.
+
+    Raises:
+        ModelFailed: a server refuses the request.
+    """
+    for fault in _faults(request, config):
+        raise _refused(fault)
     declared = {entry.name: entry for entry in config.input}
-    batch = 0
-    for tensor in inputs:
-        if not tensor.shape:
-            raise ModelFailed(
-                f"{who}input '{tensor.name}' has no shape but model requires batch dimension for '{config.name}'"
-            )
-        if declared[tensor.name].allow_ragged_batch:
-            continue
-        batch = batch or tensor.shape[0]
-        if tensor.shape[0] != batch:
-            raise ModelFailed(
-                f"{who}input '{inputs[0].name}' batch size does not match other inputs for '{config.name}'"
-            )
-    if batch > config.max_batch_size:
-        raise ModelFailed(f"{who}inference request batch-size must be <= {config.max_batch_size} for '{config.name}'")
-    return batch
+    inputs = tuple(_reshaped(tensor, declared[tensor.name], config) for tensor in request.inputs)
+    outputs = request.outputs or frozenset(entry.name for entry in config.output)
+    return dataclasses.replace(request, inputs=inputs, outputs=outputs)
 
 
-def _checked(tensor: RawTensor, entry: Any, config: Any, batch: int, who: str) -> RawTensor:
-    datatype = datatype_of(entry)
+def _refused(fault: str) -> ModelFailed:
+    """Says that a model has not seen a request; a server refuses it too, in words of its own."""
+    return ModelFailed(f"refused before the model saw it: {fault}", code=INVALID)
+
+
+def _parameter_faults(request_id: str, parameters: Mapping[str, Any]) -> Iterator[str]:
+    if _SURROGATE.search(request_id):
+        yield f"the id {request_id!r} is no text that UTF-8 can encode"
+    for name, value in parameters.items():
+        if _SURROGATE.search(f"{name}{value}"):
+            yield f"the parameter {name!r} has a text that UTF-8 cannot encode"
+        fault = _KEPT_BY_SERVER[name](value) if name in _KEPT_BY_SERVER else _value_fault(name, value)
+        if fault:
+            yield f"the parameter {name!r} is {value!r} but {fault}"
+
+
+def _value_fault(name: str, value: Any) -> str:
+    if name.startswith("triton_"):
+        return "names that begin with triton_ are reserved for Triton"
+    if not isinstance(value, bool | int | float | str):
+        return "must be a text, a number or a boolean"
+    return "" if "\0" not in name else "a server cuts its name at the zero byte"
+
+
+def _unless_whole(value: Any) -> str:
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_UNSIGNED
+    return "" if is_whole else "must be a whole number from 0 on"
+
+
+def _unless_sequence(value: Any) -> str:
+    return "" if isinstance(value, str) else _unless_whole(value)
+
+
+def _unless_boolean(value: Any) -> str:
+    return "" if isinstance(value, bool) else "must be a boolean"
+
+
+# The parameters that a server keeps for itself, and what is wrong with their values.
+_KEPT_BY_SERVER: Mapping[str, Callable[[Any], str]] = {
+    "timeout": _unless_whole,
+    "priority": _unless_whole,
+    "sequence_id": _unless_sequence,
+    "sequence_start": _unless_boolean,
+    "sequence_end": _unless_boolean,
+    "binary_data_output": lambda _: "",
+}
+
+
+def _faults(request: Request, config: Any) -> Iterator[str]:
+    declared = {entry.name: entry for entry in config.input}
+    names = [tensor.name for tensor in request.inputs]
+    yield from (f"the model has no input {name!r}" for name in names if name not in declared)
+    outputs = {entry.name for entry in config.output}
+    yield from (f"the model has no output {name!r}" for name in sorted(request.outputs - outputs))
+    yield from (f"the input {name!r} is given twice" for name in names if names.count(name) > 1)
+    needed = [entry.name for entry in config.input if not entry.optional]
+    if len(names) < len(needed):  # a server counts them, and does not compare their names
+        yield from (f"the input {name!r} is missing" for name in needed if name not in names)
+    yield from _batch_faults(request.inputs, declared, config.max_batch_size)
+    for tensor in request.inputs:
+        yield from _tensor_faults(tensor, declared[tensor.name], batched=config.max_batch_size > 0)
+
+
+def _batch_faults(inputs: Sequence[RawTensor], declared: Mapping[str, Any], largest: int) -> Iterator[str]:
+    if not largest:
+        return
+    yield from (f"the input {t.name!r} has no batch dimension" for t in inputs if not t.shape)
+    sizes = {tensor.shape[0] for tensor in inputs if not declared[tensor.name].allow_ragged_batch}
+    if len(sizes) > 1:
+        yield f"its inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}"
+    for size in sizes:
+        if not 1 <= size <= largest:
+            yield f"its batch has {size} items, and the model takes 1 to {largest}"
+
+
+def _tensor_faults(tensor: RawTensor, entry: Any, *, batched: bool) -> Iterator[str]:
+    who, datatype = f"the input {tensor.name!r}", datatype_of(entry)
     if tensor.datatype != datatype:
-        raise ModelFailed(
-            f"{who}inference input '{tensor.name}' data-type is '{tensor.datatype}', but model '{config.name}' expects "
-            f"'{datatype}'"
-        )
-    batched = config.max_batch_size > 0
-    own = tensor.shape[1:] if batched else tensor.shape
-    if not fits(own, entry.dims):
-        wanted = ",".join(map(str, (-1, *entry.dims) if batched else entry.dims))
-        given = ",".join(map(str, tensor.shape))
-        raise ModelFailed(
-            f"{who}unexpected shape for input '{tensor.name}' for model '{config.name}'. Expected [{wanted}], got "
-            f"[{given}]. {_BATCH_NOTE if batched else ''}"
-        )
-    _check_size(tensor, config, who)
-    if not entry.HasField("reshape"):
-        return tensor
-    shape = reshaped(own, entry.dims, entry.reshape.shape)
-    return dataclasses.replace(tensor, shape=(batch, *shape) if batched else shape)
+        yield f"{who} has the type {tensor.datatype}, and the model takes {datatype}"
+    if not fits(tensor.shape[1:] if batched else tensor.shape, entry.dims):
+        wanted = list((-1, *entry.dims) if batched else entry.dims)
+        yield f"{who} has the shape {list(tensor.shape)}, and the model takes {wanted}"
+    if any(size < 0 for size in tensor.shape):
+        yield f"{who} has the shape {list(tensor.shape)}, with a negative size"
+    if tensor.datatype == "BYTES":
+        count = _count_strings(tensor.content)
+        if count != tensor.size:
+            yield f"{who} has {'damaged strings' if count < 0 else f'{count} strings'}, and its shape {tensor.size}"
+    elif len(tensor.content) != tensor.size * _WIDTHS[tensor.datatype]:
+        yield f"{who} has {len(tensor.content)} bytes, and its shape {tensor.size * _WIDTHS[tensor.datatype]}"
+
+
+def _count_strings(content: bytes | memoryview) -> int:
+    """The number of strings in the bytes of a tensor; -1 if they are no strings with their lengths."""
+    at = count = 0
+    while at + _LENGTH.size <= len(content):
+        at += _LENGTH.size + _LENGTH.unpack_from(content, at)[0]
+        count += 1
+    return count if at == len(content) else -1
 
 
 def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
@@ -118,27 +217,11 @@ def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
     return len(shape) == len(dims) and all(want in (-1, have) for want, have in zip(dims, shape, strict=True))
 
 
-def _check_size(tensor: RawTensor, config: Any, who: str) -> None:
-    given = len(tensor.content)
-    if tensor.datatype == "BYTES":
-        _check_strings(tensor, config, who)
-    elif given != tensor.size * _WIDTHS[tensor.datatype]:
-        raise ModelFailed(
-            f"{who}input byte size mismatch for input '{tensor.name}' for model '{config.name}'. Expected "
-            f"{tensor.size * _WIDTHS[tensor.datatype]}, got {given}"
-        )
-
-
-def _check_strings(tensor: RawTensor, config: Any, who: str) -> None:
-    at = count = 0
-    while at + _LENGTH.size <= len(tensor.content):
-        at += _LENGTH.size + _LENGTH.unpack_from(tensor.content, at)[0]
-        count += 1
-    if at != len(tensor.content) or count != tensor.size:
-        raise ModelFailed(
-            f"{who}expected {tensor.size} string elements for inference input '{tensor.name}' for model "
-            f"'{config.name}', got {count}"
-        )
+def _reshaped(tensor: RawTensor, entry: Any, config: Any) -> RawTensor:
+    if not entry.HasField("reshape"):
+        return tensor
+    batch, own = (tensor.shape[:1], tensor.shape[1:]) if config.max_batch_size else ((), tensor.shape)
+    return dataclasses.replace(tensor, shape=(*batch, *reshaped(own, entry.dims, entry.reshape.shape)))
 
 
 def reshaped(shape: Sequence[int], dims: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import fcntl
+import math
+import os
+import resource
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envpack.local.values import Reader, Writer
 
 _HEADER = struct.Struct("<QQQ")  # kind, id, size of the content in bytes
+_HIGHEST = 1 << 16
+_RESERVED = 16  # numbers below the limit, for several connections
 _MOST_PARTS = 512  # of one call of the kernel
 _MOST_BYTES = 1 << 36  # of one message
 _FIRST_BYTES = 64 << 20  # of a message that are read at once
@@ -68,6 +75,35 @@ class Message:
     content: Reader
 
 
+@contextlib.contextmanager
+def connected(seconds: float) -> Iterator[tuple[socket.socket, int]]:
+    """A connection: our end, and the descriptor of the other end for a process that is started in the block.
+
+    That has a high number, since programs close those above 2 that they find, up to a number. Sending to a process that
+    reads nothing ends after so many seconds; `TimeoutError`.
+    """
+    ours, theirs = socket.socketpair()
+    if math.isfinite(seconds):
+        whole = int(seconds) + 1
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", whole, 0))
+    try:
+        with theirs:
+            number = _high_copy(theirs.fileno())
+            try:
+                yield ours, number
+            finally:
+                os.close(number)
+    except BaseException:
+        ours.close()
+        raise
+
+
+def _high_copy(descriptor: int) -> int:
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = min(most, _HIGHEST) - _RESERVED if most > 0 else _HIGHEST
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(lowest, 3))
+
+
 class Connection:
     """One end of the socket."""
 
@@ -105,7 +141,10 @@ class Connection:
 
     def _send_some(self, parts: list[bytes | memoryview]) -> None:
         """Send the first parts, and remove what was sent."""
-        sent = self._socket.sendmsg(parts[:_MOST_PARTS])
+        try:
+            sent = self._socket.sendmsg(parts[:_MOST_PARTS])
+        except BlockingIOError as error:  # SO_SNDTIMEO
+            raise TimeoutError("nothing was read") from error
         done = 0
         while done < len(parts) and sent >= len(parts[done]):
             sent -= len(parts[done])
@@ -127,7 +166,7 @@ class Connection:
         """Read that many bytes; whether all have come."""
         while left:
             try:
-                count = self._socket.recv_into(left)
+                count = self._socket.recv_into(left)  # no limit: the end of the process closes the connection
             except OSError:
                 return False
             if not count:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.local import Python
+from envpack.local.model_process import Python
 from envpack.support.errors import EnvironmentBuildError, ServerError
 from envpack.support.progress import Progress
 from envpack.support.replacement import temp_dir
@@ -49,6 +49,11 @@ class Instruments:
     debug_port: int = 0
     profile: bool = False
     memory: bool = False
+
+    @property
+    def are_used(self) -> bool:
+        """Whether anything is done to the model beside running it."""
+        return bool(self.debug_port or self.profile or self.memory)
 
     @property
     def profile_file(self) -> Path:

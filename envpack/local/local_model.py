@@ -9,24 +9,26 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from envpack.local.admission import admit, deliver
+from envpack.local.admission import admit, deliver, received
+from envpack.local.batches import batches
 from envpack.local.connection import Kind
 from envpack.local.limit import MORE_TIME, Limit
-from envpack.local.load_checks import check_config
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess, Python
-from envpack.local.sequences import Sequences
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
-from envpack.repository import ModelConfig, warmup_faults
+from envpack.repository import CONFIG_NAME, ModelConfig, config_faults, version_folders, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2
 _MOST_RESPONSES = 100_000  # to one request
+NEEDS_SERVER = "only a server does that: see `envpack test` and `envpack dev`"
 _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+
+Stamp = tuple[tuple[str, int, int], ...]
 
 
 @dataclasses.dataclass
@@ -38,7 +40,6 @@ class _Open:
         request: the request.
         until: when the final response must have come, by the clock of the limit.
         step: what has become of the request, in words.
-        rescheduled: how often the model has rescheduled it.
         count: number of responses that have come.
         has_final: whether the final one is among them.
         responses: those that nothing has taken yet, and whether each is the final one.
@@ -49,7 +50,6 @@ class _Open:
     request: Request
     until: float
     step: str = "it waited for an earlier request"
-    rescheduled: int = 0
     count: int = 0
     has_final: bool = False
     responses: queue.SimpleQueue[tuple[Response, bool]] = dataclasses.field(default_factory=queue.SimpleQueue)
@@ -88,7 +88,7 @@ class Responses(Iterator[tuple[Response, bool]]):
 
 @dataclasses.dataclass
 class _Batch:
-    """Requests of one call of ``execute()``; rescheduled ones are the next batch."""
+    """Requests of one call of ``execute()``."""
 
     requests: list[_Open]
     done: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -119,6 +119,16 @@ class ModelSource:
         """The file that holds its class."""
         return self.folder / self.version / (self.config.default_model_filename or "model.py")
 
+    def stamp(self) -> Stamp:
+        """Names, times of change and sizes of the model's own files now; without those of its environment."""
+        sources = (file for version in version_folders(self.folder) for file in version.rglob("*"))
+        found = []
+        for file in (self.folder / CONFIG_NAME, *sources):
+            if file.is_file() and file.suffix != ".pyc":
+                status = file.stat()
+                found.append((str(file), status.st_mtime_ns, status.st_size))
+        return tuple(sorted(found))
+
 
 class LocalModel:
     """A model that answers requests, without a server. Its process starts at once; `load` makes it ready."""
@@ -145,7 +155,8 @@ class LocalModel:
         self._numbers = itertools.count(1)
         self._open: dict[int, _Open] = {}
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
-        self._sequences: Sequences | None = None
+        self._queueing = threading.Lock()  # of what follows
+        self._is_closed = False
         self.process = ModelProcess(
             source.python,
             source.file,
@@ -175,8 +186,9 @@ class LocalModel:
         source = self._source
         completed = complete_config(source.config, source.name)
         self.config, text = merge_completion(completed, self.process.complete(config_json(completed)))
-        check_config(self.config)
-        for fault in warmup_faults(self.config, source.folder):
+        if self.config.HasField("sequence_batching"):
+            raise ModelFailed(f"the model completed its configuration with sequence_batching; {NEEDS_SERVER}")
+        for fault in (*config_faults(self.config), *warmup_faults(self.config, source.folder)):
             raise ModelFailed(fault)
         arguments = instance_arguments(self.config, text, str(source.folder), source.version)
         self.process.initialize(
@@ -184,8 +196,6 @@ class LocalModel:
             decoupled=self.decoupled,
             instance=arguments["model_instance_name"],
         )
-        if self.config.HasField("sequence_batching"):
-            self._sequences = Sequences(self.config)
         self.load_seconds = time.perf_counter() - self._started
 
     def stream(self, request: Request) -> Responses:
@@ -197,17 +207,25 @@ class LocalModel:
         open_ = self._opened(self._admitted(request))
         return Responses(open_, self._responses(open_))
 
-    def infer_batch(self, requests: list[Request]) -> list[list[Response]]:
-        """Run requests in one call of ``execute()``; returns the responses to each, without `NOTHING`."""
-        admitted = [self._admitted(request) for request in requests]
-        opened = [self._opened(request) for request in admitted]
+    def infer_batch(self, requests: Sequence[Request]) -> list[list[Response]]:
+        """Run a client's requests that wait together, in the batches that the configuration makes of them.
+
+        Returns:
+            The responses to each, without `NOTHING`; one that is refused has an error.
+        """
+        admitted = [self._admitted_or_refused(request) for request in requests]
+        opened = {at: self._opened(request) for at, request in enumerate(admitted) if isinstance(request, Request)}
         try:
-            self._batches.put(_Batch(opened))
-            answers = [[response for response, _ in self._drain(open_)] for open_ in opened]
+            for batch in batches([(open_.request, open_) for open_ in opened.values()], self.config):
+                self._put(_Batch(batch))
+            answers = {at: [response for response, _ in self._drain(open_)] for at, open_ in opened.items()}
         finally:
-            for open_ in opened:
+            for open_ in opened.values():
                 self._close(open_)
-        return [[response for response in responses if response is not NOTHING] for responses in answers]
+        return [
+            [request] if isinstance(request, Response) else [each for each in answers[at] if each is not NOTHING]
+            for at, request in enumerate(admitted)
+        ]
 
     def cancel(self) -> None:
         """Cancel all requests, which models can see."""
@@ -216,7 +234,7 @@ class LocalModel:
 
     def stop(self) -> None:
         """Finalize the model once it has answered, and end its process."""
-        self._batches.put(None)
+        self._close_queue()
         if not self._limit.wait(self._limit.end(), self._has_ended):
             self.process.end(f"{self._limit} passed while it had requests to answer; {MORE_TIME}")
         self._worker.join()
@@ -224,7 +242,7 @@ class LocalModel:
 
     def kill(self) -> None:
         """End the model at once."""
-        self._batches.put(None)
+        self._close_queue()
         self.process.close()
 
     def log(self, line: Any) -> None:
@@ -248,10 +266,25 @@ class LocalModel:
         return None
 
     def _admitted(self, request: Request) -> Request:
-        admitted = admit(request, self.config)
-        if self._sequences is not None:
-            admitted = self._sequences.admit(admitted)
-        return dataclasses.replace(admitted, model=self.config.name)
+        return dataclasses.replace(admit(request, self.config), model=self.config.name)
+
+    def _admitted_or_refused(self, request: Request) -> Request | Response:
+        try:
+            return self._admitted(received(request))
+        except ModelFailed as error:
+            return Response(error=error.text, code=error.code)
+
+    def _put(self, batch: _Batch) -> None:
+        with self._queueing:
+            if self._is_closed:
+                raise ModelFailed(f"model '{self.config.name}' is being unloaded")
+            self._batches.put(batch)
+
+    def _close_queue(self) -> None:
+        """Take no more batches; the thread that runs them ends after those that wait."""
+        with self._queueing:
+            self._is_closed = True
+            self._batches.put(None)
 
     def _opened(self, request: Request) -> _Open:
         open_ = _Open(next(self._numbers), request, self._limit.end())
@@ -261,7 +294,7 @@ class LocalModel:
     def _responses(self, open_: _Open) -> Generator[tuple[Response, bool]]:
         batch = _Batch([open_])
         try:
-            self._batches.put(batch)
+            self._put(batch)
             yield from self._drain(open_)
             if text := self._await(batch, open_, open_.until):
                 raise ModelFailed(text)
@@ -311,8 +344,6 @@ class LocalModel:
         asked = ""
         if self.process.asked:
             asked = f", and its request to model '{self.process.asked[-1]}' had no final response"
-        if open_.rescheduled:
-            asked += f", after the request had been rescheduled {open_.rescheduled} times"
         return f"{self._limit} passed, and {open_.step}{asked}; {came}; {MORE_TIME}"
 
     def _close(self, open_: _Open) -> None:
@@ -327,35 +358,27 @@ class LocalModel:
         return dataclasses.replace(response, outputs=deliver(wanted, self.config))
 
     def _run_batches(self) -> None:
-        while (batch := self._batches.get()) is not None:
-            batch.requests = self._execute(batch.requests)
-            if batch.requests:
-                self._batches.put(batch)
-            else:
+        while (batch := self._batches.get()) is not None:  # no limit: _close_queue() ends it
+            try:
+                self._execute(batch.requests)
+            except Exception as error:  # this thread owes an answer to each request, and to those that come after
+                text = error.text if isinstance(error, ModelFailed) else f"{type(error).__name__}: {error}"
+                for open_ in batch.requests:
+                    open_.put(Response(error=text), is_last=True)
+            finally:
                 batch.done.set()
 
-    def _execute(self, requests: list[_Open]) -> list[_Open]:
-        """Run a batch; returns those of its requests that the model reschedules."""
+    def _execute(self, requests: list[_Open]) -> None:
         for open_ in requests:
             open_.step = "execute() was running"
-        try:
-            answers = self.process.execute([(open_.number, open_.request) for open_ in requests])
-        except ModelFailed as error:
-            for open_ in requests:
-                open_.put(Response(error=error.text), is_last=True)
-            return []
+        answers = self.process.execute([(open_.number, open_.request) for open_ in requests])
         for open_, answer in zip(requests, answers, strict=True):
             open_.step = "execute() had returned"
             if answer.response is not None:
                 open_.put(answer.response, is_last=True)
-        rescheduled = [
-            open_
-            for open_, answer in zip(requests, answers, strict=True)
-            if answer.response is None and answer.flags & _RESCHEDULED
-        ]
-        for open_ in rescheduled:
-            open_.rescheduled += 1
-        return rescheduled
+            elif answer.flags & _RESCHEDULED:
+                text = f"the model rescheduled the request, which needs iterative sequence_batching; {NEEDS_SERVER}"
+                open_.put(Response(error=text), is_last=True)
 
     def _take_response(self, content: Reader) -> None:
         number, flags, has_response = content.number(), content.number(), content.flag()

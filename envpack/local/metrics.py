@@ -1,33 +1,35 @@
-"""The metrics that models make, as a server would publish them."""
+"""The metrics that models make. Only a server publishes them; here, a model can change and read their values."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
-from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from envpack.local.model_process import ModelFailed
 
 T = TypeVar("T")
 _KINDS = ("counter", "gauge", "histogram")
+_VERBS = ("increment", "set", "observe")
 INCREMENT, SET, OBSERVE = range(3)
+_ALLOWED = {("counter", INCREMENT), ("gauge", INCREMENT), ("gauge", SET), ("histogram", OBSERVE)}
+# Prometheus' rules, by which a server refuses a name.
+_FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 @dataclass
 class _Metric:
     family: _Family
-    labels: str
-    bounds: tuple[float, ...] = ()
+    labels: dict[str, str]
     value: float = 0.0
-    counts: list[int] = field(default_factory=list)  # of the observations in each bucket
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Family:
     name: str
-    description: str
     kind: str
 
 
@@ -40,22 +42,26 @@ class Metrics:
         self._metrics: dict[int, _Metric] = {}
         self._last = 0
 
-    def create_family(self, name: str, description: str, kind: int) -> int:
+    def create_family(self, name: str, kind: int) -> int:
         """Create a family; returns its number. One that exists already gets another number."""
+        if not _FAMILY_NAME.fullmatch(name):
+            raise ModelFailed(f"'{name}' is no name of a metric family: letters, digits, _ and :, and no digit first")
         with self._lock:
             family = next((known for known in self._families.values() if known.name == name), None)
             if family is not None and family.kind != _KINDS[kind]:
-                raise ModelFailed(f"Metric family '{name}' already exists, as a {family.kind}")
-            return self._add(self._families, family or _Family(name, description, _KINDS[kind]))
+                raise ModelFailed(f"the metric family '{name}' exists already, as a {family.kind}")
+            return self._add(self._families, family or _Family(name, _KINDS[kind]))
 
-    def create_metric(self, family: int, labels: str, bounds: tuple[float, ...] | None) -> int:
+    def create_metric(self, family: int, labels: str) -> int:
         """Create a metric of a family; returns its number. Metrics with equal labels share their value."""
+        found = {name: str(value) for name, value in (json.loads(labels) or {}).items()}
+        for name in found:
+            if not _LABEL_NAME.fullmatch(name):
+                raise ModelFailed(f"'{name}' is no name of a label: letters, digits and _, and no digit or __ first")
         with self._lock:
             owner = self._families[family]
-            text = _labels(labels)
-            known = (m for m in self._metrics.values() if m.family is owner and m.labels == text)
-            metric = next(known, None) or _Metric(owner, text, bounds or (), counts=[0] * (len(bounds or ()) + 1))
-            return self._add(self._metrics, metric)
+            known = (metric for metric in self._metrics.values() if (metric.family, metric.labels) == (owner, found))
+            return self._add(self._metrics, next(known, None) or _Metric(owner, found))
 
     def delete_family(self, number: int) -> None:
         """Forget a number of a family."""
@@ -71,69 +77,21 @@ class Metrics:
         """Increment, set or observe."""
         with self._lock:
             metric = self._metrics[number]
-            kind = metric.family.kind
-            if change == OBSERVE and kind == "histogram":
-                metric.counts[bisect_left(metric.bounds, value)] += 1
-                metric.value += value
-            elif change == SET and kind == "gauge":
-                metric.value = value
-            elif change == INCREMENT and kind == "gauge":
-                metric.value += value
-            elif change == INCREMENT and kind == "counter":
-                if value < 0:
-                    raise ModelFailed(
-                        "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
-                    )
-                metric.value += value
-            else:
-                raise ModelFailed(f"TRITONSERVER_METRIC_KIND_{kind.upper()} does not support {_VERBS[change]}")
+            if (metric.family.kind, change) not in _ALLOWED:
+                raise ModelFailed(f"a {metric.family.kind} has no {_VERBS[change]}()")
+            if metric.family.kind == "counter" and value < 0:
+                raise ModelFailed(f"a counter can only grow, not by {value:g}")
+            metric.value = value if change == SET else metric.value + value
 
     def value(self, number: int) -> float:
         """Value of a counter or gauge."""
         with self._lock:
             metric = self._metrics[number]
             if metric.family.kind == "histogram":
-                raise ModelFailed("TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value")
+                raise ModelFailed("a histogram has no value()")
             return metric.value
-
-    def lines(self) -> list[str]:
-        """All metrics in Prometheus' format."""
-        with self._lock:
-            families = {id(m.family): m.family for m in self._metrics.values()}
-            metrics = list({id(m): m for m in self._metrics.values()}.values())
-        found = []
-        for family in families.values():
-            found += [f"# HELP {family.name} {family.description}", f"# TYPE {family.name} {family.kind}"]
-            for metric in metrics:
-                if metric.family is family:
-                    found += _lines(metric)
-        return found
 
     def _add(self, where: dict[int, T], what: T) -> int:
         self._last += 1
         where[self._last] = what
         return self._last
-
-
-_VERBS = ("Increment", "Set", "Observe")
-
-
-def _labels(text: str) -> str:
-    labels = json.loads(text) or {}
-    return ",".join(f"{name}={json.dumps(str(value))}" for name, value in labels.items())
-
-
-def _lines(metric: _Metric) -> list[str]:
-    name, labels = metric.family.name, metric.labels
-    shown = f"{{{labels}}}" if labels else ""
-    if metric.family.kind != "histogram":
-        return [f"{name}{shown} {metric.value:g}"]
-    comma = "," if labels else ""
-    lines = []
-    total = 0
-    for bound, count in zip((*metric.bounds, float("inf")), metric.counts, strict=True):
-        total += count
-        lines.append(
-            f'{name}_bucket{{{labels}{comma}le="{"+Inf" if bound == float("inf") else f"{bound:g}"}"}} {total}'
-        )
-    return [f"{name}_count{shown} {total}", f"{name}_sum{shown} {metric.value:g}", *lines]

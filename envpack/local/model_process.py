@@ -7,7 +7,6 @@ import math
 import os
 import queue
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,27 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol, TypeVar
 
-from envpack.local.connection import Connection, Kind, Message
+from envpack.local.connection import Connection, Kind, Message, connected
 from envpack.local.limit import MORE_TIME, Limit
-from envpack.local.values import MALFORMED, Reader, Request, Response, Writer
+from envpack.local.output import Output
+from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
+from envpack.server import read_abort_frames
 from envpack.support.errors import ServerError
 
 _BACKEND = Path(__file__).with_name("python")
 _LAST_WITH_ACTIVATE = 2507  # later servers start stubs without the environment's activate
 _STOP_SECONDS = 15.0
 _ABORT_SECONDS = 2.0  # in which an aborted process writes its stack
+_CLOSED_SECONDS = 2.0  # in which a process ends that has closed its connection
 _COMMANDS = {Kind.COMPLETED, Kind.INITIALIZED, Kind.EXECUTED, Kind.FINALIZED}
 _Result = TypeVar("_Result")
-_THREADS = 32  # queries that a model can have open at the same time
+_THREADS = 1024  # queries that a model can have open at the same time; a thread is started when one is needed
 
 
 class ModelFailed(Exception):  # noqa: N818 - not a fault of envpack
     """The model failed, or its process ended."""
 
-    def __init__(self, text: str, *, status: str = "Internal") -> None:
+    def __init__(self, text: str, *, code: int = INTERNAL) -> None:
         super().__init__(text)
         self.text = text
-        self.status = status
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,10 @@ class ModelProcess:
 
     Attributes:
         asked: the models that it has sent requests to which have no final response yet.
+        took_too_long: whether it was ended for that; what else has ended can be started again.
     """
+
+    took_too_long = False
 
     def __init__(
         self,
@@ -125,27 +130,15 @@ class ModelProcess:
     ) -> None:
         self.name = name
         self.asked: list[str] = []
+        self._folder = model_file.parent.parent
         self._host = host
         self._limit = limit
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._child = subprocess.Popen(
-                    _command_line(python, release, f"--local={theirs.fileno()}"),
-                    env=_environment(python, variables or {}),
-                    pass_fds=[theirs.fileno()],
-                    stdout=output,
-                    stderr=output,
-                )
-            except OSError as error:
-                ours.close()
-                raise ServerError(
-                    f"the stub cannot be started: {error.strerror}",
-                    kind="stub-failed",
-                    where=str(python.stub),
-                    hint="set ENVPACK_CACHE_DIR to a folder whose programs can be run",
-                ) from error
+        stdout, stderr = (output, output) if output is not None else (1, 2)
+        stdout = stdout if isinstance(stdout, int) else stdout.fileno()
+        self._output = Output(stderr if isinstance(stderr, int) else stderr.fileno())
+        with connected(limit.seconds) as (ours, theirs):
+            self._child = self._started(python, release, theirs, stdout, variables or {})
         from concurrent.futures import ThreadPoolExecutor  # while the process starts
 
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
@@ -162,6 +155,34 @@ class ModelProcess:
         start.number(release)
         start.number(python.is_environment)
         self._send(Kind.START, start)
+
+    def _started(
+        self, python: Python, release: int, socket: int, stdout: int, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start the stub with its end of the connection. What goes to a terminal goes through us."""
+        write_end = self._output.write_end
+        try:
+            return subprocess.Popen(
+                _command_line(python, release, f"--local={socket}"),
+                env=_environment(python, variables),
+                pass_fds=[socket],
+                stdout=write_end if os.isatty(stdout) else stdout,
+                stderr=write_end,
+            )
+        except OSError as error:
+            raise ServerError(
+                f"the stub cannot be started: {error.strerror}",
+                kind="stub-failed",
+                where=str(python.stub),
+                hint="set ENVPACK_CACHE_DIR to a folder whose programs can be run",
+            ) from error
+        finally:
+            os.close(write_end)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._end.is_set()
 
     @property
     def pid(self) -> int:
@@ -219,15 +240,16 @@ class ModelProcess:
         self.close()
 
     def end(self, reason: str) -> str:
-        """End the process, which writes its stack to its output before.
+        """End the process because it takes too long; it writes its stack to its output before.
 
         Returns:
             Such an error.
         """
+        self.took_too_long = True
         self._ended_because = self._ended_because or reason
         self._child.send_signal(signal.SIGABRT)
         if not self._end.wait(_ABORT_SECONDS):
-            self._child.kill()
+            self._kill()
         return self._death()
 
     @contextlib.contextmanager
@@ -241,10 +263,8 @@ class ModelProcess:
 
     def close(self) -> None:
         """End the process at once."""
-        if not self._end.is_set():
-            self._child.kill()
-        self._end.wait()
-        self._receiver.join()
+        self._kill()
+        self._receiver.join()  # no limit: the end of the process ends it
         self._connection.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -256,8 +276,8 @@ class ModelProcess:
         self._send(kind, content)
         answered = self._limit.wait(self._limit.end() if until is None else until, self._answer_within)
         if not answered:
-            self.end(f"{self._limit} passed while {doing}, see the Python stack in its output; {MORE_TIME}")
-        message = answered[0] if answered else self._answers.get()
+            self.end(f"{self._limit} passed while {doing}; {MORE_TIME}")
+        message = answered[0] if answered else self._answers.get()  # no limit: the process has ended
         if message is None:
             self._answers.put(None)  # for the next command
             raise ModelFailed(self._death())
@@ -275,8 +295,12 @@ class ModelProcess:
         return ()
 
     def _send(self, kind: Kind, content: Writer) -> None:
-        with contextlib.suppress(OSError):  # the receiver notices the end
+        try:
             self._connection.send(kind, content)
+        except TimeoutError:
+            self._end_because(f"it read nothing of its connection for {self._limit.seconds:g} s while {self._doing}")
+        except OSError:  # the receiver notices the end
+            pass
 
     def _receive(self) -> None:
         try:
@@ -291,12 +315,17 @@ class ModelProcess:
             self._end_misbehaving()
         except RuntimeError:  # the pool was shut down
             pass
+        if not self._end.wait(_CLOSED_SECONDS):
+            self._end_because(
+                f"it closed its connection to envpack while {self._doing}: the model closes descriptors that are "
+                "not its own"
+            )
         self._answers.put(None)
         self._host.ended(self._death())
 
     def _await_end(self) -> None:
         """Wait for the process. A process that the model forked may keep the other end of the socket open."""
-        self._child.wait()
+        self._child.wait()  # no limit: `end`, `stop` and `close` end the process
         self._end.set()
         self._connection.end()
 
@@ -319,17 +348,33 @@ class ModelProcess:
             afterwards()
 
     def _end_misbehaving(self) -> None:
-        """End a process that sent what no stub sends: the model wrote to the stub's socket."""
-        self._ended_because = self._ended_because or f"it sent what no stub sends while {self._doing}"
-        self._child.kill()
+        self._end_because(
+            f"it sent what no stub sends while {self._doing}: the model writes to descriptors that are not its own"
+        )
+
+    def _end_because(self, reason: str) -> None:
+        self._ended_because = self._ended_because or reason
+        self._kill()
+
+    def _kill(self) -> None:
+        if not self._end.is_set():
+            self._child.kill()
+        self._end.wait()  # no limit: a killed process ends
 
     def _death(self) -> str:
-        self._end.wait()
+        """How the process ended, and where in the model's code if a signal ended it. Waits for the end."""
+        self._end.wait()  # no limit: it is called once the process has been ended, or has closed its connection
+        frames = read_abort_frames(self._output.end(), str(self._folder))
+        at = f"; {frames[0]} was running" if frames else ""
         if self._ended_because:
-            return f"the process of '{self.name}' was ended: {self._ended_because}"
+            return f"the process of '{self.name}' was ended: {self._ended_because}{at}"
         status = self._child.returncode
-        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-        return f"the process of '{self.name}' ended {how} while {self._doing}"
+        how = f"by {_signal_name(-status)}" if status < 0 else f"with status {status}"
+        return f"the process of '{self.name}' ended {how} while {self._doing}{at}"
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _check(answer: Reader) -> None:

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import envpack
-from envpack.local import LocalServer, LogLine, ModelSource, Override, Python
 from envpack.local.instruments import Instruments
+from envpack.local.local_model import ModelSource
+from envpack.local.model_process import LogLine, Python
+from envpack.local.server import LocalServer
 from envpack.repository import (
     STUB_NAME,
     Model,
     backends_folder,
     environment_of,
     find_folder,
+    gives_configurations,
     looks_like_model,
     open_model,
     version_folders,
@@ -38,7 +41,6 @@ def local_server(
     variables: Mapping[str, str] | None = None,
     output: int | IO[bytes] | None = None,
     instruments: Mapping[str, Instruments] | None = None,
-    url: str = "",
     timeout: float = 120.0,
 ) -> LocalServer:
     """The models of a repository, to run without a server. A model runs in the environment that it has, or else in one
@@ -46,17 +48,13 @@ def local_server(
     """
     shown, release = progress or NoProgress(), project.release
 
-    def find(name: str, override: Override | None = None) -> ModelSource | Model | None:
-        folder = override.folder if override and override.folder else find_folder(project.repository, name)
+    def find(name: str) -> ModelSource | None:
+        folder = find_folder(project.repository, name)
         if folder is None or not folder.is_dir() or not looks_like_model(folder):
             return None
-        model = open_model(folder, override.config if override else None, foreign=True)
-        if model.is_foreign and url:
-            return None
-        if not url:
-            _refuse_foreign(model)
-        if model.is_ensemble:
-            return model
+        model = open_model(folder, foreign=True)
+        if reason := needs_server(model):
+            raise _only_on_a_server(model, reason)
         python = python_of(project, model, shown, store)
         own = (instruments or {}).get(model.name)
         return ModelSource(
@@ -69,14 +67,20 @@ def local_server(
         )
 
     number = int(release.name.replace(".", ""))
-    remote = None
-    if url:
-        from envpack.server import Client
+    return LocalServer(find, release=number, log=log, variables=variables, output=output, timeout=timeout)
 
-        remote = Client(url.rstrip("/"), timeout=timeout)
-    return LocalServer(
-        find, release=number, log=log, variables=variables, output=output, remote=remote, timeout=timeout
-    )
+
+def needs_server(model: Model) -> str:
+    """What a model has that only a server runs, ``""`` for nothing."""
+    if model.is_foreign:
+        return f"is a model of the backend {model.backend!r}"
+    if model.is_ensemble:
+        return "is an ensemble"
+    if model.config.HasField("sequence_batching"):
+        return "has sequence_batching"
+    if gives_configurations(model.folder):
+        return "gives load_model() another configuration or files"
+    return ""
 
 
 def python_of(project: Project, model: Model, progress: Progress, store: SharedStore | None = None) -> Python:
@@ -96,19 +100,13 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     return Python(stub, prefix)
 
 
-def _refuse_foreign(model: Model) -> None:
-    """Refuse a model of another backend, and an ensemble of one, before an environment is built for another step."""
-    folders = (find_folder(model.folder.parent, step) for step in model.steps)
-    for needed in (model, *(open_model(folder, foreign=True) for folder in folders if folder)):
-        if needed.is_foreign:
-            name = needed.folder.name
-            raise InputError(
-                f"this is a model of the backend {needed.backend!r}, which only servers have",
-                kind="not-a-python-model",
-                where=str(needed.folder),
-                hint=f"verify it: `envpack verify {name}`; to run what needs it, name a server that has loaded it: "
-                "--server URL",
-            )
+def _only_on_a_server(model: Model, reason: str) -> InputError:
+    return InputError(
+        f"it {reason}, and only a server runs that",
+        kind="needs-server",
+        where=str(model.folder),
+        hint="leave --local out, or let it be served: `envpack test`, `envpack dev`",
+    )
 
 
 def _served_version(model: Model) -> str:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from dataclasses import dataclass
+from typing import IO
 
-from envpack.local.composition import Runnable, load_steps
+from envpack.local.admission import received, rewritten
 from envpack.local.connection import Kind
-from envpack.local.ensemble import LocalEnsemble, Stream
-from envpack.local.limit import Limit
-from envpack.local.local_model import LocalModel, ModelSource, Responses
+from envpack.local.limit import MORE_TIME, Limit
+from envpack.local.local_model import NEEDS_SERVER, LocalModel, ModelSource, Responses, Stamp
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
-from envpack.local.overrides import Override, Stamp, no_version, not_found, opened_override, stamp_of
-from envpack.local.values import NOTHING, Reader, Request, Response, Writer
-from envpack.repository import Model
+from envpack.local.values import NOT_FOUND, NOTHING, Reader, Request, Response, Writer
 from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones.
@@ -29,40 +26,30 @@ _FIRST_WITH_ERRORS_IN_STREAMS = 2504
 # How long models may take to end what was interrupted.
 _GRACE_SECONDS = 5.0
 
-if TYPE_CHECKING:
-    from envpack.server import Client
-
-Find = Callable[[str, "Override | None"], "ModelSource | Model | None"]
+Find = Callable[[str], "ModelSource | None"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Loaded:
     """A model that runs.
 
     Attributes:
         model: the model.
-        folder: its folder in the repository; None if its files are elsewhere.
-        stamp: what the files there were when it was loaded.
-        given: the files that it was given instead.
+        source: what it was loaded from.
+        stamp: what the files there were then.
     """
 
-    model: Runnable
-    folder: Path | None = None
-    stamp: Stamp = ()
-    given: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    model: LocalModel
+    source: ModelSource
+    stamp: Stamp
 
     def is_current(self) -> bool:
         """Whether loading it again would change nothing."""
-        return self.folder is not None and self.stamp == stamp_of(self.folder)
-
-    def stop(self) -> None:
-        """Stop the model."""
-        self.model.stop()
-        self.given.close()
+        return not self.model.process.has_ended and self.stamp == self.source.stamp()
 
 
 class LocalServer:
-    """The models of one run. Each is started when it is first used, in a process of its own."""
+    """The models of one run. Each is started when it is first used, in a process of its own; again after a death."""
 
     def __init__(
         self,
@@ -72,7 +59,6 @@ class LocalServer:
         log: Callable[[LogLine], None],
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
-        remote: Client | None = None,
         timeout: float = 120.0,
     ) -> None:
         self.metrics = Metrics()
@@ -81,29 +67,34 @@ class LocalServer:
         self._log = log
         self._variables = variables
         self._output = output
-        self._remote = remote
         self._limit = Limit(timeout)
         self._changing = threading.Lock()  # of what follows
         self._loading: dict[str, threading.RLock] = {}  # a model that is loaded may load others
         self._models: dict[str, _Loaded] = {}
         self._prepared: dict[str, LocalModel] = {}
         self._running: weakref.WeakSet[LocalModel] = weakref.WeakSet()
-        self._found: dict[str, ModelSource | Model | None] = {}
+        self._found: dict[str, ModelSource | None] = {}
+        self._unloaded: set[str] = set()  # by a model
+        self._loaded_for: dict[str, str] = {}  # the model whose request let another one be loaded
         self._retired: list[threading.Thread] = []
         self._streams = itertools.count(1)
-        self._open_streams: dict[int, Stream] = {}
+        self._open_streams: dict[int, Responses] = {}
         self._answers: dict[Kind, Callable[[Reader, Writer], None]] = {
             Kind.CREATE_METRIC_FAMILY: self._create_family,
             Kind.DELETE_METRIC_FAMILY: lambda content, _: self.metrics.delete_family(content.number()),
-            Kind.CREATE_METRIC: self._create_metric,
+            Kind.CREATE_METRIC: lambda content, answer: answer.number(
+                self.metrics.create_metric(content.number(), content.text())
+            ),
             Kind.DELETE_METRIC: lambda content, _: self.metrics.delete_metric(content.number()),
             Kind.CHANGE_METRIC: lambda content, _: self.metrics.change(
                 content.number(), content.number(), content.fraction()
             ),
             Kind.METRIC_VALUE: lambda content, answer: answer.fraction(self.metrics.value(content.number())),
             Kind.LOAD_MODEL: lambda content, _: self._load(content),
-            Kind.UNLOAD_MODEL: lambda content, _: self._retire(self._pop(content.text())),
-            Kind.IS_MODEL_READY: lambda content, answer: answer.number(content.text() in self._models),
+            Kind.UNLOAD_MODEL: lambda content, _: self._unload(content.text()),
+            Kind.IS_MODEL_READY: lambda content, answer: answer.number(
+                self._is_ready(content.text(), version=content.text())
+            ),
             Kind.END_STREAM: lambda content, _: self._end_stream(content.number()),
             Kind.CANCEL_STREAM: lambda content, _: self._cancel_stream(content.number()),
         }
@@ -130,27 +121,24 @@ class LocalServer:
         """Find out what a model runs on, make that if need be, and start its process, without waiting for it."""
         with self._lock(name):
             found = self._what(name)
-            if isinstance(found, ModelSource) and name not in self._models and name not in self._prepared:
+            if found is not None and name not in self._models and name not in self._prepared:
                 self._prepared[name] = self._begun(found)
 
-    def model(self, name: str) -> Runnable:
+    def model(self, name: str) -> LocalModel:
         """A model, started if it does not run."""
         with self._lock(name):
+            loaded = self._models.get(name)
+            if loaded is not None and loaded.model.process.has_ended and not loaded.model.process.took_too_long:
+                del self._models[name]
+                loaded.model.kill()
             if name not in self._models:
                 self.prepare(name)
                 self._models[name] = self._started(name, self._found[name], self._prepared.pop(name, None))
             return self._models[name].model
 
-    def own_model(self, name: str) -> LocalModel | LocalEnsemble:
-        """A model of this run, not of a server; started if it does not run."""
-        model = self.model(name)
-        if not isinstance(model, LocalModel | LocalEnsemble):
-            raise ModelFailed(f"Request for unknown model: '{name}' is not found")
-        return model
-
-    def stream(self, request: Request) -> Stream:
-        """Run a request to the model that it names; as `LocalModel.stream`."""
-        return self.model(request.model).stream(request)
+    def stream(self, request: Request) -> Responses:
+        """Run a client's request to the model that it names; as `LocalModel.stream`."""
+        return self.model(request.model).stream(received(request))
 
     def infer(self, request: Request) -> Response:
         """Run a request that has one response; an error is in the response."""
@@ -161,14 +149,15 @@ class LocalServer:
 
     def unload(self, name: str) -> None:
         """Stop a model, if it runs."""
-        loaded = self._pop(name)
-        if loaded is not None:
-            loaded.stop()
+        model = self._pop(name)
+        if model is not None:
+            model.stop()
 
     def forget(self, name: str) -> None:
         """Stop a model, if it runs; its next use finds out anew what its name stands for."""
         with self._lock(name):
             self._found.pop(name, None)
+            self._unloaded.discard(name)
             begun = self._prepared.pop(name, None)
         if begun is not None:
             begun.kill()
@@ -182,7 +171,7 @@ class LocalServer:
         while self._prepared:
             self._prepared.popitem()[1].kill()
         while self._retired:
-            self._retired.pop().join()
+            self._retired.pop().join()  # no limit: LocalModel.stop() ends what takes too long
 
     def cancel(self) -> None:
         """Cancel all requests, which models can see."""
@@ -205,34 +194,36 @@ class LocalServer:
         self._answers[kind](content, answer)
         return None
 
-    def _lock(self, name: str) -> threading.RLock:
+    @contextlib.contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
+        """Work on one model; a thread that waits for another one waits as long as a load may take."""
         with self._changing:
-            return self._loading.setdefault(name, threading.RLock())
+            lock = self._loading.setdefault(name, threading.RLock())
+        if not self._limit.wait(self._limit.end(), lambda seconds: lock.acquire(timeout=seconds)):
+            raise ModelFailed(f"{self._limit} passed while '{name}' was being loaded; {MORE_TIME}")
+        try:
+            yield
+        finally:
+            lock.release()
 
-    def _started(self, name: str, found: ModelSource | Model | None, begun: LocalModel | None = None) -> _Loaded:
-        if found is None and self._remote is not None:
-            from envpack.local.remote import RemoteModel
-
-            return _Loaded(RemoteModel(self._remote, name))
+    def _started(self, name: str, found: ModelSource | None, begun: LocalModel | None = None) -> _Loaded:
         if found is None:
-            raise ModelFailed(f"Request for unknown model: '{name}' is not found")
-        stamp = stamp_of(found.folder)
-        if isinstance(found, Model):
-            ensemble = LocalEnsemble(
-                found.config, name, self.stream, lambda step: getattr(self.model(step), "config", None)
-            )
-            load_steps(ensemble.config, self._what, self.model, has_server=self._remote is not None)
-            model: Runnable = ensemble
-        else:
-            model = _loaded(begun or self._begun(found))
-        return _Loaded(model, found.folder, stamp)
+            raise ModelFailed(f"there is no model '{name}' in the repository", code=NOT_FOUND)
+        stamp = found.stamp()
+        model = begun or self._begun(found)
+        try:
+            model.load()
+        except BaseException:
+            model.kill()
+            raise
+        return _Loaded(model, found, stamp)
 
-    def _what(self, name: str) -> ModelSource | Model | None:
+    def _what(self, name: str) -> ModelSource | None:
         """What a name stands for."""
         with self._lock(name):
             if name not in self._found:
                 with self._limit.stopped():  # while its environment is made
-                    self._found[name] = self._find(name, None)
+                    self._found[name] = self._find(name)
             return self._found[name]
 
     def _begun(self, source: ModelSource) -> LocalModel:
@@ -247,21 +238,40 @@ class LocalServer:
         self._running.add(model)
         return model
 
-    def _pop(self, name: str) -> _Loaded | None:
+    def _pop(self, name: str) -> LocalModel | None:
         with self._lock(name):
-            return self._models.pop(name, None)
+            loaded = self._models.pop(name, None)
+            return loaded.model if loaded is not None else None
 
-    def _retire(self, loaded: _Loaded | None) -> None:
+    def _unload(self, name: str) -> None:
+        self._unloaded.add(name)
+        self._retire(self._pop(name))
+
+    def _retire(self, model: LocalModel | None) -> None:
         """Stop a model once it has answered, without waiting for that: the request may come from this model."""
-        if loaded is not None:
-            thread = threading.Thread(target=loaded.stop)
+        if model is not None:
+            thread = threading.Thread(target=model.stop)
             self._retired.append(thread)
             thread.start()
 
+    def _is_ready(self, name: str, version: str) -> bool:
+        """Whether a model would get requests; one that was never used is loaded for that, as a server has done."""
+        try:
+            model = self._usable(name)
+        except (ModelFailed, EnvpackError):
+            return False
+        return version in ("", model.version)
+
+    def _usable(self, name: str) -> LocalModel:
+        if name in self._unloaded:
+            raise ModelFailed(f"model '{name}' was unloaded by a model")
+        return self.model(name)
+
     def _infer(self, process: ModelProcess, content: Reader, answer: Writer) -> Afterwards:
         decoupled, request = content.flag(), content.request()
+        request = dataclasses.replace(request, parameters=rewritten(request.parameters))
         with process.asking(request.model):
-            responses = self._asked(request, decoupled=decoupled).stream(request)
+            responses = self._asked(process.name, request, decoupled=decoupled).stream(request)
             first, is_last = next(responses)
         if not decoupled:
             _write(answer, 0, first, is_last=True)
@@ -272,28 +282,35 @@ class LocalServer:
         self._open_streams[stream] = responses
         return None if is_last else lambda: self._pump(process, request.model, stream, responses)
 
-    def _asked(self, request: Request, *, decoupled: bool) -> Runnable:
-        """The model that another one sends a request to. The texts are those of a Triton 24.10 server."""
+    def _asked(self, asker: str, request: Request, *, decoupled: bool) -> LocalModel:
+        """The model that another one sends a request to."""
         name = request.model
-        prefix = f"Model {name} - Error when running inference: "
-        model = None
         try:
-            model = self.model(name)
-        except ModelFailed as error:
-            self._log(LogLine("error", error.text, "", name))
-        except EnvpackError as error:
+            model = self._asked_for(asker, name)
+        except (ModelFailed, EnvpackError) as error:
             self._log(LogLine("error", str(error), "", name))
-        if model is None or not model.serves(request.version):
-            raise ModelFailed(f"{prefix}Failed for execute the inference request. Model '{name}' is not ready.")
+            raise ModelFailed(f"the request needs model '{name}', which is not ready: {error}") from error
+        if not model.serves(request.version):
+            raise ModelFailed(f"the request needs version {request.version} of model '{name}', which is not ready")
         if model.decoupled and not decoupled:
-            raise ModelFailed(
-                f"{prefix}Model {name} is using the decoupled. The current BLS request call doesn't support models "
-                "using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
-                "'async_exec' calls for decoupled models.'"
-            )
+            raise ModelFailed(f"model '{name}' is decoupled: give decoupled=True to exec() or async_exec()")
         return model
 
-    def _pump(self, process: ModelProcess, model: str, stream: int, responses: Stream) -> None:
+    def _asked_for(self, asker: str, name: str) -> LocalModel:
+        """A model that another one uses; it is not ready for what it uses itself while it is loaded."""
+        waiting = asker
+        while waiting and name not in self._models:
+            if waiting == name:
+                raise ModelFailed(f"model '{name}' is being loaded")
+            waiting = self._loaded_for.get(waiting, "")
+        if name not in self._models:
+            self._loaded_for[name] = asker
+        try:
+            return self._usable(name)
+        finally:
+            self._loaded_for.pop(name, None)
+
+    def _pump(self, process: ModelProcess, model: str, stream: int, responses: Responses) -> None:
         with process.asking(model), contextlib.suppress(ValueError):  # closed by another thread
             for response, is_last in responses:
                 content = Writer()
@@ -302,64 +319,35 @@ class LocalServer:
 
     def _end_stream(self, stream: int) -> None:
         responses = self._open_streams.pop(stream, None)
-        if isinstance(responses, Iterator) and hasattr(responses, "close"):
+        if responses is not None:
             with contextlib.suppress(ValueError):
                 responses.close()
 
     def _cancel_stream(self, stream: int) -> None:
         responses = self._open_streams.get(stream)
-        if isinstance(responses, Responses):
+        if responses is not None:
             responses.cancel()
 
     def _create_family(self, content: Reader, answer: Writer) -> None:
-        name, description, kind = content.text(), content.text(), content.number()
-        answer.number(self.metrics.create_family(name, description, kind))
-
-    def _create_metric(self, content: Reader, answer: Writer) -> None:
-        family, labels, has_bounds = content.number(), content.text(), content.flag()
-        bounds = tuple(content.fraction() for _ in range(content.number()))
-        answer.number(self.metrics.create_metric(family, labels, bounds if has_bounds else None))
+        name, _, kind = content.text(), content.text(), content.number()
+        answer.number(self.metrics.create_family(name, kind))
 
     def _load(self, content: Reader) -> None:
         """Load a model as a server does: if that fails, the one that runs is left alone."""
-        name, config = content.text(), content.text()
-        files = {content.text(): bytes(content.raw()) for _ in range(content.number())}
-        with self._lock(name), contextlib.ExitStack() as made:
+        name, config, files = content.text(), content.text(), content.number()
+        if config or files:
+            raise ModelFailed(f"load_model() of '{name}' gives another configuration or files; {NEEDS_SERVER}")
+        with self._lock(name):
             running = self._models.get(name)
-            override = made.enter_context(opened_override(name, config, files)) if config or files else None
-            if override is None and running is not None and running.is_current():
+            if running is not None and running.is_current():
                 return
             self._found.pop(name, None)
-            loaded = self._started_by_query(name, override)
-            if override is not None and override.folder is not None:
-                loaded = _Loaded(loaded.model, given=made.pop_all())
-            self._models[name] = loaded
-        self._retire(running)
-
-    def _started_by_query(self, name: str, override: Override | None) -> _Loaded:
-        try:
-            with self._limit.stopped():
-                found = self._find(name, override)
-        except EnvpackError as error:
-            self._log(LogLine("error", str(error), "", name))
-            raise (no_version(name) if error.kind == "model-without-code" else not_found(name)) from error
-        if found is None and (override is not None or self._remote is None):
-            raise not_found(name)
-        version = found.version if isinstance(found, ModelSource) else "1"
-        try:
-            return self._started(name, found)
-        except ModelFailed as error:
-            reason = f"version {version} is at UNAVAILABLE state: {error.status}: {error.text};"
-            raise ModelFailed(f"load failed for model '{name}': {reason}\n") from error
-
-
-def _loaded(model: LocalModel) -> LocalModel:
-    try:
-        model.load()
-    except BaseException:
-        model.kill()
-        raise
-    return model
+            try:
+                self._models[name] = self._started(name, self._what(name))
+            except (ModelFailed, EnvpackError) as error:
+                raise ModelFailed(f"load failed for model '{name}': {error}") from error
+            self._unloaded.discard(name)
+        self._retire(running.model if running is not None else None)
 
 
 def _write(content: Writer, stream: int, response: Response, *, is_last: bool) -> None:

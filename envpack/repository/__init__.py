@@ -8,7 +8,8 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.repository.backends import default_file, is_model_file, misspelt_backend
-    from envpack.repository.calls import called_models, completes_itself, sends_requests
+    from envpack.repository.calls import called_models, completes_itself, gives_configurations, sends_requests
+    from envpack.repository.completion import may_complete
     from envpack.repository.config import ModelConfig, parse_config, parse_json_config
     from envpack.repository.config_checks import config_faults
     from envpack.repository.config_choices import CustomConfig, custom_configs, is_custom_config, python_configs
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from envpack.repository.selection import (
         chosen_folders,
         find_models,
+        model_folders,
         model_name,
         named_models,
         no_models,

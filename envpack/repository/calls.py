@@ -11,6 +11,7 @@ from envpack.support.bounded_reading import read_text
 
 _MOST_BYTES = 1 << 20  # of a source that is searched
 _REQUEST = re.compile(r"InferenceRequest\s*\(")
+_OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _NAME = re.compile(r"\w[\w.-]*")
@@ -34,6 +35,12 @@ def sends_requests(folder: Path) -> bool:
     """Whether the code of a model sends requests to models, whose names may only be known when it runs."""
     sources = (source for version in version_folders(folder) for source in version.rglob("*.py"))
     return any(_REQUEST.search(_DOCSTRING.sub("", _text(source))) for source in sources)
+
+
+def gives_configurations(folder: Path) -> bool:
+    """Whether the code of a model gives ``load_model()`` another configuration, or files."""
+    sources = (source for version in version_folders(folder) for source in version.rglob("*.py"))
+    return any(_OVERRIDE.search(_DOCSTRING.sub("", _text(source))) for source in sources)
 
 
 def completes_itself(folder: Path) -> bool:

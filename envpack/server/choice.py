@@ -39,6 +39,7 @@ class RuntimeOptions:
         port: HTTP port on 127.0.0.1; None selects a free port.
         served_from: container only: path of the model repository in the container; ``""`` is ``/models``.
         extra_backends: folder with additional backend directories, for models that name one.
+        mounts: container only: folders that the container gets at the same path, read only.
         environment: additional environment variables for the server.
         preload: libraries for the server's ``LD_PRELOAD``, see `find_preload`. A library of this machine is mounted at
             the same path in the container.
@@ -60,6 +61,7 @@ class RuntimeOptions:
     port: int | None = None
     served_from: str = ""
     extra_backends: Path | None = None
+    mounts: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[Path, ...] = ()
     arguments: tuple[str, ...] = ()
@@ -129,6 +131,7 @@ def _container(
         same_path_mounts=(
             *(place for place in environments if not place.is_relative_to(repository)),
             *(library for library in options.preload if library.exists()),
+            *options.mounts,
         ),
         backends=_backend_folders(options.extra_backends),
         environment=options.all_variables(),

@@ -249,7 +249,7 @@ class Settings:
         Place(example="/opt/tritonserver", is_folder=False, metavar="PATH"),
         "The tritonserver to boot.",
         otherwise="found here",
-        has="verify test kubernetes-verify",
+        has="verify run test kubernetes-verify",
         in_project=False,
     )
     gpu: bool = setting(

@@ -1,4 +1,4 @@
-"""Tests of models: the pytest plugin, and what `envpack test` runs."""
+"""Sends requests to models, on a real server or locally: the pytest plugin, `envpack test` and `envpack run`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 from envpack.support.lazy_imports import lazy_imports
 
+# With `as`, because tests of users import these names, and their type checkers want each to be exported.
 if TYPE_CHECKING:
-    from envpack.testing.model import ModelUnderTest, TritonModel
-    from envpack.testing.models import ModelError
-    from envpack.testing.runner import TestedModel, TestRun, find_tests, run_tests
+    from envpack.testing.model import ModelUnderTest as ModelUnderTest, TritonModel as TritonModel
+    from envpack.testing.model_run import ModelRun as ModelRun, run_model as run_model
+    from envpack.testing.models import ModelError as ModelError
+    from envpack.testing.opening import find_runtime as find_runtime, open_models as open_models
+    from envpack.testing.runner import TestedModel as TestedModel, TestRun as TestRun, run_tests as run_tests
+    from envpack.testing.trial import Answer as Answer, Trial as Trial
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -6,17 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envpack.local import RawTensor, Request
-from envpack.server import unfinished
+from envpack.server import Server, unfinished
 from envpack.support.errors import UsageError
-from envpack.testing.models import ModelError, Outputs
+from envpack.testing.models import ModelError
+
+Outputs = tuple[RawTensor, ...]
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
 # The server binds a free port.
 GRPC_ARGUMENTS = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
 
 
-def stream_by_grpc(port: int, request: Request, parameters: Mapping[str, object], timeout: float) -> Iterator[Outputs]:
+def stream_by_grpc(
+    server: Server, request: Request, parameters: Mapping[str, object], timeout: float
+) -> Iterator[Outputs]:
     """Send a request and yield the outputs of each response; closing the iterator cancels the request."""
+    other_ports = getattr(server, "other_ports", None)
+    if other_ports is None:
+        raise UsageError(
+            f"stream() of model {request.model!r} needs gRPC, which a server in a container does not offer here",
+            kind="grpc-missing",
+            hint="install a server on this machine, or run the tests with --local",
+        )
     try:
         import grpc
         from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -24,8 +35,9 @@ def stream_by_grpc(port: int, request: Request, parameters: Mapping[str, object]
         raise UsageError(
             f"stream() of model {request.model!r} on a real server needs gRPC: {error}",
             kind="grpc-missing",
-            hint="pip install 'tritonclient[grpc]'",
+            hint="pip install 'tritonclient[grpc]', or run the tests with --local",
         ) from None
+    (port,) = other_ports()
     message = service_pb2.ModelInferRequest(
         model_name=request.model,
         id=request.id,

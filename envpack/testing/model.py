@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from envpack.local import SEQUENCE_END, SEQUENCE_START, Request, from_array, to_array
+from envpack.local import SEQUENCE_END, SEQUENCE_START, Request, Response
 from envpack.server import ServedConfig, read_served_config
-from envpack.testing.models import ModelError, Models, Outputs
+from envpack.testing.arrays import from_array, to_array
+from envpack.testing.models import ModelError, Models
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,13 +61,14 @@ class ModelUnderTest:
             id=id,
             correlation_id=sequence_id,
             flags=SEQUENCE_START * sequence_start | SEQUENCE_END * sequence_end,
-            parameters=json.dumps(dict(parameters or {}), separators=(",", ":"), ensure_ascii=False),
+            parameters=json.dumps(dict(parameters or {}), separators=(",", ":")),
             model=self.name,
         )
 
     def infer(self, inputs: Mapping[str, Any] | None = None, /, **options: Any) -> Arrays:
         """Send one request; returns the outputs by name. Takes what `request` takes."""
-        return _arrays(self._models.infer(self.request(inputs, **options)))
+        (answer,) = self.infer_batch([self.request(inputs, **options)])
+        return answer
 
     @overload
     def infer_batch(
@@ -81,12 +83,12 @@ class ModelUnderTest:
     def infer_batch(
         self, requests: Sequence[Request | Mapping[str, Any]], *, return_errors: bool = False
     ) -> list[Arrays] | list[Arrays | ModelError]:
-        """Send requests that the model gets in one call of ``execute()``; returns the outputs of each.
+        """Send requests at the same time; returns the outputs of each.
 
-        On a real server the requests are sent at the same time, and the server decides which of them go together.
+        The model gets those in one call of ``execute()`` that the server joins by the model's ``dynamic_batching``.
         """
         made = [request if isinstance(request, Request) else self.request(request) for request in requests]
-        answers = self._models.infer_batch(made) if made else []
+        answers = [_single(responses) for responses in self._models.infer(made)] if made else []
         for answer in answers:
             if isinstance(answer, ModelError) and not return_errors:
                 raise answer
@@ -97,8 +99,10 @@ class ModelUnderTest:
 
         Closing the iterator cancels the request.
         """
-        for outputs in self._models.stream(self.request(inputs, **options)):
-            yield _arrays(outputs)
+        for response in self._models.stream(self.request(inputs, **options)):
+            if response.error is not None:
+                raise ModelError(response.error)
+            yield _arrays(response)
 
     def _served(self) -> ServedConfig:
         return read_served_config(self.config)
@@ -108,5 +112,12 @@ TritonModel = Callable[[str], ModelUnderTest]
 """The type of the fixture ``triton_model``: returns a model by its name."""
 
 
-def _arrays(outputs: Outputs) -> Arrays:
-    return {tensor.name: to_array(tensor) for tensor in outputs}
+def _single(responses: Sequence[Response]) -> Response | ModelError:
+    if len(responses) != 1:
+        return ModelError(f"expected a single response, got {len(responses)}")
+    (response,) = responses
+    return response if response.error is None else ModelError(response.error)
+
+
+def _arrays(response: Response) -> Arrays:
+    return {tensor.name: to_array(tensor) for tensor in response.outputs}

@@ -1,16 +1,11 @@
-"""The interface of what runs the models of a repository for tests: a server, or envpack in its place."""
+"""The interface of what runs the models of a repository: a server, or envpack in its place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from envpack.local import RawTensor, Request
-
-Outputs = tuple[RawTensor, ...]
-
-# What a server answers to requests by HTTP that need more than one response.
-DECOUPLED = "HTTP end point doesn't support models with decoupled transaction policy"
+from envpack.local import Request, Response
 
 
 class ModelError(Exception):
@@ -25,7 +20,7 @@ class Models(Protocol):
     """Runs the models of one repository."""
 
     def load(self, model: str) -> None:
-        """Load a model, if it is not loaded."""
+        """Load a model, if it is not loaded; raises `ModelError`."""
 
     def forget(self, model: str) -> None:
         """Make the next `load` of a model load it anew."""
@@ -33,20 +28,20 @@ class Models(Protocol):
     def config(self, model: str) -> dict[str, Any]:
         """The completed configuration of a loaded model."""
 
-    def infer(self, request: Request) -> Outputs:
-        """Run a request that has one response."""
+    def infer(self, requests: Sequence[Request]) -> list[tuple[Response, ...]]:
+        """Run requests at the same time, all to one model that is not decoupled; an error is in a response."""
 
-    def infer_batch(self, requests: Sequence[Request]) -> list[Outputs | ModelError]:
-        """Run requests at the same time, all to one model."""
-
-    def stream(self, request: Request) -> Iterator[Outputs]:
-        """Run a request that has any number of responses."""
+    def stream(self, request: Request) -> Iterator[Response]:
+        """Run a request that has any number of responses; closing the iterator cancels it."""
 
     def position(self) -> int:
         """Where the log ends now."""
 
     def logged(self, model: str, since: int) -> list[str]:
         """What a model has logged since a `position`."""
+
+    def printed(self, since: int) -> str:
+        """What the server and the models have printed since a `position`, if it is not on this process's output."""
 
     def close(self) -> None:
         """Stop everything."""

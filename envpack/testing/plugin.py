@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from envpack.testing.session import Session
 
 _INI = "envpack_repository"
+_SESSION = pytest.StashKey["Session"]()
+_POSITION = pytest.StashKey[int]()
+_MOST_SHOWN = 4000  # characters of what was printed during a test that failed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,12 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "folder above the test that holds envpack.toml or model folders",
     )
     group.addoption(
-        "--triton", action="store_true", help="run the models of the fixture triton_model on a real Triton server"
+        "--envpack-local",
+        action="store_true",
+        help="run the models of the fixture triton_model without a server; default: on a real Triton server whenever "
+        "one can be started",
     )
     group.addoption(
         "--triton-server",
         metavar="PATH",
-        help="with --triton: the tritonserver program or installation; default: the one found on this machine",
+        help="the tritonserver program or installation; default: the one found on this machine",
     )
     group.addoption(
         "--envpack-timeout",
@@ -59,8 +65,9 @@ def _envpack_session(request: pytest.FixtureRequest) -> Iterator[Session]:
 
     server = request.config.getoption("--triton-server")
     timeout = request.config.getoption("--envpack-timeout")
-    on_server = request.config.getoption("--triton") or bool(server)
-    session = Session(on_server=on_server, server=Path(server) if server else None, timeout=timeout)
+    is_local = request.config.getoption("--envpack-local")
+    session = Session(is_local=is_local, server=Path(server).absolute() if server else None, timeout=timeout)
+    request.config.stash[_SESSION] = session
     yield session
     session.close()
 
@@ -72,7 +79,23 @@ def triton_model(request: pytest.FixtureRequest, _envpack_session: Session) -> T
     Each model runs in one process for the whole session, in its execution environment, and is loaded again when its
     code changed. A model that cannot be loaded raises envpack.testing.ModelError.
     """
-    return _envpack_session.models_for(_named_repository(request.config), request.path)
+    models = _envpack_session.models_for(_named_repository(request.config), request.path)
+    request.node.stash[_POSITION] = models.since
+    return models
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the server and its models printed during a test that failed."""
+    report = yield
+    since = item.stash.get(_POSITION, None)
+    if report.when == "call" and report.failed and since is not None:
+        printed = item.config.stash[_SESSION].printed(item.path, _named_repository(item.config), since)
+        if printed:
+            from envpack.support.text import clipped
+
+            report.sections.append(("Triton", clipped(printed, _MOST_SHOWN)))
+    return report
 
 
 def _named_repository(config: pytest.Config) -> Path | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import Model
+from envpack.repository import named_models
+from envpack.settings import Project
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError, UsageError
 from envpack.support.processes import run_in_foreground
 from envpack.support.replacement import temp_dir
+from envpack.testing.opening import find_runtime, where
 
 # What pytest exits with.
 _FAILED, _INTERRUPTED, _USAGE, _NO_TESTS = 1, 2, 4, 5
@@ -40,15 +42,16 @@ class TestRun:
     Attributes:
         ok: whether none failed.
         tests: for each test its ``id``, ``outcome``, ``seconds`` and ``message``.
+        models: those whose tests were to run.
+        where: where they ran, in words.
+        on_server: whether that is a real server.
     """
 
     ok: bool
     tests: tuple[dict[str, Any], ...]
-
-
-def find_tests(models: Sequence[Model]) -> tuple[TestedModel, ...]:
-    """The tests of models: ``tests/`` and ``test_*.py`` in the folder of each."""
-    return tuple(TestedModel(model.name, tuple(_test_paths(model.folder))) for model in models)
+    models: tuple[TestedModel, ...]
+    where: str
+    on_server: bool
 
 
 def _test_paths(folder: Path) -> list[Path]:
@@ -57,16 +60,32 @@ def _test_paths(folder: Path) -> list[Path]:
 
 
 def run_tests(
-    repository: Path,
-    models: Sequence[TestedModel],
+    project: Project,
+    names: Sequence[str] = (),
     *,
-    on_server: bool = False,
-    server: Path | None = None,
-    timeout: float = 120.0,
+    is_local: bool = False,
+    show: Callable[[str], None] = lambda where: None,  # noqa: ARG005
     arguments: Sequence[str] = (),
     output: int | None = None,
 ) -> TestRun:
-    """Run the tests of models by the pytest of this Python."""
+    """Run the tests of models, ``tests/`` and ``test_*.py`` in the folder of each, by the pytest of this Python.
+
+    Args:
+        project: of the models' repository.
+        names: of the folders of models; without any, all.
+        is_local: run the models without a server, though one can be started.
+        show: takes where the models run, in words, before pytest starts.
+        arguments: more arguments for pytest.
+        output: descriptor for pytest's output, None for its own.
+
+    Raises:
+        InputError: there are no tests, or pytest ended without a result.
+        UsageError: pytest is missing, or refuses its arguments.
+    """
+    repository = project.repository
+    models = [TestedModel(model.name, tuple(_test_paths(model.folder))) for model in named_models(repository, names)]
+    runtime = None if is_local else find_runtime(project)
+    show(where(runtime))
     if importlib.util.find_spec("pytest") is None:
         raise UsageError(
             "tests need pytest beside envpack",
@@ -77,21 +96,23 @@ def run_tests(
     paths = [path for model in models for path in model.paths]
     if not paths:
         raise _no_tests(repository, "no model has tests")
+    said = project.of()
     with temp_dir("tests") as scratch:
         outcomes = scratch / "outcomes.json"
         command = [
             *(sys.executable, "-m", "pytest", "-p", "envpack", "--import-mode=importlib"),
             *(f"--rootdir={repository}", f"--envpack-repository={repository}", f"--envpack-outcomes={outcomes}"),
             *("-o", f"cache_dir={scratch / 'cache'}"),  # not in the repository
-            *(("--triton",) if on_server else ()),
-            *((f"--triton-server={server}",) if server else ()),
-            f"--envpack-timeout={timeout:g}",
+            *(() if runtime else ("--envpack-local",)),
+            *((f"--triton-server={said.server}",) if said.server and runtime else ()),
+            f"--envpack-timeout={said.timeout}",
             *map(str, paths),
             *arguments,
         ]
         code = run_in_foreground(command, env=dict(os.environ), output=output)
         _check(code, repository, has_outcomes=outcomes.is_file())
-        return TestRun(code == 0, tuple(parse_json(outcomes.read_text(encoding="utf-8"))))
+        found = tuple(parse_json(outcomes.read_text(encoding="utf-8")))
+        return TestRun(code == 0, found, tuple(models), where(runtime), on_server=runtime is not None)
 
 
 def _check(code: int, repository: Path, *, has_outcomes: bool) -> None:
@@ -101,11 +122,11 @@ def _check(code: int, repository: Path, *, has_outcomes: bool) -> None:
             kind="pytest-usage",
             hint="correct what follows -- on the command line",
         )
-    if code == _NO_TESTS:
+    if code == _NO_TESTS and has_outcomes:
         raise _no_tests(repository, "pytest found no tests to run")
     if code not in (0, _FAILED, _INTERRUPTED) or not has_outcomes:
         raise InputError(
-            f"pytest ended with {code} instead of a result",
+            f"pytest ended with {code} instead of a result: a test ended its process, or pytest failed",
             kind="pytest-failed",
             where=str(repository),
             hint="its output above has the reason",

@@ -1,4 +1,4 @@
-"""Models for tests on a real server."""
+"""Models on a real server."""
 
 from __future__ import annotations
 
@@ -7,58 +7,75 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envpack.local import MORE_TIME, SEQUENCE_END, SEQUENCE_START, RawTensor, Request, readable
-from envpack.repository import backends_folder, called_models, needed_first, open_model, version_folders
+from envpack.local import MORE_TIME, Request, Response, raw, readable, sent_parameters
+from envpack.repository import version_folders
 from envpack.server import (
     STUB_REPORT,
     Client,
     InferMessage,
-    ProcessRuntime,
     RequestError,
-    Tensor,
-    encode,
-    find_server,
+    Runtime,
+    Server,
     infer_together,
-    read_model_error,
+    last_lines,
+    plain_lines,
 )
 from envpack.settings import Project
-from envpack.testing.grpc_streams import GRPC_ARGUMENTS, stream_by_grpc
-from envpack.testing.models import ModelError, Outputs
-from envpack.verification import abort_and_read_frames
+from envpack.support.progress import Progress
+from envpack.support.replacement import temp_dir
+from envpack.testing.grpc_streams import stream_by_grpc
+from envpack.testing.models import ModelError
+from envpack.testing.served_repository import ServedRepository
+from envpack.verification import abort_and_read_frames, dead_stubs, load_model
+
+if TYPE_CHECKING:
+    from envpack.store import SharedStore
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
 _QUIET_SECONDS = 0.1  # the server writes what a model logs after the model has answered
+_MOST_QUIET_SECONDS = 1.0  # other models may log all the time
+_FINALIZE_SECONDS = 15.0
 _LINE = re.compile(r"^[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.*)$", re.MULTILINE)
 
 
 class ServedModels:
-    """Implements `envpack.testing.models.Models` by a server, which is started when it is first used."""
+    """Implements `envpack.testing.models.Models` by a server, which is started at once, and again if it ends."""
 
-    def __init__(self, project: Project, program: Path | None, timeout: float) -> None:
-        self._repository = project.repository
-        self._timeout = timeout
+    def __init__(
+        self,
+        runtime: Runtime,
+        project: Project,
+        *,
+        timeout: float,
+        progress: Progress,
+        store: SharedStore | None = None,
+    ) -> None:
+        self._runtime, self._timeout = runtime, timeout
         self._loaded: set[str] = set()
-        self._ended: dict[
-            str, ModelError
-        ] = {}  # models whose processes were ended, which the server does not start anew
+        # Models whose processes were ended, or never answer; they are not tried again before they change.
+        self._ended: dict[str, ModelError] = {}
         self._configs: dict[str, dict[str, Any]] = {}
-        self._stack = contextlib.ExitStack()
-        runtime = ProcessRuntime(
-            find_server(program), extra_backends=backends_folder(project), arguments=GRPC_ARGUMENTS
-        )
-        self._server = self._stack.enter_context(runtime.start(self._repository))
-        self._client = Client(self._server.url, timeout=timeout)
+        self._folders, self._running = contextlib.ExitStack(), contextlib.ExitStack()
+        folder = self._folders.enter_context(temp_dir("served"))
+        folder.chmod(0o755)  # the server of a container may be another user
+        self._repository = ServedRepository(project, folder / "models", progress, store)
+        try:
+            self._start()
+        except BaseException:
+            self._folders.close()
+            raise
 
     def load(self, model: str) -> None:
+        if self._server.ended():
+            self._start_again()
         if model in self._ended:
             raise self._ended[model]
         if model in self._loaded:
             return
         # A server loads no model because another one sends requests to it.
-        *called, _ = needed_first([model], lambda name: called_models(self._repository / name))
+        *called, _ = self._repository.place(model)
         for needed in called:
             with contextlib.suppress(ModelError):  # an error only for a test that uses it
                 self._load(needed)
@@ -74,42 +91,67 @@ class ServedModels:
             self._configs[model] = dict(self._client.config(model))
         return self._configs[model]
 
-    def infer(self, request: Request) -> Outputs:
-        (answer,) = self.infer_batch([request])
-        if isinstance(answer, ModelError):
-            raise answer
-        return answer
-
-    def infer_batch(self, requests: Sequence[Request]) -> list[Outputs | ModelError]:
-        for request in requests:
-            self.load(request.model)
+    def infer(self, requests: Sequence[Request]) -> list[tuple[Response, ...]]:
+        try:
+            for request in requests:
+                self.load(request.model)
+        except ModelError as error:
+            return [(Response(error=error.text),)] * len(requests)
         answers = infer_together(self._client, list(map(self._message, requests)), timeout=self._timeout)
         errors = {answer.message: answer for answer in answers if isinstance(answer, RequestError)}
         failures = {text: self._failure(requests[0].model, error, text) for text, error in errors.items()}
-        return [failures[answer.message] if isinstance(answer, RequestError) else _raw(answer) for answer in answers]
+        return [
+            (Response(error=failures[answer.message].text),)
+            if isinstance(answer, RequestError)
+            else (Response(tuple(map(raw, answer))),)
+            for answer in answers
+        ]
 
-    def stream(self, request: Request) -> Iterator[Outputs]:
-        self.load(request.model)
-        (port,) = self._server.other_ports()
+    def stream(self, request: Request) -> Iterator[Response]:
         try:
-            yield from stream_by_grpc(port, request, _parameters(request), self._timeout)
+            self.load(request.model)
+            for outputs in stream_by_grpc(self._server, request, sent_parameters(request), self._timeout):
+                yield Response(outputs)
         except RequestError as error:
-            raise self._failure(request.model, error, error.message) from None
+            yield Response(error=self._failure(request.model, error, error.message).text)
+        except ModelError as error:
+            yield Response(error=self._repository.here(error.text))
 
     def position(self) -> int:
         return self._server.log_size()
 
     def logged(self, model: str, since: int) -> list[str]:
         # A line of the log names the file that logs, not the model; what a stub says of itself is not the model's.
-        versions = version_folders(self._repository / model)
+        versions = version_folders(self._repository.folder / model)
         names = {source.name for version in versions for source in version.rglob("*.py")}
         lines = (_text(line["text"]) for line in _LINE.finditer(self._quiet_log(since)) if line["file"] in names)
         return [line for line in lines if not line.startswith(STUB_REPORT)]
 
+    def printed(self, since: int) -> str:
+        return self._repository.here("\n".join(plain_lines(self._quiet_log(since))))
+
     def close(self) -> None:
-        if self._ended:
-            self._server.stop(force=True)  # it would wait for them
-        self._stack.close()
+        """Unload the models, which finalizes them, and stop the server; it would take two seconds for its own end."""
+        for model in self._loaded - self._ended.keys():
+            with contextlib.suppress(RequestError):  # it is gone
+                self._client.unload(model)
+        until = time.monotonic() + (0 if self._ended else _FINALIZE_SECONDS)
+        while self._server.children() and time.monotonic() < until:
+            time.sleep(self._server.poll_seconds)
+        self._server.stop(force=True)
+        self._running.close()
+        self._folders.close()
+
+    def _start(self) -> None:
+        self._server: Server = self._running.enter_context(self._runtime.start(self._repository.folder))
+        self._client = Client(self._server.url, timeout=self._timeout)
+
+    def _start_again(self) -> None:
+        self._server.stop(force=True)
+        self._running.close()
+        for forgotten in (self._loaded, self._ended, self._configs):
+            forgotten.clear()
+        self._start()
 
     def _message(self, request: Request) -> InferMessage:
         inputs = tuple(map(readable, request.inputs))
@@ -117,7 +159,7 @@ class ServedModels:
             request.model,
             inputs,
             binary=True,
-            parameters=_parameters(request),
+            parameters=sent_parameters(request),
             request_id=request.id,
             outputs=sorted(request.outputs),
         )
@@ -125,43 +167,39 @@ class ServedModels:
     def _load(self, model: str) -> None:
         if model in self._loaded:
             return
-        try:
-            self._client.load(model, timeout=self._timeout)
-        except RequestError as error:
-            text = read_model_error(error.message, str(self._repository / model)).text
-            raise self._failure(model, error, text) from None
-        self._loaded.add(model)
+        dead = frozenset(dead_stubs(self._server))
+        placed = self._repository.model(model)
+        result = load_model(self._server, self._client, placed, timeout=self._timeout, ignore_dead=dead)
+        if result.failure is None:
+            self._loaded.add(model)
+            return
+        found = result.failure
+        lines = (found.reason, *found.details, *((f"fix: {found.fix}",) if found.fix else ()))
+        error = ModelError(self._repository.here("\n".join(lines)))
+        if result.stuck:  # the server waits for the model for ever
+            self._start_again()
+            self._ended[model] = error
+        raise error
 
     def _failure(self, model: str, error: RequestError, text: str) -> ModelError:
         """What a test gets. A model that takes too long is ended, so that other tests do not wait for it."""
         if not error.timed_out:
-            return ModelError(text)
-        frames = abort_and_read_frames(self._server, open_model(self._repository / model))
-        running = f"; {frames[0]} was running" if frames else ""
+            if not error.status and self._server.ended():
+                lines = "\n".join(last_lines(self._server.log()))
+                return ModelError(f"the server ended; its last lines:\n{self._repository.here(lines)}")
+            return ModelError(self._repository.here(text))
+        frames = abort_and_read_frames(self._server, self._repository.model(model))
+        running = f"; {self._repository.here(frames[0])} was running" if frames else ""
         self._ended[model] = ModelError(f"{text}{running}; {MORE_TIME}")
         return self._ended[model]
 
     def _quiet_log(self, since: int) -> str:
-        """The log, once nothing has been added to it for a moment."""
-        size = -1
-        while size != self._server.log_size():
+        """The log, once nothing has been added to it for a moment, or after a second."""
+        size, until = -1, time.monotonic() + _MOST_QUIET_SECONDS
+        while size != self._server.log_size() and time.monotonic() < until:
             size = self._server.log_size()
             time.sleep(_QUIET_SECONDS)
         return self._server.log(since)
-
-
-def _parameters(request: Request) -> dict[str, object]:
-    """The parameters of a request as clients send them, with those that a server keeps for itself."""
-    parameters: dict[str, object] = json.loads(request.parameters)
-    if request.correlation_id:
-        parameters["sequence_id"] = request.correlation_id
-        parameters["sequence_start"] = bool(request.flags & SEQUENCE_START)
-        parameters["sequence_end"] = bool(request.flags & SEQUENCE_END)
-    return parameters
-
-
-def _raw(outputs: Sequence[Tensor]) -> Outputs:
-    return tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in outputs)
 
 
 def _text(logged: str) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from envpack.repository import looks_like_model
-from envpack.settings import FILE_NAME, Project, open_project
+from envpack.settings import FILE_NAME, Project, Settings, open_project
 from envpack.support.errors import EnvpackError
-from envpack.testing.local_models import LocalModels
 from envpack.testing.model import ModelUnderTest
 from envpack.testing.models import ModelError, Models
+from envpack.testing.opening import find_runtime, open_models
 from envpack.testing.source_changes import SourceChanges
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
@@ -25,17 +26,28 @@ class _Repository:
         self._folder = project.repository
         self._changes = SourceChanges(project.repository)
         self._failures: dict[str, EnvpackError] = {}
-        self.models = open_models(project)
+        self._open = functools.partial(open_models, project)
+
+    @functools.cached_property
+    def models(self) -> Models:
+        """What runs the models: a server that is started when a test uses a model, or none."""
+        return self._open()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a test has used a model."""
+        return "models" in self.__dict__
 
     def load(self, name: str) -> None:
         """Load a model; anew if its sources changed."""
         for changed in self._changes.since_last():
             self._failures.pop(changed, None)
-            self.models.forget(changed)
+            if self.is_open:
+                self.models.forget(changed)
         names = sorted(entry.name for entry in self._folder.iterdir() if entry.is_dir() and looks_like_model(entry))
         if name not in names:
             known = ", ".join(names) or "no models"
-            raise ModelError(f"Request for unknown model: '{name}' is not found. {self._folder} has {known}")
+            raise ModelError(f"there is no model '{name}': {self._folder} has {known}")
         if name in self._failures:
             raise self._failures[name]
         try:
@@ -45,35 +57,49 @@ class _Repository:
             raise
 
 
+class LoadedModels:
+    """What a test gets as ``triton_model``: loads a model by its name.
+
+    Attributes:
+        since: where the log ended when the test began.
+    """
+
+    def __init__(self, repository: _Repository, since: int) -> None:
+        self._repository, self.since = repository, since
+
+    def __call__(self, name: str) -> ModelUnderTest:
+        try:
+            self._repository.load(name)
+        except EnvpackError as error:
+            raise _failure(error) from None
+        return ModelUnderTest(name, self._repository.models, self.since)
+
+
 class Session:
     """The models of all repositories whose tests run."""
 
-    def __init__(self, *, on_server: bool, server: Path | None, timeout: float) -> None:
+    def __init__(self, *, is_local: bool, server: Path | None, timeout: float) -> None:
         self._timeout = timeout
-        self._on_server = on_server
+        self._is_local = is_local
         self._server = server
         self._repositories: dict[Path, _Repository | EnvpackError] = {}
 
-    def models_for(self, repository: Path | None, test: Path) -> Callable[[str], ModelUnderTest]:
+    def models_for(self, repository: Path | None, test: Path) -> LoadedModels:
         """What a test gets as ``triton_model``."""
         opened = self._opened(repository or repository_above(test))
         if isinstance(opened, EnvpackError):
             raise _failure(opened)
-        since = opened.models.position()
+        return LoadedModels(opened, opened.models.position() if opened.is_open else 0)
 
-        def triton_model(name: str) -> ModelUnderTest:
-            try:
-                opened.load(name)
-            except EnvpackError as error:
-                raise _failure(error) from None
-            return ModelUnderTest(name, opened.models, since)
-
-        return triton_model
+    def printed(self, test: Path, repository: Path | None, since: int) -> str:
+        """What the server of a test's repository and its models have printed since a position of their log."""
+        opened = self._repositories.get((repository or repository_above(test)).resolve())
+        return opened.models.printed(since) if isinstance(opened, _Repository) and opened.is_open else ""
 
     def close(self) -> None:
         """Stop all models."""
         for opened in self._repositories.values():
-            if isinstance(opened, _Repository):
+            if isinstance(opened, _Repository) and opened.is_open:
                 opened.models.close()
         self._repositories.clear()
 
@@ -81,17 +107,14 @@ class Session:
         key = folder.resolve()
         if key not in self._repositories:
             try:
-                self._repositories[key] = _Repository(open_project(folder), self._models)
+                said = Settings(server=self._server) if self._server else None
+                self._repositories[key] = _Repository(open_project(folder, said), self._models)
             except EnvpackError as error:
                 self._repositories[key] = error
         return self._repositories[key]
 
     def _models(self, project: Project) -> Models:
-        if not self._on_server:
-            return LocalModels(project, self._timeout)
-        from envpack.testing.served_models import ServedModels
-
-        return ServedModels(project, self._server, self._timeout)
+        return open_models(project, None if self._is_local else find_runtime(project), timeout=self._timeout)
 
 
 def repository_above(test: Path) -> Path:

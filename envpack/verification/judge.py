@@ -28,7 +28,7 @@ from envpack.verification.loading import (
     LoadResult,
     abort_and_read_frames,
     append_exit,
-    load,
+    load_model,
     locate,
     suggest_fix,
 )
@@ -144,7 +144,7 @@ class Judge:
             return known
         self._dead_before = frozenset(dead_stubs(self._server))
         timeout = self._options.timeout
-        loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
+        loaded = load_model(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
         self.stuck = self.stuck or loaded.stuck
         if not loaded.failure:
             return self._check_loaded(model, loaded)

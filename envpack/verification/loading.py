@@ -85,7 +85,9 @@ class DeadStubTimer:
         return max(self._seconds.values(), default=0.0)
 
 
-def load(server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]) -> LoadResult:
+def load_model(
+    server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]
+) -> LoadResult:
     """Load a model and wait until it is ready, fails, or can never become ready."""
     started = time.monotonic()
     log_start = server.log_size()

@@ -43,7 +43,7 @@ _COMMANDS = {
     "store": ("cache ls --store file://WORK/store", "cache verify --store file://WORK/store"),
     # These leave byte code beside the models.
     "run": (f"run double {_AT} --repeat 3 --input samples.json",),
-    "test": (f"test {_AT} -- -p no:cacheprovider",),
+    "test": (f"test --local {_AT} -- -p no:cacheprovider",),
     "verify": (f"verify {_AT} --runtime process --set requests=3",),
 }
 

@@ -28,6 +28,12 @@ NOT_HERE = {
     "test_requests_of_a_batch_are_answered_one_by_one": "nobody batches requests",
     "test_it_lies_in_the_region_as_long_as_it_lives": "there is no region",
     "test_log_lines_name_the_line_that_logs": "a server gives the lines their form",
+    "test_a_request_that_is_rescheduled_comes_again": "only a server has iterative sequences",
+    "test_a_response_for_a_rescheduled_request_is_refused": "likewise",
+    # That they are refused here too is in test_faithful.py.
+    "test_errors_come_as_responses": "they are compared with the words of the server",
+    "test_what_the_server_refuses_is_told": "likewise",
+    "test_a_thousand_error_replies_end_neither_stub_nor_server": "likewise",
     "test_programs_started_by_the_model_see_the_library_path_of_the_server": "there is no server",
 }
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from envpack.local import LocalServer, ModelFailed, ModelSource, Python, RawTensor, Request, config_json, readable
-from envpack.local.values import SEQUENCE_END, SEQUENCE_START
 from envpack.repository import Model, open_model
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, encode
@@ -21,16 +20,9 @@ STATUS = {0: 400, 1: 500, 2: 404, 3: 400, 4: 503, 5: 501, 6: 400, 7: 400}
 
 def requested(model, tensors, parameters=None, **fields):
     """A request as a server makes it from a client's."""
-    parameters = dict(parameters or {})
-    parameters.pop("binary_data_output", None)
-    flags = SEQUENCE_START * bool(parameters.pop("sequence_start", False))
-    flags |= SEQUENCE_END * bool(parameters.pop("sequence_end", False))
     return Request(
         tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in tensors),
-        correlation_id=parameters.pop("sequence_id", 0),
-        flags=flags,
-        timeout=parameters.pop("timeout", 0),
-        parameters=json.dumps(parameters, separators=(",", ":"), ensure_ascii=False),
+        parameters=json.dumps(parameters or {}, separators=(",", ":")),
         model=model,
         **fields,
     )
@@ -137,17 +129,13 @@ class LocalServed(Served):
         with self._lock:
             self._output.write(f'{line.level[0].upper()} {line.place}] "{line.text}"\n'.encode())
 
-    def _find(self, name, override):
-        folder = override.folder if override and override.folder else self.repository / name
-        if not folder.is_dir():
-            return None
-        return source_of(open_model(folder, override.config if override else None))
+    def _find(self, name):
+        folder = self.repository / name
+        return source_of(open_model(folder)) if folder.is_dir() else None
 
 
 def source_of(model: Model):
     """The environment and the stub that lie beside a model."""
-    if model.is_ensemble:
-        return model
     environment = model.config.parameters["EXECUTION_ENV_PATH"].string_value
     python = Python(model.folder / "triton_python_backend_stub", Path(environment))
     return ModelSource(name=model.name, folder=model.folder, version="1", config=model.config, python=python)

@@ -11,10 +11,8 @@ import pytest
 from envpack.server import find_server
 from envpack.support.errors import ServerError
 from tests.cache import kept_cache
-from tests.local.tested_repository import TESTS, write, write_repository
+from tests.local.tested_repository import ONLY_SERVED, TESTS, write, write_repository
 from tests.server.model_environments import ModelEnvironments
-
-TEST_COUNT = sum(text.count("def test_") for text in TESTS.values())
 
 
 def pytest_generate_tests(metafunc):
@@ -48,14 +46,20 @@ def test_the_tests_of_a_repository(repository, where):
             find_server()
         except ServerError as error:
             pytest.skip(str(error))
-    on_server = ("--triton",) if where == "server" else ()
-    done = run_envpack("--repository", repository, "--json", *on_server, "--", "-p", "no:randomly")
+    models = sorted({name.partition("/")[0] for name in TESTS} - set(ONLY_SERVED if where == "local" else ()))
+    words = (*models, *(("--local",) if where == "local" else ()))
+    done = run_envpack("--repository", repository, "--json", *words, "--", "-p", "no:randomly")
     document = json.loads(done.stdout)
     tests = [test for model in document["models"] for test in model["tests"]]
     assert {test["id"]: test["outcome"] for test in tests if test["outcome"] != "passed"} == {}, done.stderr
-    assert len(tests) == TEST_COUNT
+    assert len(tests) == sum(
+        text.count("def test_") for name, text in TESTS.items() if name.partition("/")[0] in models
+    )
     assert (done.returncode, document["ok"], document["on_server"]) == (0, True, where == "server")
-    assert [model["name"] for model in document["models"]] == sorted({name.partition("/")[0] for name in TESTS})
+    assert [model["name"] for model in document["models"]] == models
+    assert done.stderr.startswith(
+        "models run locally, without a server" if where == "local" else "models run on Triton "
+    )
     assert list(repository.glob(".*")) == []
 
 
@@ -126,8 +130,17 @@ def test_outcomes_and_exit_codes(tmp_path):
     assert outcomes("--", "-k", "no_such_test") == (3, "tests-missing")
     assert outcomes("--", "--no-such-option") == (2, "pytest-usage")
     assert outcomes("nobody") == (3, "model-missing")
-    assert outcomes("--triton", "--server", tmp_path / "nowhere")[0] == 6
-    assert outcomes("--server", tmp_path) == (2, "usage")
+    assert outcomes("--server", tmp_path / "nowhere")[0] == 6
+    assert outcomes("--local", "--server", tmp_path) == (2, "usage")
+    assert outcomes("--triton") == (2, "usage")
+
+
+def test_a_test_that_ends_its_process_is_no_missing_test(tmp_path):
+    write(tmp_path / "model/1/model.py", "")
+    write(tmp_path / "model/test_it.py", "import os\ndef test_it(): os._exit(5)\n")
+    done = run_envpack("--repository", tmp_path, "--json", "--local")
+    assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (3, "pytest-failed")
+    assert "pytest ended with 5 instead of a result: a test ended its process, or pytest failed" in done.stderr
 
 
 def test_without_pytest(tmp_path):
@@ -140,30 +153,23 @@ def test_without_pytest(tmp_path):
     assert "-m pip install pytest" in done.stderr
 
 
-def test_a_model_that_hangs_fails_its_test_in_time(tmp_path):
+HANGS = {
+    "local": "the process of 'double' was ended: more than 1 s passed, and execute() was running; 0 responses came; ",
+    "server": "no response within 1 s; ",
+}
+
+
+@pytest.mark.parametrize("where", HANGS)
+def test_a_model_that_hangs_fails_its_test_in_time(tmp_path, where):
     models = write_repository(tmp_path / "models", ModelEnvironments(kept_cache()))
     code = (models / "double/1/model.py").read_text().replace("self.calls += 1", "time.sleep(600)")
     (models / "double/1/model.py").write_text(code)
-    words = ("double", "--repository", models, "--timeout", "1", "--json", "--", "-k", "test_arrays_and_lists")
-    done = run_envpack(*words)
+    words = ["double", "--repository", models, "--timeout", "1", "--json", "--", "-k", "test_arrays_and_lists"]
+    done = run_envpack(*(["--local"] if where == "local" else []), *words)
     (test,) = (test for model in json.loads(done.stdout)["models"] for test in model["tests"])
     assert (done.returncode, test["outcome"]) == (1, "failed")
-    assert "the process of 'double' was ended: more than 1 s passed, and execute() was running" in test["message"]
-
-
-def test_streams_on_a_server_name_what_they_lack(tmp_path, repository, run_pytest):
-    code = (
-        "import sys\n"
-        "import pytest\n"
-        "from envpack.local import Request\n"
-        "from envpack.testing.grpc_streams import stream_by_grpc\n"
-        "def test_it(monkeypatch):\n"
-        "    monkeypatch.setitem(sys.modules, 'grpc', None)\n"
-        "    with pytest.raises(Exception, match=\"'count' on a real server needs gRPC.*pip install\"):\n"
-        "        next(stream_by_grpc(1, Request((), model='count'), {}, 60))\n"
-    )
-    write(tmp_path / "test_it.py", code)
-    assert "1 passed" in run_pytest("test_it.py").stdout
+    assert HANGS[where] in test["message"]
+    assert f"{models}/double/1/model.py:12 in execute was running" in test["message"]
 
 
 def test_the_plugin_imports_nothing_until_a_test_uses_it(tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -15,10 +16,8 @@ import pytest
 
 from envpack.local.connection import Kind
 from envpack.server import find_server
-from envpack.server.process import ProcessRuntime
 from envpack.support.errors import ServerError
 from tests.cache import kept_cache
-from tests.local.faithful_models import ENSEMBLES
 from tests.local.test_faithful import repository_of
 from tests.server.model_environments import ModelEnvironments
 
@@ -105,9 +104,32 @@ def test_a_decoupled_model_streams(run):
     assert [response["outputs"][0]["data"] for response in responses] == [[0.0], [1.0], [2.0]]
 
 
-def test_an_ensemble_runs_step_by_step(run):
-    found = document(run, "pipeline", "--input", "-", sent='{"data": [{"IN": [1, 2]}]}')
-    assert outputs(found["answers"][0]) == {"MIDDLE": [2.0, 4.0], "OUT": [4.0, 8.0]}
+def test_what_only_a_server_runs_is_run_on_one(repository, run):
+    ensemble(repository)
+    try:
+        find_server()
+    except ServerError as error:
+        pytest.skip(str(error))
+    code, output, errors = run("pipeline", "--input", "-", "--json", sent='{"data": [{"IN": [1, 2]}]}')
+    assert code == 0, errors
+    found = json.loads(output)
+    assert outputs(found["answers"][0]) == {"OUT": [2.0, 4.0]}
+    assert re.fullmatch(r"on Triton \d\d\.\d\d, a process of this machine", found["where"])
+    assert f"{found['where']}, since pipeline is an ensemble" in errors
+    code, _, errors = run("pipeline", "--profile")
+    assert code == 2
+    assert "pipeline is an ensemble, which only a server runs, and there --debug, --profile and --memory" in errors
+
+
+def ensemble(repository):
+    """An ensemble of one step."""
+    (repository / "pipeline/1").mkdir(parents=True)
+    (repository / "pipeline/config.pbtxt").write_text(
+        'platform: "ensemble" input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ] '
+        'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ] ensemble_scheduling { step [ '
+        '{ model_name: "default" model_version: -1 input_map { key: "X" value: "IN" } '
+        'output_map { key: "Y" value: "OUT" } } ] }'
+    )
 
 
 def test_an_error_of_the_model_is_shown_with_its_lines(run):
@@ -204,13 +226,6 @@ def test_strings_that_numpy_would_shorten_are_not_saved(run, tmp_path):
     assert not (tmp_path / "out.npz").exists()
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://127.0.0.1", "http://", "http://[", "http://h:0"])
-def test_an_address_that_is_none_is_refused(run, url):
-    code, _, errors = run("default", "--server", url)
-    assert code == 2
-    assert f"{url!r} is no address such as http://127.0.0.1:8000 (usage)" in errors
-
-
 def test_what_a_model_prints_is_not_in_the_document(repository, run):
     source = (repository / "default/1/model.py").read_text()
     loud = source.replace("import asyncio", "print('import', flush=True)\nimport asyncio")
@@ -276,9 +291,9 @@ def test_a_sample_is_saved_only_of_what_is_given(run):
 
 def test_numbers_that_are_not_finite_are_strings_in_the_document(repository, run):
     source = (repository / "default/1/model.py").read_text()
-    copied(repository, "infinite", source.replace("array * 2", "array / np.float32(0)"))
+    copied(repository, "divides", source.replace("array * 2", "array / np.float32(0)"))
     sent = '{"data": [{"X": [1, -1, 0]}]}'
-    code, output, errors = run("infinite", "--input", "-", "--json", sent=sent)
+    code, output, errors = run("divides", "--input", "-", "--json", sent=sent)
     assert code == 0, errors
     found = json.loads(output, parse_constant=pytest.fail)
     assert outputs(found["answers"][0]) == {"Y": ["Infinity", "-Infinity", "NaN"]}
@@ -305,10 +320,9 @@ def test_a_model_that_hangs_is_ended_and_its_stack_is_shown(repository, run):
     source = (repository / "default/1/model.py").read_text()
     copied(repository, "hangs", source.replace("return [self", "threading.Event().wait()\n        return [self"))
     code, output, errors = run("hangs", "--timeout", "1")
-    assert (code, output.partition(";")[0]) == (
-        1,
-        "wrong: the process of 'hangs' was ended: more than 1 s passed, and execute() was running",
-    )
+    ended = "wrong: the process of 'hangs' was ended: more than 1 s passed, and execute() was running; 0 responses came"
+    assert (code, output.partition("; --timeout")[0]) == (1, ended)
+    assert f"{repository}/hangs/1/model.py:9 in execute was running" in output
     assert f'File "{repository}/hangs/1/model.py", line 9 in execute' in errors
 
 
@@ -332,7 +346,8 @@ def test_a_model_that_writes_to_the_socket_of_its_stub_fails(repository, run, re
     code, output, _ = run(name)
     assert code == 1
     assert (
-        output == f"wrong: the process of '{name}' was ended: it sent what no stub sends while execute() was running\n"
+        output == f"wrong: the process of '{name}' was ended: it sent what no stub sends while execute() was running: "
+        "the model writes to descriptors that are not its own\n"
     )
 
 
@@ -348,10 +363,6 @@ def test_a_model_that_is_not_there_is_one_line(run):
     code, _, errors = run("nobody")
     assert code == 3
     assert "model 'nobody' not found" in errors
-
-
-def test_metrics_are_shown(run):
-    assert 'm_COUNTER{a="b"} 2.5' in document(run, "metrics")["metrics"]
 
 
 def test_time_and_memory_are_shown(run):
@@ -486,20 +497,3 @@ def test_ctrl_c_ends_the_model(repository, run, tmp_path, where):
     with contextlib.suppress(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
         pytest.fail("the model still runs")
-
-
-def test_a_server_answers_for_models_that_the_repository_does_not_have(repository, run, tmp_path):
-    try:
-        runtime = ProcessRuntime(find_server())
-    except ServerError as error:
-        pytest.skip(str(error))
-    own = tmp_path / "own"
-    (own / "pipeline/1").mkdir(parents=True)
-    (own / "pipeline/config.pbtxt").write_text(ENSEMBLES["pipeline"])
-    with runtime.start(repository) as server:
-        from envpack.server.kserve import Client
-
-        Client(server.url).load("default", timeout=120)
-        sent = '{"data": [{"IN": [1, 2]}]}'
-        found = document(run, "pipeline", "--repository", str(own), "--server", server.url, "--input", "-", sent=sent)
-    assert outputs(found["answers"][0]) == {"MIDDLE": [2.0, 4.0], "OUT": [4.0, 8.0]}

@@ -124,6 +124,8 @@ ensemble_scheduling { step [ {
     input_map { key: "X" value: "IN" } output_map { key: "Y" value: "OUT" }
 } ] }
 """
+# What only a server runs.
+ONLY_SERVED = ("pipeline", "sequence")
 # What holds without a server and on one.
 TESTS = {
     "double/tests/test_answers.py": """
@@ -152,9 +154,9 @@ TESTS = {
             assert "model.py" in str(caught.value) and "answer" in str(caught.value)
 
         def test_requests_are_checked(triton_model):
-            with pytest.raises(ModelError, match="data-type is 'INT32', but model 'double' expects 'FP32'"):
+            with pytest.raises(ModelError, match="INT32.*FP32"):
                 triton_model("double").infer(X=np.array([1], np.int32))
-            with pytest.raises(ModelError, match="unexpected inference input 'Z' for model 'double'"):
+            with pytest.raises(ModelError, match="'Z'"):
                 triton_model("double").infer(Z=[1])
 
         def test_batches(triton_model):
@@ -224,7 +226,7 @@ TESTS = {
         def test_one_response_cannot_be_asked_for(triton_model):
             with pytest.raises(ModelError) as caught:
                 triton_model("count").infer(X=[1])
-            assert str(caught.value) == "HTTP end point doesn't support models with decoupled transaction policy"
+            assert "decoupled" in str(caught.value)
     """,
     "caller/test_caller.py": """
         def test_other_models_answer(triton_model):

@@ -35,12 +35,12 @@ ROOMS = {
     "stub store preflight inspection deployment server",
     "workflow": "support releases settings requirements conda repository lock environment "
     "archive stub store preflight inspection deployment server verification",
-    "local": "support settings repository stub store server verification workflow",
+    "local": "support settings repository stub store server workflow",
     "fleet": "support settings store workflow",
     "development": "support settings requirements repository server verification workflow local",
-    "testing": "support settings repository server verification local",
+    "testing": "support settings repository store server verification local",
     "cli": "support releases settings repository archive stub store preflight "
-    "inspection deployment server verification workflow local fleet development testing",
+    "inspection deployment server workflow fleet development testing",
 }
 ORDER = list(ROOMS)
 RANK = {room: rank for rank, room in enumerate(ORDER)}

@@ -143,9 +143,8 @@ def test_a_model_that_begins_to_complete_its_configuration_may(required, develop
     ],
 )
 def test_a_server_without_completion_serves_the_same_configuration(required, more):
-    from envpack.development.completion import may_complete
     from envpack.releases import DEFAULT_RELEASE, find_release
-    from envpack.repository import open_model
+    from envpack.repository import may_complete, open_model
     from envpack.server import ProcessRuntime, find_server
     from envpack.settings import Settings, open_project
     from envpack.workflow import build_model

@@ -61,13 +61,11 @@ class Repository:
         (place / "model.py").write_text(HEAD + code)
         (self.folder / name / "config.pbtxt").write_text(config)
 
-    def source(self, name, override=None, **changes):
-        folder = override.folder if override and override.folder else self.folder / name
+    def source(self, name, **changes):
+        folder = self.folder / name
         if not folder.is_dir():
             return None
-        model = open_model(folder, override.config if override else None)
-        if model.is_ensemble:
-            return model
+        model = open_model(folder)
         version = max(entry.name for entry in folder.iterdir() if entry.name.isdigit())
         return ModelSource(
             name=name,

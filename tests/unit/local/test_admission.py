@@ -1,11 +1,11 @@
-"""What a server rejects, and how it changes shapes, before a model sees a request and after it has answered."""
+"""What a server refuses, and how it changes a request before a model sees it, and a response afterwards."""
 
 import pytest
 
 from envpack.local import ModelFailed, RawTensor, Request
-from envpack.local.admission import admit, datatype_of, deliver
+from envpack.local.admission import admit, datatype_of, deliver, received, rewritten
 from envpack.local.model_config import complete_config
-from envpack.local.sequences import Sequences
+from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START
 from envpack.repository import parse_config
 from envpack.server import encode
 
@@ -33,106 +33,53 @@ def texts(name, shape, *elements, more=b""):
     return RawTensor(name, "BYTES", shape, encode("BYTES", elements) + more)
 
 
-REJECTED = [
-    (TWO, (ints("A", 2), ints("X", 1)), {}, "unexpected inference input 'X' for model 'm'"),
-    (TWO, (ints("A", 2), ints("B", 1)), {"outputs": frozenset("QZP")}, "unexpected inference output 'P' for model 'm'"),
-    (TWO, (ints("A", 2), ints("A", 2)), {}, "[request id: <id_unknown>] input 'A' already exists in request"),
-    (
-        TWO,
-        (ints("A", 2),),
-        {"id": "7"},
-        (
-            "[request id: 7] expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing "
-            "required input(s) ['B']. Please provide all required input(s)."
-        ),
-    ),
-    (
-        OPTIONAL,
-        (ints("A", 2), ints("B", 1), ints("X", 1)),
-        {},
-        (
-            "[request id: <id_unknown>] expected number of inputs between 1 and 2 but got 3 inputs for model 'm'. Got "
-            "input(s) ['A','B','X'], but missing required input(s) ]. Please provide all required input(s)."
-        ),
-    ),
-    (
-        OPTIONAL,
-        (),
-        {},
-        (
-            "[request id: <id_unknown>] expected number of inputs between 1 and 2 but got 0 inputs for model 'm'. Got "
-            "input(s) [], but missing required input(s) ['A']. Please provide all required input(s)."
-        ),
-    ),
-    (
-        BATCHED,
-        (ints("A"), ints("B", 1, 1)),
-        {},
-        "[request id: <id_unknown>] input 'A' has no shape but model requires batch dimension for 'm'",
-    ),
-    (
-        BATCHED,
-        (ints("A", 2, 2), ints("B", 3, 1)),
-        {},
-        "[request id: <id_unknown>] input 'A' batch size does not match other inputs for 'm'",
-    ),
-    (
-        BATCHED,
-        (ints("A", 5, 2), ints("B", 5, 1)),
-        {},
-        "[request id: <id_unknown>] inference request batch-size must be <= 4 for 'm'",
-    ),
+FLOATS, ONE = ints("A", 2, datatype="FP32"), ints("B", 1, 1)
+REFUSED = [
+    (TWO, (ints("A", 2), ints("X", 1)), {}, "the model has no input 'X'"),
+    (TWO, (ints("A", 2), ints("B", 1)), {"outputs": frozenset("QZP")}, "the model has no output 'P'"),
+    (TWO, (ints("A", 2), ints("A", 2)), {}, "the input 'A' is given twice"),
+    (TWO, (ints("A", 2),), {"id": "7"}, "the input 'B' is missing"),
+    (OPTIONAL, (ints("A", 2), ints("B", 1), ints("X", 1)), {}, "the model has no input 'X'"),
+    (OPTIONAL, (), {}, "the input 'A' is missing"),
+    (BATCHED, (ints("A"), ints("B", 1, 1)), {}, "the input 'A' has no batch dimension"),
+    (BATCHED, (ints("A", 2, 2), ints("B", 3, 1)), {}, "its inputs have batches of different sizes: 2, 3"),
+    (BATCHED, (ints("A", 5, 2), ints("B", 5, 1)), {}, "its batch has 5 items, and the model takes 1 to 4"),
+    (BATCHED, (ints("A", 0, 2), ints("B", 0, 1)), {}, "its batch has 0 items, and the model takes 1 to 4"),
     (
         TWO,
         (ints("A", 2, datatype="FP32"), ints("B", 1)),
         {},
-        "[request id: <id_unknown>] inference input 'A' data-type is 'FP32', but model 'm' expects 'INT32'",
+        "the input 'A' has the type FP32, and the model takes INT32",
     ),
+    (TWO, (ints("A", 3), ints("B", 1)), {}, "the input 'A' has the shape [3], and the model takes [2]"),
+    (TWO, (ints("A", 2, 1), ints("B", 1)), {}, "the input 'A' has the shape [2, 1], and the model takes [2]"),
     (
-        TWO,
-        (ints("A", 3), ints("B", 1)),
+        BATCHED,
+        (ints("A", 1, 3), ints("B", 1, 1)),
         {},
-        "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [2], got [3]. ",
+        "the input 'A' has the shape [1, 3], and the model takes [-1, 2]",
     ),
-    (
-        TWO,
-        (ints("A", 2, 1), ints("B", 1)),
-        {},
-        "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [2], got [2,1]. ",
-    ),
-    (
-        TWO,
-        (ints("A", 2, size=7), ints("B", 1)),
-        {},
-        "[request id: <id_unknown>] input byte size mismatch for input 'A' for model 'm'. Expected 8, got 7",
-    ),
-    (
-        TEXT,
-        (texts("T", (2,), b"a", more=b"\x05\0\0\0x"),),
-        {},
-        "[request id: <id_unknown>] expected 2 string elements for inference input 'T' for model 'm', got 2",
-    ),
-    (
-        TEXT,
-        (texts("T", (2,), b"a", b"", b"c"),),
-        {},
-        "[request id: <id_unknown>] expected 2 string elements for inference input 'T' for model 'm', got 3",
-    ),
+    (TWO, (ints("A", 2), ints("B", -1, size=4)), {}, "the input 'B' has the shape [-1], with a negative size"),
+    (TWO, (ints("A", 2, size=7), ints("B", 1)), {}, "the input 'A' has 7 bytes, and its shape 8"),
+    (TEXT, (texts("T", (2,), b"a", more=b"\x05\0\0\0x"),), {}, "the input 'T' has damaged strings, and its shape 2"),
+    (TEXT, (texts("T", (2,), b"a", b"", b"c"),), {}, "the input 'T' has 3 strings, and its shape 2"),
 ]
 
 
-def test_what_a_server_rejects_with_its_words():
+def test_what_a_server_refuses_does_not_reach_the_model():
     said = []
-    for text, inputs, fields, _ in REJECTED:
+    for text, inputs, fields, _ in REFUSED:
         with pytest.raises(ModelFailed) as raised:
             admit(Request(inputs, **fields), config(text))
+        assert raised.value.code == INVALID
         said.append(raised.value.text)
-    assert said == [expected for *_, expected in REJECTED]
+    assert said == [f"refused before the model saw it: {expected}" for *_, expected in REFUSED]
 
 
-def test_a_shape_with_a_batch_is_explained():
-    with pytest.raises(ModelFailed, match=r"Expected \[-1,2\], got \[1,3\]. NOTE: Setting a non-zero max_batch_size"):
-        admit(Request((ints("A", 1, 3), ints("B", 1, 1))), config(BATCHED))
+def test_an_optional_input_can_take_the_place_of_another_one():
+    """A server counts the inputs, and does not compare their names."""
+    inputs = (ints("B", 1),)
+    assert admit(Request(inputs), config(OPTIONAL)).inputs == inputs
 
 
 RAGGED = BATCHED.replace("dims: [ -1 ] } ]\noutput", "dims: [ -1 ] allow_ragged_batch: true } ]\noutput")
@@ -165,7 +112,7 @@ def test_each_type_has_its_size():
         assert datatype_of(config(text).input[0]) == name
         right = (ints("A", 3, datatype=name, size=3 * size),)
         assert admit(Request(right), config(text)).inputs == right
-        with pytest.raises(ModelFailed, match=f"Expected {3 * size}, got {3 * size + 1}"):
+        with pytest.raises(ModelFailed, match=f"has {3 * size + 1} bytes, and its shape {3 * size}"):
             admit(Request((ints("A", 3, datatype=name, size=3 * size + 1),)), config(text))
 
 
@@ -197,89 +144,55 @@ def test_what_does_not_fit_the_reshape_is_delivered_as_it_is():
         assert deliver((tensor,), found) == (tensor,)
 
 
-# Sequences
+# Parameters
 
 
-CONTROL = """max_batch_size: {batch}
-input [ {{ name: "A" data_type: TYPE_INT32 dims: [ 1 ] }} ]
-sequence_batching {{
-  control_input [
-    {{ name: "START" control [ {{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 4, 5 ] }} ] }},
-    {{ name: "END" control [ {{ kind: CONTROL_SEQUENCE_END fp32_false_true: [ 0.5, 1.5 ] }} ] }},
-    {{ name: "READY" control [ {{ kind: CONTROL_SEQUENCE_READY bool_false_true: [ false, true ] }} ] }},
-    {{ name: "ID" control [ {{ kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_{id} }} ] }}
-  ]
-  state [ {{ input_name: "S" output_name: "S2" data_type: TYPE_{state} dims: [ 2, -1 ] }} ]
-}}
-"""
+def parameters(text, **fields):
+    return received(Request((), parameters=text, **fields))
 
 
-def sequences(batch=0, id_type="UINT64", state="INT32"):
-    return Sequences(config(CONTROL.format(batch=batch, id=id_type, state=state)))
+def test_what_a_server_keeps_for_itself_are_fields_of_the_request():
+    found = parameters(
+        '{"timeout":7,"priority":2,"sequence_id":"s","sequence_start":true,"binary_data_output":1,"a":1}'
+    )
+    assert (found.timeout, found.correlation_id, found.flags, found.parameters) == (7, "s", SEQUENCE_START, '{"a":1}')
+    found = parameters("{}", correlation_id=4, flags=SEQUENCE_END, timeout=9, id="cut\0off")
+    assert (found.timeout, found.correlation_id, found.flags, found.id) == (9, 4, SEQUENCE_END, "cut")
 
 
-def asked(sequence=7, flags=0, shape=(1,)):
-    return Request((ints("A", *shape),), correlation_id=sequence, flags=flags)
+def test_values_are_written_as_a_server_writes_them():
+    for given, written in {
+        '{"b": true, "t": "gr\u00f6\u00dfe", "n": -3}': '{"b":true,"t":"größe","n":-3}',
+        '{"cut": "a\\u0000b"}': '{"cut":"a"}',
+        '{"large": 18446744073709551616}': '{"large":18446744073709552000.0}',
+        '{"a": 1e16, "b": 1e21, "c": 1e-7, "d": 1.5e-5}': '{"a":10000000000000000.0,"b":1e21,"c":1e-7,"d":0.000015}',
+        '{"a": 123456.75, "b": -0.0, "c": -2.5e300}': '{"a":123456.75,"b":-0.0,"c":-2.5e300}',
+    }.items():
+        assert parameters(given).parameters == written
+        assert rewritten(given) == written
 
 
-def test_control_inputs_and_states_come_before_those_of_the_request():
-    found = sequences()
-    for flags, start, end in ((1, 5, 0.5), (0, 4, 0.5), (2, 4, 1.5)):
-        inputs = found.admit(asked(flags=flags)).inputs
-        assert inputs == (
-            RawTensor("S", "INT32", (2, 1), encode("INT32", (0, 0))),
-            RawTensor("START", "INT32", (1,), encode("INT32", (start,))),
-            RawTensor("END", "FP32", (1,), encode("FP32", (end,))),
-            RawTensor("READY", "BOOL", (1,), encode("BOOL", (True,))),
-            RawTensor("ID", "UINT64", (1,), encode("UINT64", (7,))),
-            ints("A", 1),
-        )
+REFUSED_PARAMETERS = {
+    '{"a": null}': "'a' is None but must be a text, a number or a boolean",
+    '{"a": [1]}': "'a' is [1] but must be a text, a number or a boolean",
+    '{"triton_a": 1}': "'triton_a' is 1 but names that begin with triton_ are reserved for Triton",
+    '{"a\\u0000b": 1}': "'a\\x00b' is 1 but a server cuts its name at the zero byte",
+    '{"a": "\\udc80"}': "'a' has a text that UTF-8 cannot encode",
+    '{"timeout": -1}': "'timeout' is -1 but must be a whole number from 0 on",
+    '{"timeout": "7"}': "'timeout' is '7' but must be a whole number from 0 on",
+    '{"priority": true}': "'priority' is True but must be a whole number from 0 on",
+    '{"timeout": 18446744073709551616}': "'timeout' is 18446744073709551616 but must be a whole number from 0 on",
+    '{"sequence_id": -1}': "'sequence_id' is -1 but must be a whole number from 0 on",
+    '{"sequence_start": 1}': "'sequence_start' is 1 but must be a boolean",
+}
 
 
-def test_with_a_batch_dimension_all_have_a_batch_of_one():
-    inputs = sequences(batch=4, id_type="STRING", state="STRING").admit(asked("one", 1, (1, 1))).inputs
-    assert [(tensor.name, tensor.shape) for tensor in inputs] == [
-        ("S", (1, 2, 1)), ("START", (1, 1)), ("END", (1, 1)), ("READY", (1, 1)), ("ID", (1, 1)), ("A", (1, 1)),
-    ]  # fmt: skip
-    assert inputs[0].content == encode("BYTES", (b"", b""))
-    assert inputs[4] == RawTensor("ID", "BYTES", (1, 1), encode("BYTES", (b"one",)))
-    assert sequences(state="BOOL").admit(asked(flags=1)).inputs[0].content == bytes(2)
-
-
-def test_a_sequence_has_to_begin_and_is_forgotten_at_its_end():
-    found = sequences(batch=4)
-    start = "inference request for sequence 7 to model 'm' must specify the START flag on the first request"
-    cases = [
-        (asked(0, 1, (1, 1)), "must specify a non-zero or non-empty correlation ID"),
-        (asked(7, 1, (2, 1)), "must specify batch-size 1 due to requirements of sequence batcher"),
-        (asked(7, 0, (1, 1)), start),
-        (asked(7, 1, (1, 1)), ""),
-        (asked(7, 0, (1, 1)), ""),
-        (asked(7, 2, (1, 1)), ""),
-        (asked(7, 0, (1, 1)), start),
-        (asked(7, 3, (1, 1)), ""),  # of one request
-        (asked(7, 2, (1, 1)), start),
-    ]
-    for request, says in cases:
-        if not says:
-            found.admit(request)
-            continue
+def test_parameters_that_a_server_refuses():
+    said = {}
+    for text in REFUSED_PARAMETERS:
         with pytest.raises(ModelFailed) as raised:
-            found.admit(request)
-        assert says in raised.value.text
-
-
-def test_a_name_of_a_sequence_does_not_fit_a_number():
-    with pytest.raises(ModelFailed, match="^the sequence 'one' is no number, which the input 'ID' needs$"):
-        sequences().admit(asked("one", 1))
-
-
-def test_a_control_input_needs_its_two_values():
-    text = CONTROL.format(batch=0, id="UINT64", state="INT32").replace("int32_false_true: [ 4, 5 ]", "")
-    with pytest.raises(ModelFailed, match="^the control input 'START' of model 'm' has no values for false and true$"):
-        Sequences(config(text)).admit(asked(flags=1))
-
-
-def test_an_iterative_sequence_is_one_request():
-    text = CONTROL.format(batch=0, id="UINT64", state="INT32").replace("state [", "iterative_sequence: true state [")
-    assert Sequences(config(text)).admit(asked(0)) == asked(0)
+            parameters(text)
+        said[text] = raised.value.text.removeprefix("refused before the model saw it: the parameter ")
+    assert said == REFUSED_PARAMETERS
+    with pytest.raises(ModelFailed, match="the id '.*' is no text that UTF-8 can encode"):
+        parameters("{}", id="\udc80")

@@ -33,7 +33,6 @@ REQUESTS = {
         1,
         "and execute() was running; 1 response came; ",
     ),
-    "rescheduled for ever": ("    return [2]\n", "", 0, ", after the request had been rescheduled "),
     "asks itself": (
         "    stub.ask('INFER', 0, requests[0][1])\n",
         "",

@@ -10,7 +10,7 @@ from envpack.local import ModelFailed, server as local_server
 from envpack.support.errors import InputError
 from tests.waiting import soon
 
-from .conftest import CONFIG, DECOUPLED, HEAD, request
+from .conftest import CONFIG, DECOUPLED, request
 
 ECHO_REST = "    return [out(request) for _, request in requests]\n"
 
@@ -24,7 +24,7 @@ import json
 
 def execute(requests, stub):
     (_, request), = requests
-    for kind, *values in json.loads(request.parameters)["do"]:
+    for kind, *values in json.loads(json.loads(request.parameters)["do"]):
         try:
             content = stub.ask(kind, *values)
             stub.log(f"{kind} {content.number() if kind == 'IS_MODEL_READY' else ''}".strip())
@@ -38,7 +38,7 @@ TELLS += "def execute(requests, stub):\n    stub.log(text)\n" + ECHO_REST
 
 def do(server, repository, *orders):
     before = len(repository.texts("info"))
-    server.infer(request("manages", 1, parameters=json.dumps({"do": orders})))
+    server.infer(request("manages", 1, parameters=json.dumps({"do": json.dumps(orders)})))
     return repository.texts("info")[before:]
 
 
@@ -50,9 +50,11 @@ def answers_of(server, repository, name="m"):
 def test_a_model_loads_and_unloads_others(repository, server):
     repository.add("manages", MANAGE)
     repository.add("m", f"WORD = 'old'\n{TELLS}")
-    ready = ["IS_MODEL_READY", "m"]
+    ready = ["IS_MODEL_READY", "m", ""]
     load = ["LOAD_MODEL", "m", "", {}]
-    assert do(server, repository, ready, load, ready) == ["IS_MODEL_READY 0", "LOAD_MODEL", "IS_MODEL_READY 1"]
+    other, version = ["IS_MODEL_READY", "none", ""], ["IS_MODEL_READY", "m", "7"]
+    answers = ["LOAD_MODEL", "IS_MODEL_READY 1", "IS_MODEL_READY 0", "IS_MODEL_READY 0"]
+    assert do(server, repository, load, ready, other, version) == answers
     pid = server.model("m").process.pid
     assert do(server, repository, load) == ["LOAD_MODEL"]
     assert server.model("m").process.pid == pid, "nothing has changed, so it is not loaded again"
@@ -65,6 +67,7 @@ def test_a_model_loads_and_unloads_others(repository, server):
     assert do(server, repository, ["UNLOAD_MODEL", "m"], ready) == ["UNLOAD_MODEL", "IS_MODEL_READY 0"]
     assert gone(pid)
     assert do(server, repository, ["UNLOAD_MODEL", "m"]) == ["UNLOAD_MODEL"]  # it does not run
+    assert do(server, repository, ready, load, ready) == ["IS_MODEL_READY 0", "LOAD_MODEL", "IS_MODEL_READY 1"]
 
 
 def test_a_model_that_is_unloaded_finishes_before_the_run_ends(repository):
@@ -75,23 +78,13 @@ def test_a_model_that_is_unloaded_finishes_before_the_run_ends(repository):
     assert repository.texts("info")[-1] == "finalized"
 
 
-def test_a_model_may_give_another_configuration_and_files(repository, server):
+def test_another_configuration_and_files_need_a_server(repository, server):
     repository.add("manages", MANAGE)
     repository.add("m", f"WORD = 'own'\n{TELLS}")
-    config = json.dumps({"backend": "python", "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}]})
-    assert do(server, repository, ["LOAD_MODEL", "m", config, {}]) == ["LOAD_MODEL"]
-    assert list(server.model("m").config.input[0].dims) == [1]
-    files = {"file:4/model.py": HEAD + f"WORD = 'given'\n{TELLS}"}
-    assert do(server, repository, ["LOAD_MODEL", "m", config, files]) == ["LOAD_MODEL"]
-    assert answers_of(server, repository) == "given4"
-    folder = server._models["m"].model._source.folder
-    assert folder.name == "m"
-    assert do(server, repository, ["LOAD_MODEL", "m", "", {}]) == ["LOAD_MODEL"]
+    for given in (["{}", {}], ["", {"file:1/model.py": ""}]):
+        (text,) = do(server, repository, ["LOAD_MODEL", "m", *given])
+        assert text.startswith("load_model() of 'm' gives another configuration or files; only a server does that")
     assert answers_of(server, repository) == "own1"
-    assert soon(lambda: not folder.exists()), "what was given must be removed with the model"
-    assert do(server, repository, ["LOAD_MODEL", "n", config, {}]) == [
-        "failed to load 'n', failed to poll from model repository"
-    ]
 
 
 def test_a_model_that_cannot_be_loaded_leaves_the_one_that_runs(repository, server):
@@ -99,35 +92,23 @@ def test_a_model_that_cannot_be_loaded_leaves_the_one_that_runs(repository, serv
     repository.add("m", f"WORD = 'old'\n{TELLS}")
     assert answers_of(server, repository) == "old1"
     repository.add("m", "raise ValueError('wrong')", version="2")
-    reason = "version 2 is at UNAVAILABLE state: Internal: wrong;"
-    assert do(server, repository, ["LOAD_MODEL", "m", "", {}]) == [f"load failed for model 'm': {reason}"]
+    assert do(server, repository, ["LOAD_MODEL", "m", "", {}]) == ["load failed for model 'm': wrong"]
     assert answers_of(server, repository) == "old1"
-    refused = "failed to load 'none', failed to poll from model repository"
+    refused = "load failed for model 'none': there is no model 'none' in the repository"
     assert do(server, repository, ["LOAD_MODEL", "none", "", {}]) == [refused]
 
 
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("bad-config", "failed to load 'm', failed to poll from model repository"),
-        (
-            "model-without-code",
-            "load failed for model 'm': at least one version must be available under the version policy",
-        ),
-    ],
-)
-def test_a_model_whose_files_are_wrong_is_refused_as_by_a_server(repository, kind, says):
-    def find(name, override):
+def test_a_model_whose_files_are_wrong_is_not_loaded(repository):
+    def find(name):
         if name == "m":
-            raise InputError("wrong files", kind=kind, hint="correct them")
-        return source(name, override)
+            raise InputError("wrong files", kind="bad-config", hint="correct them")
+        return source(name)
 
     source, repository.source = repository.source, find
     repository.add("manages", MANAGE)
     with repository.server() as server:
         (text,) = do(server, repository, ["LOAD_MODEL", "m", "", {}])
-    assert text.startswith(says)
-    assert repository.texts("error") == ["wrong files (correct them)"]
+    assert text == "load failed for model 'm': wrong files (correct them)"
 
 
 # Starting and stopping
@@ -142,7 +123,7 @@ def test_a_prepared_model_starts_at_once_and_is_used_once(repository, server):
     server.prepare("m")
     assert list(server._running) == [begun]
     server.prepare("none")  # reported by its first use
-    with pytest.raises(ModelFailed, match="^Request for unknown model: 'none' is not found$"):
+    with pytest.raises(ModelFailed, match="^there is no model 'none' in the repository$"):
         server.model("none")
 
 

@@ -76,7 +76,7 @@ def execute(requests, stub):
 
 def test_what_a_server_rejects_does_not_reach_the_model(repository, server):
     repository.add("m", "def execute(requests, stub):\n    stub.log('asked')\n" + ECHO_REST)
-    with pytest.raises(ModelFailed, match="unexpected inference output 'NONE' for model 'm'"):
+    with pytest.raises(ModelFailed, match="the model has no output 'NONE'"):
         server.infer(request("m", 1, outputs=frozenset({"NONE"})))
     assert repository.texts() == []
 
@@ -102,30 +102,40 @@ def test_a_request_whose_model_ends_after_execute_is_an_error(repository, server
     assert (response.error, last) == ("the process of 'm' ended with status 3 while it had requests to answer", True)
 
 
-def test_requests_of_one_call_are_answered_in_order(repository, server):
-    repository.add("m", "def execute(requests, stub):\n    stub.log(str(len(requests)))\n" + ECHO_REST)
+JOINS = "max_batch_size: 4 dynamic_batching { }\n" + CONFIG
+
+
+def batch(*values):
+    return [replace(request("m"), inputs=(tensor("IN", *value, shape=(1, len(value))),)) for value in values]
+
+
+def test_requests_that_wait_together_are_answered_in_order(repository, server):
+    repository.add("m", "def execute(requests, stub):\n    stub.log(str(len(requests)))\n" + ECHO_REST, JOINS)
     model = server.model("m")
-    answers = model.infer_batch([request("m", n) for n in (7, 8, 9)])
-    assert [[numbers(one) for one in each] for each in answers] == [[[7]], [[8]], [[9]]]
-    assert repository.texts() == ["3"]
+    answers = model.infer_batch(batch([7], [8], [9], [1, 2], [3]))
+    assert [[numbers(one) for one in each] for each in answers] == [[[7]], [[8]], [[9]], [[1, 2]], [[3]]]
+    assert repository.texts() == ["3", "1", "1"]
     assert not model._open, "an answered request must be forgotten"
-    with pytest.raises(ModelFailed, match="unexpected inference output"):
-        model.infer_batch([request("m", 1), request("m", 1, outputs=frozenset({"NONE"}))])
+    refused = replace(batch([1])[0], outputs=frozenset({"NONE"}))
+    first, (second,), third = model.infer_batch([*batch([1]), refused, *batch([2])])
+    assert (numbers(*first), numbers(*third)) == ([1], [2])
+    assert second.error == "refused before the model saw it: the model has no output 'NONE'"
     assert not model._open
 
 
-def test_a_rescheduled_request_is_executed_again(repository, server):
-    code = """
-seen = []
-def execute(requests, stub):
-    seen.append(len(requests))
-    stub.log(str(len(requests)))
-    return [2 if n and len(seen) == 1 else out(request) for n, (_, request) in enumerate(requests)]
-"""
-    repository.add("m", code)
-    answers = server.model("m").infer_batch([request("m", n) for n in (7, 8, 9)])
-    assert [[numbers(one) for one in each] for each in answers] == [[[7]], [[8]], [[9]]]
-    assert repository.texts() == ["3", "2"]
+def test_a_rescheduled_request_needs_a_server(repository, server):
+    repository.add("m", "def execute(requests, stub):\n    return [2]\n")
+    assert server.infer(request("m", 1)).error.startswith("the model rescheduled the request, which needs iterative")
+
+
+def test_a_model_that_is_being_stopped_takes_no_more_requests(repository, server):
+    repository.add("m")
+    model = server.model("m")
+    server.unload("m")
+    with pytest.raises(ModelFailed, match="^model 'm' is being unloaded$"):
+        list(model.stream(request("m", 1)))
+    with pytest.raises(ModelFailed, match="^model 'm' is being unloaded$"):
+        model.infer_batch([request("m", 1)])
 
 
 SLOW = """
@@ -167,17 +177,6 @@ def execute(requests, stub):
     repository.add("m", code + ECHO_REST)
     assert numbers(server.infer(request("m", 1))) == [1]
     assert repository.texts() == ["[1, 0]"]
-
-
-def test_a_model_with_sequences_gets_its_control_inputs(repository, server):
-    config = CONFIG.replace("-1", "1") + "max_batch_size: 1\n"
-    config += """sequence_batching { control_input [
-      { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }"""
-    code = "def execute(requests, stub):\n    stub.log(str([t.name for t in requests[0][1].inputs]))\n"
-    repository.add("m", f"{code}    return [Response()]\n", config)
-    asked = replace(request("m"), inputs=(tensor("IN", 1, shape=(1, 1)),), correlation_id=4, flags=1)
-    assert server.infer(asked).error is None
-    assert repository.texts() == ["['START', 'IN']"]
 
 
 # Models that ask others
@@ -223,27 +222,27 @@ def test_a_model_asks_another_one(repository, server):
     repository.add("broken", "raise ValueError('not loaded')\n")
     assert ask(server, repository, "m", 4) == "[[true, [8]]]"
     assert ask(server, repository, "fails", 4) == '[[true, "boom"]]'
-    prefix = (
-        "Model {0} - Error when running inference: Failed for execute the inference request. Model '{0}' is not ready."
-    )
-    for name in ("none", "broken", "m version"):
-        assert ask(server, repository, name, 4) == prefix.format(name.split()[0])
+    needs = "the request needs model '{0}', which is not ready: {1}"
+    assert ask(server, repository, "none", 4) == needs.format("none", "there is no model 'none' in the repository")
+    assert ask(server, repository, "broken", 4) == needs.format("broken", "not loaded")
+    assert ask(server, repository, "m version", 4) == "the request needs version 5 of model 'm', which is not ready"
     assert [(line.text, line.level, line.place, line.model) for line in repository.logged if line.level != "info"] == [
-        ("Request for unknown model: 'none' is not found", "error", "", "none"),
+        ("there is no model 'none' in the repository", "error", "", "none"),
         ("not loaded", "error", "", "broken"),
     ]
 
 
 def test_a_model_that_cannot_be_made_is_not_ready_for_others(repository):
-    def find(name, override):
+    def find(name):
         if name == "m":
             raise InputError("no requirements", kind="bad-requirements", hint="correct them")
-        return source(name, override)
+        return source(name)
 
     source, repository.source = repository.source, find
     repository.add("asks", ASK)
     with repository.server() as server:
-        assert ask(server, repository, "m", 4).endswith("Model 'm' is not ready.")
+        text = "the request needs model 'm', which is not ready: no requirements (correct them)"
+        assert ask(server, repository, "m", 4) == text
     (line,) = (line for line in repository.logged if line.level != "info")
     assert (line.text, line.level, line.place, line.model) == ("no requirements (correct them)", "error", "", "m")
 
@@ -252,9 +251,7 @@ def test_a_model_asks_a_decoupled_one(repository, server):
     repository.add("asks", ASK)
     repository.add("m", COUNT, CONFIG + DECOUPLED)
     assert ask(server, repository, "m decoupled", 2) == "[[false, [0]], [false, [4]], [true, []]]"
-    text = ask(server, repository, "m", 2)
-    assert text.startswith("Model m - Error when running inference: Model m is using the decoupled. ")
-    assert "Please use 'decoupled=True' argument" in text
+    assert ask(server, repository, "m", 2) == "model 'm' is decoupled: give decoupled=True to exec() or async_exec()"
 
 
 @pytest.mark.parametrize(("release", "last"), [(2503, "true"), (2504, "false")])
@@ -301,16 +298,7 @@ def execute(requests, stub):
 )
 
 
-def test_metrics_of_models_are_shown_as_by_a_server(repository, server):
+def test_a_model_changes_and_reads_its_metrics(repository, server):
     repository.add("m", METRICS)
     server.infer(request("m", 1))
     assert repository.texts() == ["[2.5, 'FailedError', 'FailedError']"]
-    lines = server.metrics.lines()
-    assert [line for line in lines if not line.startswith("#")] == [
-        'f{a="b"} 2.5',
-        "h_count 1",
-        "h_sum 1.5",
-        'h_bucket{le="1"} 0',
-        'h_bucket{le="2"} 1',
-        'h_bucket{le="+Inf"} 1',
-    ]

@@ -9,7 +9,6 @@ from envpack.support.errors import InputError
 from envpack.testing import ModelError, ModelUnderTest
 from envpack.testing.local_models import LocalModels
 from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository
-from tests.unit.local.test_ensemble import ensemble_config, step
 from tests.unit.local.test_local_server import COUNT
 
 TWO = CONFIG + 'output [ { name: "REST" data_type: TYPE_INT32 dims: [ -1 ] } ]\n'
@@ -40,7 +39,7 @@ def repository(tmp_path, monkeypatch):
 
 @pytest.fixture
 def models(repository):
-    found = LocalModels(open_project(repository.folder), 60)
+    found = LocalModels.of(open_project(repository.folder), 60)
     yield found
     found.close()
 
@@ -67,7 +66,7 @@ def test_inputs_become_arrays_and_outputs_too(repository, load):
     with pytest.raises(ModelError, match="^zero$") as raised:
         model.infer(IN=[0])
     assert raised.value.text == "zero"
-    with pytest.raises(ModelError, match="data-type is 'FP32', but model 'm' expects 'INT32'"):
+    with pytest.raises(ModelError, match="input 'IN' has the type FP32, and the model takes INT32"):
         model.infer(IN=np.array([1], np.float32))
     with pytest.raises(InputError, match="no array of INT32"):
         model.infer(IN=["word"])
@@ -93,30 +92,34 @@ def test_a_request_reaches_the_model_with_all_that_it_says(repository, load, mod
     assert ModelUnderTest("other", models, 0).logs == []
 
 
-def test_requests_of_one_call_are_executed_together(repository, load):
-    repository.add("m", MODEL, TWO)
+def test_requests_of_one_call_are_executed_together_if_the_configuration_says_so(repository, load):
+    repository.add("alone", MODEL, TWO)
+    alone = load("alone")
+    alone.infer_batch([{"IN": [1]}, {"IN": [2]}])
+    assert [line.split()[0] for line in alone.logs] == ["1", "1"]
+    repository.add("m", MODEL, "max_batch_size: 4 dynamic_batching { }" + TWO)
     model = load("m")
-    answers = model.infer_batch([{"IN": [1]}, model.request(IN=[2], id="x")])
+    answers = model.infer_batch([{"IN": [[1]]}, model.request(IN=[[2]], id="x")])
     assert [lists(answer)["OUT"] for answer in answers] == [[1], [2]]
     assert [line.split()[0] for line in model.logs] == ["2", "2"]
     assert model.infer_batch([]) == []
     with pytest.raises(ModelError, match="^zero$"):
-        model.infer_batch([{"IN": [1]}, {"IN": [0]}])
-    first, second = model.infer_batch([{"IN": [1]}, {"IN": [0]}], return_errors=True)
+        model.infer_batch([{"IN": [[1]]}, {"IN": [[0]]}])
+    first, second = model.infer_batch([{"IN": [[1]]}, {"IN": [[0]]}], return_errors=True)
     assert (lists(first)["OUT"], second.text) == ([1], "zero")
-    with pytest.raises(ModelError, match="unexpected inference output"):
-        model.infer_batch([model.request(IN=[1], outputs=["NONE"])])
+    with pytest.raises(ModelError, match="no output 'NONE'"):
+        model.infer_batch([model.request(IN=[[1]], outputs=["NONE"])])
 
 
 def test_a_decoupled_model_streams(repository, load):
     repository.add("m", COUNT, CONFIG + DECOUPLED)
     model = load("m")
     assert [lists(found) for found in model.stream(IN=[2])] == [{"OUT": [0]}, {"OUT": [1]}]
-    text = "HTTP end point doesn't support models with decoupled transaction policy"
+    text = r"the model is decoupled, so its responses come by stream\(\), on a server too"
     for use in (lambda: model.infer(IN=[1]), lambda: model.infer_batch([{"IN": [1]}])):
         with pytest.raises(ModelError, match=f"^{text}$"):
             use()
-    with pytest.raises(ModelError, match="unexpected inference output"):
+    with pytest.raises(ModelError, match="no output 'NONE'"):
         list(model.stream(IN=[1], outputs=["NONE"]))
     repository.add("fails", "def execute(*_):\n    raise ValueError('boom')\n")
     with pytest.raises(ModelError, match="^boom$"):
@@ -135,13 +138,6 @@ def test_a_model_may_send_its_response_before_it_says_that_it_was_the_last(repos
     assert answer.text == "expected a single response, got 0"
     with pytest.raises(ModelError, match="^expected a single response, got 0$"):
         model.infer(IN=[1])
-
-
-def test_an_ensemble_answers_each_request_of_a_call(repository, load):
-    repository.add("m", MODEL, TWO)
-    repository.add("e", "", ensemble_config(step("m", "IN:IN", "OUT:OUT")))
-    answers = load("e").infer_batch([{"IN": [1]}, {"IN": [0]}], return_errors=True)
-    assert (lists(answers[0]), answers[1].text) == ({"OUT": [1]}, "in ensemble 'e', zero")
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(repository, load, models):

@@ -3,29 +3,26 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from envpack import testing
-from envpack.repository import open_model
+from envpack.settings import Settings, open_project
 from envpack.support.errors import InputError, UsageError
-from envpack.testing import find_tests, run_tests, runner
+from envpack.testing import run_tests, runner
 
 pytest_plugins = ["pytester"]
 
 PASSES = {"id": "t", "outcome": "passed", "seconds": 0.0, "message": ""}
 
 
-def test_tests_lie_in_the_folders_of_models(tmp_path):
-    for name in ("a/1/model.py", "a/tests/test_x.py", "a/test_y.py", "a/test_a.py", "a/other.py", "b/1/model.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    models = [open_model(tmp_path / name) for name in "ab"]
-    folder = tmp_path / "a"
-    assert find_tests(models) == (
-        testing.TestedModel("a", (folder / "tests", folder / "test_a.py", folder / "test_y.py")),
-        testing.TestedModel("b", ()),
-    )
+def project_of(folder, *files):
+    """A project that has these files, of which the test of the plugin needs no content."""
+    for name in ("a/1/model.py", "b/1/model.py", *files):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return open_project(folder)
 
 
 class Pytest:
@@ -43,28 +40,44 @@ class Pytest:
         return self.code
 
 
-def test_pytest_gets_the_repository_and_what_the_user_adds(monkeypatch, tmp_path):
+def test_pytest_gets_the_tests_of_models_and_what_the_user_adds(monkeypatch, tmp_path):
     started = Pytest(monkeypatch, outcomes=json.dumps([PASSES]))
-    tests = [
-        testing.TestedModel("a", (tmp_path / "a/tests",)),
-        testing.TestedModel("b", ()),
-        testing.TestedModel("c", (tmp_path / "c/test_c.py",)),
-    ]
-    run = run_tests(tmp_path, tests, on_server=True, server=Path("/srv/triton"), arguments=["-k", "x"], output=7)
-    assert (run.ok, run.tests) == (True, (PASSES,))
+    project = project_of(tmp_path, "a/tests/test_x.py", "a/test_y.py", "a/test_a.py", "a/other.py")
+    run = run_tests(project, is_local=True, arguments=["-k", "x"], output=7)
+    paths = (tmp_path / "a/tests", tmp_path / "a/test_a.py", tmp_path / "a/test_y.py")
+    assert run == testing.TestRun(
+        True,
+        (PASSES,),
+        (testing.TestedModel("a", paths), testing.TestedModel("b", ())),
+        "locally, without a server",
+        on_server=False,
+    )
     ((command, output),) = started.commands
     assert (output, command[:5]) == (7, [sys.executable, "-m", "pytest", "-p", "envpack"])
-    for word in ("--import-mode=importlib", f"--rootdir={tmp_path}", f"--envpack-repository={tmp_path}", "--triton",
-                 "--triton-server=/srv/triton"):  # fmt: skip
+    for word in (
+        *("--import-mode=importlib", f"--rootdir={tmp_path}", f"--envpack-repository={tmp_path}"),
+        *("--envpack-local", "--envpack-timeout=120"),
+    ):
         assert word in command
     cache = command[command.index("-o") + 1]
     assert cache.startswith("cache_dir=")
     assert not cache.startswith(f"cache_dir={tmp_path}")  # nothing is written into the repository
-    assert command[-4:] == [str(tmp_path / "a/tests"), str(tmp_path / "c/test_c.py"), "-k", "x"]
-    assert any(word.startswith("cache_dir=") and not word.startswith(f"cache_dir={tmp_path}/a") for word in command)
-    run_tests(tmp_path, tests)
-    command, output = started.commands[1]
-    assert (output, [word for word in command if word.startswith("--triton")]) == (None, [])
+    assert command[-5:] == [*map(str, paths), "-k", "x"]
+
+
+def test_models_run_on_the_server_that_can_be_started(monkeypatch, tmp_path):
+    started = Pytest(monkeypatch)
+    runtime = SimpleNamespace(release="24.10", image="")
+    monkeypatch.setattr(runner, "find_runtime", lambda project: runtime)
+    shown = []
+    project = open_project(project_of(tmp_path, "a/test_a.py").repository, Settings(server=Path("/srv/triton")))
+    run = run_tests(project, ["a"], show=shown.append)
+    assert (run.on_server, [run.where]) == (True, shown)
+    assert shown == ["on Triton 24.10, a process of this machine"]
+    ((command, _),) = started.commands
+    assert [word for word in command if word.startswith(("--triton", "--envpack-local"))] == [
+        "--triton-server=/srv/triton"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +85,7 @@ def test_pytest_gets_the_repository_and_what_the_user_adds(monkeypatch, tmp_path
     [
         (4, "[]", "pytest-usage"),
         (5, "[]", "tests-missing"),
+        (5, None, "pytest-failed"),
         (3, "[]", "pytest-failed"),
         (-9, "[]", "pytest-failed"),
         (0, None, "pytest-failed"),
@@ -80,28 +94,28 @@ def test_pytest_gets_the_repository_and_what_the_user_adds(monkeypatch, tmp_path
 def test_a_run_without_a_result_is_an_error(monkeypatch, tmp_path, code, outcomes, kind):
     Pytest(monkeypatch, code, outcomes)
     with pytest.raises((InputError, UsageError)) as raised:
-        run_tests(tmp_path, [testing.TestedModel("a", (tmp_path,))])
+        run_tests(project_of(tmp_path, "a/test_a.py"), is_local=True)
     assert raised.value.kind == kind
 
 
 @pytest.mark.parametrize("code", [1, 2])
 def test_a_run_with_failures_has_a_result(monkeypatch, tmp_path, code):
     Pytest(monkeypatch, code, json.dumps([PASSES]))
-    run = run_tests(tmp_path, [testing.TestedModel("a", (tmp_path,))])
+    run = run_tests(project_of(tmp_path, "a/test_a.py"), is_local=True)
     assert (run.ok, run.tests) == (False, (PASSES,))
 
 
 def test_models_without_tests_are_an_error(monkeypatch, tmp_path):
     started = Pytest(monkeypatch)
     with pytest.raises(InputError, match="no model has tests") as raised:
-        run_tests(tmp_path, [testing.TestedModel("a", ())])
+        run_tests(project_of(tmp_path), is_local=True)
     assert (raised.value.kind, raised.value.where, started.commands) == ("tests-missing", str(tmp_path), [])
 
 
 def test_without_pytest_the_package_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(runner.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError) as raised:
-        run_tests(tmp_path, [testing.TestedModel("a", (tmp_path,))])
+        run_tests(project_of(tmp_path, "a/test_a.py"), is_local=True)
     assert (raised.value.kind, raised.value.where) == ("pytest-missing", sys.executable)
 
 
@@ -199,4 +213,4 @@ def test_the_fixture_uses_the_repository_of_the_user(pytester, tmp_path, how):
     (place / "test_uses.py").write_text(USES)
     result = pytester.runpytest_inprocess("-s", *options)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([f"*HAS Request for unknown model: 'absent' is not found. {tmp_path}/models has m"])
+    result.stdout.fnmatch_lines([f"*HAS there is no model 'absent': {tmp_path}/models has m"])

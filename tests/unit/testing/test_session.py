@@ -75,7 +75,7 @@ class Failing:
 
 def test_what_failed_is_tried_again_only_after_a_change(repository, monkeypatch):
     failing = Failing()
-    session = Session(on_server=False, server=None, timeout=60)
+    session = Session(is_local=True, server=None, timeout=60)
     monkeypatch.setattr(session, "_models", lambda project: failing)
     load = session.models_for(repository, Path("test_it.py"))
     for _ in range(2):
@@ -90,16 +90,14 @@ def test_what_failed_is_tried_again_only_after_a_change(repository, monkeypatch)
 
 @pytest.mark.parametrize("name", ["nobody", "", "..", "../models/one"])
 def test_an_unknown_model_is_refused_with_the_known_ones(repository, monkeypatch, name):
-    session = Session(on_server=False, server=None, timeout=60)
+    session = Session(is_local=True, server=None, timeout=60)
     monkeypatch.setattr(session, "_models", lambda project: Failing())
     load = session.models_for(repository, Path("test_it.py"))
-    with pytest.raises(
-        ModelError, match=rf"^Request for unknown model: '{name}' is not found. .*/models has one, two$"
-    ):
+    with pytest.raises(ModelError, match=rf"^there is no model '{name}': .*/models has one, two$"):
         load(name)
 
 
 def test_a_repository_that_does_not_exist(tmp_path):
-    session = Session(on_server=False, server=None, timeout=60)
+    session = Session(is_local=True, server=None, timeout=60)
     with pytest.raises(pytest.fail.Exception, match=r"nowhere: model repository not found \(repository-missing\)"):
         session.models_for(tmp_path / "nowhere", tmp_path / "test_it.py")

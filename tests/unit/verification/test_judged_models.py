@@ -94,7 +94,7 @@ def test_a_failed_load_is_the_only_check(server, model):
 def test_a_load_that_never_ends_blocks_the_server(server, model, monkeypatch):
     failure = Failure("load-timeout", "not loaded after 5 s")
     results = [LoadResult(5.0, failure, stuck=True), LoadResult(1.0, failure)]
-    monkeypatch.setattr(judging, "load", lambda *_, **__: results.pop(0))
+    monkeypatch.setattr(judging, "load_model", lambda *_, **__: results.pop(0))
     judged = judge(server)
     assert judged.judge(model).failure == failure
     assert judged.stuck

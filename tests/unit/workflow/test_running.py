@@ -11,15 +11,15 @@ from envpack.local import (
     Instruments,
     ModelFailed,
     ModelSource,
-    Override,
     Python,
     check_debug_port,
     local_server,
+    needs_server,
     opened_instruments,
     running as module,
 )
 from envpack.local.running import python_of
-from envpack.repository import STUB_NAME, Model, in_model_folder, open_model, point_to_environment
+from envpack.repository import STUB_NAME, in_model_folder, open_model, point_to_environment
 from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
 from envpack.support.progress import NoProgress
@@ -35,9 +35,8 @@ def placed(machine):
     return machine
 
 
-def found(machine, name="m", override=None, **options):
-    server = local_server(machine.project, **options)
-    return server._find(name, override)
+def found(machine, name="m", **options):
+    return local_server(machine.project, **options)._find(name)
 
 
 def test_a_model_runs_in_what_it_has(placed):
@@ -48,51 +47,39 @@ def test_a_model_runs_in_what_it_has(placed):
     assert source.config.backend == "python"
 
 
-def test_a_model_of_another_backend_is_left_to_a_server_and_refused_without_one(placed):
-    for name in ("far/1", "near/1", "e/1"):
-        (placed.repository / name).mkdir(parents=True)
-    (placed.repository / "far/1/model.onnx").write_bytes(b"")
-    step = '{{ model_name: "{}" model_version: -1 }}'
-    steps = ", ".join(map(step.format, ("m", "far")))
-    (placed.repository / "e/config.pbtxt").write_text(
-        f'platform: "ensemble" ensemble_scheduling {{ step [ {steps} ] }}'
-    )
-    for name in ("far", "e"):
-        with pytest.raises(InputError) as refused:
-            found(placed, name)
-        assert refused.value.message == "this is a model of the backend 'onnxruntime', which only servers have"
-        assert (refused.value.kind, refused.value.where) == ("not-a-python-model", str(placed.repository / "far"))
-        assert "`envpack verify far`" in refused.value.hint
-        assert "--server URL" in refused.value.hint
-    server = "http://127.0.0.1:9"
-    assert (found(placed, "far", url=server), found(placed, "e", url=server).is_ensemble) == (None, True)
+SEQUENCES = "sequence_batching { }"
+OVERRIDES = "pb_utils.load_model(name, config=json.dumps({'backend': 'python'}))"
+# The model's configuration and code, and what only a server runs.
+NEEDS_SERVER = {
+    "onnx": ('backend: "onnxruntime"', "", "is a model of the backend 'onnxruntime'"),
+    "ensemble": ('platform: "ensemble" ensemble_scheduling { step [ ] }', "", "is an ensemble"),
+    "sequences": (f'backend: "python" {SEQUENCES}', "", "has sequence_batching"),
+    "overrides": ('backend: "python"', OVERRIDES, "gives load_model() another configuration or files"),
+    "plain": ('backend: "python"', "pb_utils.load_model(name)  # config=None", ""),
+}
 
 
-def test_names_stand_for_models_ensembles_or_nothing(placed):
-    (placed.repository / "e/1").mkdir(parents=True)
-    (placed.repository / "e/config.pbtxt").write_text(
-        'platform: "ensemble" ensemble_scheduling { step [ { model_name: "m" model_version: -1 } ] }'
-    )
+def test_what_only_a_server_runs_is_refused(placed):
+    said = {}
+    for name, (config, code, _) in NEEDS_SERVER.items():
+        (placed.repository / name / "1").mkdir(parents=True)
+        (placed.repository / name / "config.pbtxt").write_text(config)
+        (placed.repository / name / "1/model.py").write_text(code)
+        said[name] = needs_server(open_model(placed.repository / name, foreign=True))
+    assert said == {name: reason for name, (*_, reason) in NEEDS_SERVER.items()}
+    for name, reason in said.items():
+        if reason:
+            with pytest.raises(InputError) as refused:
+                found(placed, name)
+            assert refused.value.message == f"it {reason}, and only a server runs that"
+            assert (refused.value.kind, refused.value.where) == ("needs-server", str(placed.repository / name))
+
+
+def test_names_stand_for_models_or_nothing(placed):
     (placed.repository / "notes").mkdir()
-    assert isinstance(found(placed, "e"), Model)
     assert [found(placed, name) for name in ("absent", "notes")] == [None, None]
-    with pytest.raises(ModelFailed, match="'absent' is not found"), local_server(placed.project) as server:
+    with pytest.raises(ModelFailed, match="there is no model 'absent'"), local_server(placed.project) as server:
         server.model("absent")
-
-
-def test_files_and_configuration_that_a_model_gives_come_first(placed, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "python_of", lambda project, model, *_: model.folder)
-    folder = tmp_path / "given/m"
-    (folder / "4").mkdir(parents=True)
-    (folder / "4/model.py").touch()
-    config = open_model(placed.folder).config
-    source = found(placed, override=Override(config, folder))
-    assert (source.folder, source.version, source.python) == (folder, "4", folder)
-    other = type(config)()
-    other.CopyFrom(config)
-    other.max_batch_size = 7
-    source = found(placed, override=Override(other))
-    assert (source.folder, source.config.max_batch_size) == (placed.folder, 7)
 
 
 def test_the_highest_version_that_the_policy_allows(placed):
@@ -159,11 +146,8 @@ def test_a_folder_is_an_environment_if_it_has_a_python_or_libraries(tmp_path):
         assert module._is_prefix(tmp_path / name.replace("/", "-")) == expected
 
 
-def test_a_server_answers_for_other_models_and_the_release_is_a_number(placed):
-    server = local_server(placed.project, url="http://127.0.0.1:1/")
-    assert server._release == 2410
-    assert server._remote is not None
-    assert local_server(placed.project)._remote is None
+def test_the_release_of_the_project_is_a_number(placed):
+    assert local_server(placed.project)._release == 2410
 
 
 # Instruments

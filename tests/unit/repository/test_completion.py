@@ -2,8 +2,7 @@
 
 import pytest
 
-from envpack.development.completion import may_complete
-from envpack.repository import open_model
+from envpack.repository import may_complete, open_model
 
 CONFIG = """
 backend: "python"

@@ -6,15 +6,29 @@ import os
 import numpy as np
 import pytest
 
-from envpack.local import ModelFailed, RawTensor, check_sources, read_requests, try_model
-from envpack.local.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array
+from envpack.local import RawTensor
 from envpack.server import encode, read_served_config
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
+from envpack.testing import ModelError
+from envpack.testing.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array
+from envpack.testing.inputs import check_sources, read_requests
+from envpack.testing.local_models import LocalModels
+from envpack.testing.trial import try_model
 from envpack.verification import SAMPLES_FILE
+from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository, numbers, tensor
 
-from .conftest import CONFIG, DECOUPLED, numbers, tensor
-from .test_ensemble import ensemble_config, step
+
+@pytest.fixture
+def repository(tmp_path):
+    return Repository(tmp_path)
+
+
+@pytest.fixture
+def server(repository):
+    """Models that run locally."""
+    with repository.server() as found:
+        yield LocalModels(found, repository.logged)
 
 
 class Steps(NoProgress):
@@ -41,8 +55,7 @@ def test_a_model_is_loaded_and_sent_each_request_as_often_as_asked(repository, s
     assert (trial.model, trial.ok, answer.fault, len(answer.seconds)) == ("m", True, "", 3)
     assert [numbers(response) for response in answer.responses] == [[4, 5]]
     assert [entry.name for entry in trial.config.inputs] == ["IN"]
-    assert trial.load_seconds == server.model("m").load_seconds > 0
-    assert trial.peak_memory > 1 << 20
+    assert trial.load_seconds > 0
     assert min(answer.seconds) > 0
     assert repository.texts() == ["run"] * 3
     assert steps.seen[0] == "m: load"
@@ -69,7 +82,7 @@ def test_what_verify_would_refuse_is_a_fault(repository, server, tmp_path, name)
     assert fault in trial.answers[0].fault
 
 
-def test_a_fault_of_an_earlier_run_counts(repository, server, tmp_path):
+def test_what_fails_is_not_repeated(repository, server, tmp_path):
     code = """
 seen = []
 def execute(requests, stub):
@@ -80,7 +93,7 @@ def execute(requests, stub):
 """
     repository.add("m", code)
     trial = try_model(server, "m", repository.folder / "m", array_file(tmp_path, 4), repeat=2)
-    assert (trial.answers[0].fault, len(trial.answers[0].responses)) == ("first", 1)
+    assert (trial.answers[0].fault, len(trial.answers[0].seconds)) == ("first", 1)
 
 
 def test_a_decoupled_model_may_send_any_number(repository, server, tmp_path):
@@ -167,7 +180,7 @@ def test_a_request_that_a_server_rejects_is_in_no_batch(repository, server, tmp_
     repository.add("m", config=BATCHES + CONFIG.replace("[ -1 ]", "[ 1 ]"))
     np.savez(tmp_path / "in.npz", IN=np.zeros((5, 1), np.int32))
     (answer,) = try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.npz")]).answers
-    assert "batch-size must be <= 4" in answer.fault
+    assert "its batch has 5 items, and the model takes 1 to 4" in answer.fault
     assert "in a batch" not in answer.fault
 
 
@@ -175,19 +188,12 @@ def test_what_a_server_would_reject_is_the_answer(repository, server, tmp_path):
     repository.add("m", config=CONFIG.replace("[ -1 ]", "[ 2 ]"))
     trial = try_model(server, "m", repository.folder / "m", array_file(tmp_path, 1, 2, 3))
     assert trial.answers[0].responses[0].error == trial.answers[0].fault
-    assert "unexpected shape for input 'IN'" in trial.answers[0].fault
-
-
-def test_an_ensemble_can_be_tried(repository, server, tmp_path):
-    repository.add("m")
-    repository.add("e", "", ensemble_config(step("m", "IN:IN", "OUT:OUT")))
-    trial = try_model(server, "e", repository.folder / "e", array_file(tmp_path, 4))
-    assert (trial.ok, trial.peak_memory, trial.load_seconds > 0) == (True, 0, True)
+    assert "the input 'IN' has the shape [3], and the model takes [2]" in trial.answers[0].fault
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(repository, server):
     repository.add("m", "raise ValueError('wrong')")
-    with pytest.raises(ModelFailed, match="wrong"):
+    with pytest.raises(ModelError, match="wrong"):
         try_model(server, "m", repository.folder / "m")
 
 

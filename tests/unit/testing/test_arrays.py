@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from envpack.local import RawTensor, arrays, from_array, read_arrays, save_arrays, to_array
+from envpack.local import RawTensor
 from envpack.server import encode
 from envpack.support.errors import InputError
+from envpack.testing import arrays
+from envpack.testing.arrays import from_array, read_arrays, save_arrays, to_array
 
 TYPES = ["BOOL", *(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), "FP16", "FP32", "FP64"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.local.arrays import MOST_BYTES, from_array, read_arrays
-from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, raw
+from envpack.local import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, raw
 from envpack.server import ServedConfig, Tensor, encode
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
+from envpack.testing.arrays import MOST_BYTES, from_array, read_arrays
 from envpack.verification import SAMPLES_FILE, Samples, generate_requests, read_samples
 
 _ARRAYS = (".npy", ".npz")

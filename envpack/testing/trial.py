@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.local.inputs import read_requests
-from envpack.local.local_model import LocalModel
-from envpack.local.model_config import config_json
-from envpack.local.model_process import ModelFailed
-from envpack.local.server import LocalServer
-from envpack.local.values import NOTHING, Request, Response, readable
-from envpack.server import ServedConfig, Tensor, read_served_config
+from envpack.local import Request, Response, readable
+from envpack.server import ServedConfig, Tensor, read_model_error, read_served_config
 from envpack.support.progress import NoProgress, Progress
-from envpack.verification import TOGETHER, SampleCount, Samples, configuration_mismatch, responses_difference
+from envpack.testing.inputs import read_requests
+from envpack.testing.models import Models
+from envpack.verification import (
+    TOGETHER,
+    SampleCount,
+    Samples,
+    configuration_mismatch,
+    explain,
+    percentile,
+    responses_difference,
+)
 
 
 @dataclass
@@ -37,6 +41,16 @@ class Answer:
     fault: str = ""
     difference: str = ""
 
+    @property
+    def fix(self) -> str:
+        """How to correct the fault, ``""`` if that is unknown."""
+        return fix_of(self.fault)
+
+    @property
+    def outputs(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The output tensors of each response."""
+        return _read(self.responses)
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -48,7 +62,6 @@ class Trial:
         load_seconds: how long it took to start, import and initialize it.
         answers: one for each request.
         samples: how many of them are those that the samples expect; None if nothing is expected.
-        peak_memory: the most physical memory that its process has had, in bytes; 0 for an ensemble.
     """
 
     model: str
@@ -56,7 +69,14 @@ class Trial:
     load_seconds: float
     answers: tuple[Answer, ...]
     samples: SampleCount | None = None
-    peak_memory: int = 0
+
+    def latency(self) -> dict[str, float]:
+        """Mean, percentiles and longest of the seconds that all requests took; empty for fewer than two."""
+        seconds = [time for answer in self.answers for time in answer.seconds]
+        if len(seconds) < 2:
+            return {}
+        at = {f"p{part}": percentile(seconds, part) for part in (50, 95, 99)}
+        return {"mean": sum(seconds) / len(seconds), **at, "longest": max(seconds)}
 
     @property
     def ok(self) -> bool:
@@ -64,8 +84,13 @@ class Trial:
         return not any(answer.fault for answer in self.answers) and (self.samples is None or self.samples.ok)
 
 
+def fix_of(text: str) -> str:
+    """How to fix an error of a model, ``""`` if that is unknown."""
+    return explain(read_model_error(text, "").text, "")[1]
+
+
 def try_model(
-    server: LocalServer,
+    models: Models,
     name: str,
     folder: Path,
     sources: Sequence[str] = (),
@@ -73,58 +98,61 @@ def try_model(
     repeat: int = 1,
     progress: Progress | None = None,
 ) -> Trial:
-    """Load a model, and send it requests."""
+    """Load a model, and send it requests; raises `envpack.testing.ModelError` if it cannot be loaded.
+
+    Requests are not repeated once one has failed: a model that has died would be started for each.
+    """
     progress = progress or NoProgress()
-    server.prepare(name)
     progress.begin(f"{name}: load")
     started = time.perf_counter()
-    model = server.own_model(name)
-    load_seconds = model.load_seconds if isinstance(model, LocalModel) else time.perf_counter() - started
+    models.load(name)
+    load_seconds = time.perf_counter() - started
     progress.end(f"ready in {load_seconds:.2f} s")
-    config = read_served_config(json.loads(config_json(model.config)))
+    config = read_served_config(models.config(name))
     given = read_requests(sources, config, name, folder)
     answers = tuple(map(Answer, given.requests))
     for _ in range(repeat):
-        taken = [answer for answer in answers if _send(server, config, answer)]
+        for answer in answers:
+            _send(models, config, answer)
         if given.samples is not None:
             _compare(answers, given.samples)
-    if config.merges and config.batched and not config.decoupled and isinstance(model, LocalModel):
-        _send_together(server, model, config, taken)
+        if any(answer.fault for answer in answers):
+            break
+    if config.merges and config.batched and not config.decoupled:
+        _send_together(models, config, [answer for answer in answers if not _is_error(answer.responses)])
     count = None
     if given.samples is not None and given.samples.have_answers:
         count = given.samples.count(sum(not (answer.fault or answer.difference) for answer in answers))
-    peak = model.process.peak_memory() if isinstance(model, LocalModel) else 0
-    return Trial(name, config, load_seconds, answers, count, peak)
+    return Trial(name, config, load_seconds, answers, count)
 
 
-def _send(server: LocalServer, config: ServedConfig, answer: Answer) -> bool:
-    """Send a request; returns whether the model has got it: a server rejects what does not fit the configuration."""
-    found: list[Response] = []
-    is_taken = True
+def _send(models: Models, config: ServedConfig, answer: Answer) -> None:
     started = time.perf_counter()
-    try:
-        found.extend(response for response, _ in server.stream(answer.request) if response is not NOTHING)
-    except ModelFailed as error:
-        found.append(Response(error=error.text))
-        is_taken = False
+    answer.responses = _answered(models, config, answer.request)
     answer.seconds.append(time.perf_counter() - started)
-    answer.responses = tuple(found)
-    answer.fault = answer.fault or _fault(found, config)
-    return is_taken
+    answer.fault = answer.fault or _fault(answer.responses, config)
 
 
-def _send_together(server: LocalServer, model: LocalModel, config: ServedConfig, answers: Sequence[Answer]) -> None:
+def _answered(models: Models, config: ServedConfig, request: Request) -> tuple[Response, ...]:
+    if config.decoupled:
+        return tuple(models.stream(request))
+    (responses,) = models.infer([request])
+    return responses
+
+
+def _is_error(responses: Sequence[Response]) -> bool:
+    return any(response.error is not None for response in responses)
+
+
+def _send_together(models: Models, config: ServedConfig, answers: Sequence[Answer]) -> None:
     """Send requests in batches, as a server merges them; each has to get the answer that it gets alone."""
     for batch in _batches(answers, config.largest_batch):
-        try:
-            found = model.infer_batch([answer.request for answer in batch])
-        except ModelFailed as error:
-            found = [[Response(error=error.text)]] * len(batch)
+        found = models.infer([answer.request for answer in batch])
         for answer, responses in zip(batch, found, strict=True):
             fault = _fault(responses, config)
             if not fault and not answer.fault:
                 fault = responses_difference(_read(answer.responses), _read(responses), lambda _: TOGETHER)
-                fault = fault if fault and _is_repeatable(server, answer) else ""
+                fault = fault if fault and _is_repeatable(models, config, answer) else ""
             answer.fault = answer.fault or (f"in a batch of {len(batch)} requests: {fault}" if fault else "")
 
 
@@ -152,9 +180,9 @@ def _items(answer: Answer) -> int:
     return next((tensor.shape[0] for tensor in answer.request.inputs if tensor.shape), 1)
 
 
-def _is_repeatable(server: LocalServer, answer: Answer) -> bool:
+def _is_repeatable(models: Models, config: ServedConfig, answer: Answer) -> bool:
     """Whether a request gets the same answer again when it is alone."""
-    again = [response for response, _ in server.stream(answer.request) if response is not NOTHING]
+    again = _answered(models, config, answer.request)
     return not responses_difference(_read(answer.responses), _read(again), lambda _: TOGETHER)
 
 

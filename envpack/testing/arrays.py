@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envpack.local.values import RawTensor
+from envpack.local import RawTensor
 from envpack.server import decode, encode
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError

@@ -1,0 +1,249 @@
+"""`envpack run`: one model is loaded and sent requests, locally or, where only a server can do that, on one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envpack.local import Instruments, LogLine, local_server, needs_server, opened_instruments, readable
+from envpack.repository import called_models, examine_model, needed_first, open_model
+from envpack.server import Runtime, stub_reports
+from envpack.settings import Project
+from envpack.support.errors import InputError, ServerError, UsageError
+from envpack.support.progress import NoProgress, Progress
+from envpack.support.replacement import replaced_file
+from envpack.testing.arrays import check_can_save, save_arrays
+from envpack.testing.inputs import check_sources
+from envpack.testing.local_models import LocalModels
+from envpack.testing.models import ModelError, Models
+from envpack.testing.opening import LOCALLY, find_runtime, open_models, where
+from envpack.testing.trial import Trial, fix_of, try_model
+from envpack.verification import SAMPLES_FILE, add_samples
+
+if TYPE_CHECKING:
+    from envpack.store import SharedStore
+
+_STDERR = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRun:
+    """What became of one run.
+
+    Attributes:
+        trial: the answers, and what is wrong with them.
+        where: where the model ran, in words.
+        log: what it and the models that it called have logged.
+        phases: seconds of each phase of its life; empty on a server.
+        peak_memory: the most physical memory that its process has had, in bytes; 0 on a server.
+        functions: the functions that took longest, the slowest first; empty without a profile.
+        memory_record: memray's record, None without one.
+        saved: the file of samples to which the answers were added, None if they were not.
+    """
+
+    trial: Trial
+    where: str
+    log: Sequence[LogLine]
+    phases: dict[str, float] = field(default_factory=dict)
+    peak_memory: int = 0
+    functions: Sequence[dict[str, Any]] = ()
+    memory_record: Path | None = None
+    saved: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What all runs need."""
+
+    project: Project
+    name: str
+    inputs: Sequence[str]
+    repeat: int
+    show: Callable[[str, str], None]
+    progress: Progress
+    store: SharedStore | None
+    timeout: float
+    lines: list[LogLine] = field(default_factory=list)
+    reports: dict[str, str] = field(default_factory=dict)
+
+    def log(self, line: LogLine) -> None:
+        """Take a line of a model's log; a stub reports its start as a verbose one."""
+        if line.level == "verbose":
+            self.reports[line.model] = line.text
+            return
+        self.lines.append(line)
+        self.show(line.level, line.text)
+
+
+def run_model(
+    project: Project,
+    name: str,
+    inputs: Sequence[str] = (),
+    *,
+    debug_port: int = 0,
+    profile: bool = False,
+    memory_record: Path | None = None,
+    repeat: int = 1,
+    show: Callable[[str, str], None] = lambda level, text: None,  # noqa: ARG005
+    progress: Progress | None = None,
+    store: SharedStore | None = None,
+    timeout: float = 120.0,
+    output: Path | None = None,
+    save_sample: bool = False,
+) -> ModelRun:
+    """Load a model and send it requests; without inputs its own samples, or one that is made up.
+
+    Args:
+        project: of the model's repository, which is not changed.
+        name: name of the model's folder.
+        inputs: files, as `envpack run --input` takes them.
+        debug_port: the model waits at this port of 127.0.0.1 for a debugger, for any time; 0 for none. This and the
+            next two need a run without a server.
+        profile: measure the time of each Python function.
+        memory_record: file for what memray records, if the environment has it; None for nothing.
+        repeat: how often the requests are sent.
+        show: takes the level and the text of each line that a model logs.
+        progress: shows what is done.
+        store: where environments and stubs are shared.
+        timeout: seconds for the load and for each answer.
+        output: file, ``.npz``, for the outputs of the last response; None for none.
+        save_sample: add what was sent and answered to the samples of the model, unless an answer is wrong.
+
+    Raises:
+        InputError: kind ``model-failed``: it cannot be loaded; ``bad-input``: a file cannot be read or written.
+        ServerError: only a server runs it, and none can be started.
+        UsageError: only a server runs it, where the tools cannot be used.
+    """
+    # What is wrong is an error before anything is made.
+    check_sources(inputs)
+    if output is not None:
+        check_can_save(output)
+    open_model(project.repository / name, foreign=True)
+    run = _Run(
+        project=project,
+        name=name,
+        inputs=inputs,
+        repeat=repeat,
+        show=show,
+        progress=progress or NoProgress(),
+        store=store,
+        timeout=math.inf if debug_port else timeout,
+    )
+    reason = _server_reason(project, name)
+    try:
+        with opened_instruments(debug_port=debug_port, profile=profile, memory=memory_record is not None) as tools:
+            done = _served(run, _runtime(project, reason, tools), reason) if reason else _local(run, tools)
+            record = _kept(tools.memray_file, memory_record)
+            done = dataclasses.replace(done, functions=tools.functions(), memory_record=record)
+    except ModelError as error:
+        hint = fix_of(error.text) or "correct the model; its own lines are named above"
+        place = str(project.repository / name)
+        raise InputError(error.text, kind="model-failed", where=place, hint=hint) from error
+    if output is not None and done.trial.answers and done.trial.answers[-1].responses:
+        save_arrays(done.trial.answers[-1].responses[-1].outputs, output)
+    if save_sample and done.trial.ok:
+        done = dataclasses.replace(done, saved=_save_samples(done.trial, project.repository / name))
+    return done
+
+
+def _kept(made: Path, record: Path | None) -> Path | None:
+    """Keep memray's file; None if it was not made."""
+    if record is None or not made.is_file():
+        return None
+    with replaced_file(record) as temporary:
+        shutil.copyfile(made, temporary)
+    return record
+
+
+def _save_samples(trial: Trial, folder: Path) -> Path:
+    """Add what was sent and answered to the samples of the model in a folder; returns their file."""
+    file = folder / SAMPLES_FILE
+    answered = [(tuple(map(readable, answer.request.inputs)), answer.outputs) for answer in trial.answers]
+    add_samples(file, trial.config, answered)
+    return file
+
+
+def _server_reason(project: Project, name: str) -> str:
+    """Which model needs a server and why, of a model and those that its code calls; ``""`` for none."""
+    for needed in needed_first([name], lambda model: called_models(project.repository / model)):
+        model, _ = examine_model(project.repository / needed)
+        if model is not None and (reason := needs_server(model)):
+            return f"{needed} {reason}"
+    return ""
+
+
+def _runtime(project: Project, reason: str, tools: Instruments) -> Runtime:
+    if tools.are_used:
+        raise UsageError(
+            f"{reason}, which only a server runs, and there --debug, --profile and --memory cannot be used",
+            kind="usage",
+            hint="leave them out, or use `envpack dev --debug`",
+        )
+    runtime = find_runtime(project)
+    if runtime is None:
+        raise ServerError(
+            f"{reason}, which only a server runs, and none can be started here",
+            kind="server-missing",
+            hint="envpack doctor says how to install one",
+        )
+    return runtime
+
+
+def _served(run: _Run, runtime: Runtime, reason: str) -> ModelRun:
+    place = where(runtime)
+    run.progress.detail(f"{place}, since {reason}")
+    models = open_models(run.project, runtime, timeout=run.timeout, progress=run.progress, store=run.store)
+    with contextlib.closing(models):
+        trial = _tried(run, models)
+        for text in models.logged(run.name, 0):
+            run.log(LogLine("info", text, "", run.name))
+    return ModelRun(trial=trial, where=place, log=run.lines)
+
+
+def _local(run: _Run, tools: Instruments) -> ModelRun:
+    server = local_server(
+        run.project,
+        log=run.log,
+        progress=run.progress,
+        store=run.store,
+        output=_STDERR,
+        instruments={run.name: tools},
+        timeout=run.timeout,
+    )
+    with server:
+        server.prepare(run.name)
+        models = LocalModels(server, run.lines)
+        try:
+            trial = _tried(run, models)
+        except KeyboardInterrupt:
+            run.progress.detail("cancelled; Ctrl-C again ends the model at once")
+            raise
+        model = server.model(run.name)
+        trial = dataclasses.replace(trial, load_seconds=model.load_seconds)
+        peak = model.process.peak_memory()
+    return ModelRun(trial=trial, where=LOCALLY, log=run.lines, phases=_phases(trial, run.reports), peak_memory=peak)
+
+
+def _tried(run: _Run, models: Models) -> Trial:
+    folder = run.project.repository / run.name
+    return try_model(models, run.name, folder, run.inputs, repeat=run.repeat, progress=run.progress)
+
+
+def _phases(trial: Trial, reports: dict[str, str]) -> dict[str, float]:
+    """The seconds of each phase of a model's life."""
+    report: Any = next(iter(stub_reports(reports.get(trial.model, "")).values()), None)
+    if report is None:
+        return {}
+    imported, initialized = report.import_seconds or 0.0, report.initialize_seconds or 0.0
+    return {
+        "start": max(trial.load_seconds - imported - initialized, 0.0),
+        "import": imported,
+        "initialize": initialized,
+        "execute": sum(sum(answer.seconds) for answer in trial.answers),
+    }

@@ -1,0 +1,79 @@
+"""Decides where models run: on a real server, whenever one can be started; or locally."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envpack.repository import backends_folder, examine_model, may_complete, model_folders
+from envpack.server import Runtime, RuntimeOptions, choose_runtime, find_server
+from envpack.settings import Project
+from envpack.support.errors import ServerError
+from envpack.support.folders import cache_folder
+from envpack.support.progress import NoProgress, Progress
+from envpack.testing.grpc_streams import GRPC_ARGUMENTS
+from envpack.testing.models import Models
+
+if TYPE_CHECKING:
+    from envpack.store import SharedStore
+
+LOCALLY = "locally, without a server"
+
+
+def find_runtime(project: Project) -> Runtime | None:
+    """The server that can be started: the one that is named or installed, else a container whose image is here.
+
+    Raises:
+        ServerError: the server that is named is none.
+    """
+    said = project.of()
+    try:
+        find_server(said.server)
+        is_installed = True
+    except ServerError:
+        if said.server is not None:
+            raise
+        is_installed = False
+    models = tuple(filter(None, (examine_model(folder)[0] for folder in model_folders(project.repository))))
+    completion = () if any(map(may_complete, models)) else ("--disable-auto-complete-config",)  # it takes a second
+    options = RuntimeOptions(
+        runtime="process" if is_installed else "auto",
+        server=said.server,
+        image=said.image,
+        release=said.triton,
+        extra_backends=backends_folder(project),
+        mounts=(project.repository.resolve(), cache_folder("environments")),
+        environment={"PYTHONUNBUFFERED": "1"},  # what a model prints belongs to the request that it has
+        arguments=("--log-verbose=0", *(GRPC_ARGUMENTS if is_installed else ()), *completion),
+    )
+    try:
+        return choose_runtime(options, project.repository, models)
+    except ServerError:
+        if is_installed:
+            raise
+        return None  # there is no daemon either, or it has no image
+
+
+def where(runtime: Runtime | None) -> str:
+    """Where models run, in words."""
+    if runtime is None:
+        return LOCALLY
+    release = f"Triton {runtime.release}" if runtime.release else "a Triton server"
+    return f"on {release}, {f'a container of {runtime.image}' if runtime.image else 'a process of this machine'}"
+
+
+def open_models(
+    project: Project,
+    runtime: Runtime | None,
+    *,
+    timeout: float,
+    progress: Progress | None = None,
+    store: SharedStore | None = None,
+) -> Models:
+    """The models of a repository, on a server or, without a runtime, locally; limits in seconds."""
+    if runtime is None:
+        from envpack.testing.local_models import LocalModels
+
+        return LocalModels.of(project, timeout)
+    from envpack.testing.served_models import ServedModels
+
+    return ServedModels(runtime, project, timeout=timeout, progress=progress or NoProgress(), store=store)
