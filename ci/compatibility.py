@@ -31,7 +31,7 @@ import pytest
 
 import envpack
 from envpack.conda.supported import SUPPORTED
-from envpack.releases import DEFAULT_RELEASE, Release, all_releases
+from envpack.settings import DEFAULT_RELEASE, Release, all_releases
 from envpack.support.replacement import write_text
 
 CHECKOUT = Path(__file__).resolve().parent.parent

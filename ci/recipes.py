@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import environment_of, find_models
+from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.settings.examples import recipe_names
 
 CHECKOUT = Path(__file__).resolve().parent.parent

@@ -36,8 +36,13 @@ if TYPE_CHECKING:
         read_signing_key as read_signing_key,
     )
     from envpack.inspection import inspect_repository as inspect_repository
-    from envpack.releases import Release as Release, find_release as find_release
-    from envpack.settings import Project as Project, Settings as Settings, open_project as open_project
+    from envpack.settings import (
+        Project as Project,
+        Release as Release,
+        Settings as Settings,
+        find_release as find_release,
+        open_project as open_project,
+    )
     from envpack.store import (
         Location as Location,
         Objects as Objects,

@@ -21,7 +21,7 @@ import pytest
 from filelock import FileLock
 
 from envpack.conda.supported import SUPPORTED
-from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.stub import build_stub, find_toolchain, target_from_interpreter
 from envpack.stub.build import BuildTree, compile_shared
 from envpack.stub.recipe import Recipe, source_digest, source_folder

@@ -16,8 +16,8 @@ import envpack
 from ci.docs import faults, settings
 from ci.recipe_records import records
 from envpack.cli.main import cli
-from envpack.releases import Release, all_releases
 from envpack.requirements.format import all_formats
+from envpack.settings import Release, all_releases
 from envpack.settings.examples import Example, recipe_names, recipes, templates
 from envpack.verification.checks.register import CHECKS
 

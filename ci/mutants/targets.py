@@ -9,7 +9,7 @@ from pathlib import Path
 _CORE = (
     "envpack/archive",
     "envpack/lock",
-    "envpack/preflight",
+    *(f"envpack/inspection/{name}.py" for name in ("facts", "preflight", "rules")),
     *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "config_schema", "model", "placement")),
     "envpack/verification/fault_catalogue.py",
     "envpack/verification/judge.py",

@@ -142,8 +142,13 @@ def _existing(path: Path | None, repository: Path) -> Path:
 
 
 def _inspect_stub(stub: Path, environment: Path | None, triton: str, console: Console) -> int:
-    from envpack.preflight import find_mismatches, image_host, read_environment_facts, read_stub_requirements
-    from envpack.releases import find_release
+    from envpack.inspection import (
+        find_mismatches,
+        image_host,
+        read_environment_facts,
+        read_stub_requirements,
+    )
+    from envpack.settings import find_release
     from envpack.stub import inspect_stub
 
     release = find_release(triton) if triton else None

@@ -39,8 +39,8 @@ def inspect_environment_at(
 
 
 def _mismatches(path: Path, triton: str) -> Sequence[Finding]:
-    from envpack.preflight import find_mismatches, image_host, read_environment_facts
-    from envpack.releases import find_release
+    from envpack.inspection import find_mismatches, image_host, read_environment_facts
+    from envpack.settings import find_release
 
     release = find_release(triton)
     return find_mismatches(None, read_environment_facts(path), release, image_host(release))

@@ -14,7 +14,7 @@ from envpack.cli.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.releases import Release
+    from envpack.settings import Release
 
 _HEADS = ("Triton", "server", "stub ABI", "Python", "NumPy 2", "glibc", "environments", "activate", "server in a wheel")
 
@@ -23,7 +23,7 @@ _HEADS = ("Triton", "server", "stub ABI", "Python", "NumPy 2", "glibc", "environ
 @options.with_console
 def command(console: Console) -> None:
     """List the Triton releases that envpack knows, with what a stub and an execution environment depend on."""
-    from envpack.releases import DEFAULT_RELEASE, all_releases
+    from envpack.settings import DEFAULT_RELEASE, all_releases
 
     releases = all_releases().values()
     console.show(_table(releases))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.environment import MANIFEST as ENVIRONMENT_MANIFEST
-from envpack.releases import Release
 from envpack.repository import (
     ONE_AT_A_TIME,
     PYTHON_BACKEND,
@@ -21,7 +20,7 @@ from envpack.repository import (
     unpacking_backends,
     version_folders,
 )
-from envpack.settings import Project
+from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError, ModelsError
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive import inspect_environment, is_archive, is_rejected
-from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
     SHELL_CHARACTER,
@@ -22,6 +21,7 @@ from envpack.repository import (
     looks_like_model,
     version_folders,
 )
+from envpack.settings import Release
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
 from envpack.support.findings import Finding, Severity, caution, fault, finding_of_error

@@ -20,7 +20,6 @@ from envpack.inspection.files import (
 from envpack.inspection.starting import start_findings, starts_warm
 from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
-from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
     ONE_AT_A_TIME,
@@ -38,7 +37,7 @@ from envpack.repository import (
     misspelt_backend,
     unpacking_backends,
 )
-from envpack.settings import FILE_NAME, Project
+from envpack.settings import FILE_NAME, Project, Release
 from envpack.support.errors import InputError
 from envpack.support.findings import Finding, caution, fault, finding_of_error
 

@@ -14,10 +14,9 @@ from typing import Literal
 
 from envpack.archive import read_metadata, record_in_metadata
 from envpack.lock import LOCK_NAME, digest_requirements
-from envpack.releases import Release
 from envpack.repository import Model, environment_of
 from envpack.requirements import Requirements, find_requirements, host_platform, read_requirements
-from envpack.settings import Project
+from envpack.settings import Project, Release
 
 _KEY = "requirements"  # in the metadata of a placed environment
 

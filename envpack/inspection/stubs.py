@@ -9,14 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from envpack.archive import read_metadata
-from envpack.preflight import (
-    find_damage,
-    image_host,
-    preflight_model,
-    read_environment_facts,
-    read_stub_requirements,
-)
-from envpack.releases import Release
+from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
+from envpack.inspection.preflight import find_damage, preflight_model
 from envpack.repository import (
     BRIDGE,
     PYTHON_BACKEND,
@@ -27,6 +21,7 @@ from envpack.repository import (
     library_name,
     python_of_backend,
 )
+from envpack.settings import Release
 from envpack.support.errors import InputError, StubError
 from envpack.support.findings import Finding, caution, fault, finding_of_error
 from envpack.support.platforms import libpython_name

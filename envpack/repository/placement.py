@@ -16,12 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.releases import Release
 from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text, is_too_long
 from envpack.repository.starting import with_start
-from envpack.settings import Project
+from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text

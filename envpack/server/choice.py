@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, unpacking_backends
 from envpack.server.container import ContainerRuntime
 from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
 from envpack.server.launch import find_server, is_other_backend
 from envpack.server.process import ProcessRuntime
-from envpack.settings import RuntimeName
+from envpack.settings import DEFAULT_RELEASE, RuntimeName, find_release
 from envpack.support.errors import ServerError
 
 _GIB = 1 << 30

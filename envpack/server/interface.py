@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from envpack.preflight import Host
+from envpack.inspection import Host
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.releases import DEFAULT_RELEASE, all_releases
 from envpack.repository import SHELL_CHARACTER, library_name
+from envpack.settings import DEFAULT_RELEASE, all_releases
 from envpack.support.errors import ServerError
 from envpack.support.installation import install_command
 from envpack.support.isolation import bare_environment

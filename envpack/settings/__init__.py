@@ -1,4 +1,4 @@
-"""What a user can say, once: the settings, envpack.toml, and which of them counts."""
+"""What a user can say, once: the settings, envpack.toml, and which of them counts. Facts about Triton releases."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from envpack.settings.fields import UNSAID, Field
     from envpack.settings.kinds import BadValueError, Choice, Flag, Kind, Number, Place, Size, Texts, parse_size
     from envpack.settings.project import FILE_NAME, Project, open_project
+    from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
     from envpack.settings.table import (
         FIELDS,
         ArchiveFormat,

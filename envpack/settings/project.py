@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.releases import DEFAULT_RELEASE, Release, find_release
 from envpack.settings.kinds import BadValueError
+from envpack.settings.releases import DEFAULT_RELEASE, Release, find_release
 from envpack.settings.table import FIELDS, Settings
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError

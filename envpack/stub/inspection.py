@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envpack.releases import Release
+from envpack.settings import Release
 from envpack.stub.target import StubTarget, machine_named, this_machine
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
 from envpack.support.bounded_reading import opened, parse_json

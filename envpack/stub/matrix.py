@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from envpack.conda import SUPPORTED
-from envpack.releases import Release
-from envpack.settings import PythonPreference
+from envpack.settings import PythonPreference, Release
 from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_shared
 from envpack.stub.recipe import Recipe, identifier
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter

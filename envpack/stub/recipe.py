@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.releases import Release
+from envpack.settings import Release
 from envpack.stub.cache import entry_name
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import (

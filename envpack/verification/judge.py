@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envpack.inspection import BuildState
-from envpack.preflight import find_damage
-from envpack.releases import Release
+from envpack.inspection import BuildState, find_damage
 from envpack.repository import UNADDRESSABLE, Model, sends_requests
 from envpack.server import (
     Client,
@@ -19,6 +17,7 @@ from envpack.server import (
     read_model_error,
     read_served_config,
 )
+from envpack.settings import Release
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.findings import Finding
 from envpack.verification.checks import concurrency, inference, process

@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.inspection import BuildState, build_state, fit_findings
-from envpack.preflight import find_unsafe_archive, preflight_model
-from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
+from envpack.inspection import BuildState, build_state, find_unsafe_archive, fit_findings, preflight_model
 from envpack.repository import (
     STUB_NAME,
     Model,
@@ -37,7 +35,15 @@ from envpack.server import (
     interruptible,
     temporary_home,
 )
-from envpack.settings import Project, open_project
+from envpack.settings import (
+    DEFAULT_RELEASE,
+    Project,
+    Release,
+    all_releases,
+    find_release,
+    open_project,
+    release_of_server,
+)
 from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
 from envpack.support.findings import Finding
 from envpack.support.folders import cache_root

@@ -10,13 +10,13 @@ from pathlib import Path
 from envpack.archive import Format, format_costs, read_metadata
 from envpack.conda import interpreter_for
 from envpack.environment import Environment, environment_from_prefix
-from envpack.inspection import record_requirements
-from envpack.preflight import (
+from envpack.inspection import (
     EnvironmentFacts,
     find_mismatches,
     image_host,
     read_environment_facts,
     read_stub_requirements,
+    record_requirements,
 )
 from envpack.repository import PYTHON_BACKEND, Model, configured_start, open_model, python_configs
 from envpack.settings import Project

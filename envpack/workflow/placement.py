@@ -8,7 +8,6 @@ from pathlib import Path
 
 from envpack.archive import archive_metadata_file, is_made_by_envpack, pack_archive, place_folder
 from envpack.environment import Environment
-from envpack.releases import Release
 from envpack.repository import (
     PYTHON_BACKEND,
     Backend,
@@ -24,6 +23,7 @@ from envpack.repository import (
     python_of_backend,
     remove_stub,
 )
+from envpack.settings import Release
 from envpack.stub import STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder

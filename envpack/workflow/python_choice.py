@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from envpack.conda import SUPPORTED, available_interpreters, check_minor, interpreter_here
-from envpack.releases import Release
 from envpack.requirements import Requirements, allows_minor
-from envpack.settings import PythonPreference
+from envpack.settings import PythonPreference, Release
 from envpack.support.errors import EnvpackError, InputError
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from envpack.conda import read_conda_settings
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, parse_lock
-from envpack.releases import Release, find_release
 from envpack.requirements import Requirements, Target
-from envpack.settings import PythonPreference, StubPolicy, ToolchainName
+from envpack.settings import PythonPreference, Release, StubPolicy, ToolchainName, find_release
 from envpack.support.folders import cache_root
 
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from envpack.lock import format_lock
-from envpack.releases import find_release
 from envpack.repository import open_model
-from envpack.settings import Project, ToolchainName
+from envpack.settings import Project, ToolchainName, find_release
 from envpack.store import SharedStore
 from envpack.stub import Cell, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, StubError

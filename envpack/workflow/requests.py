@@ -10,7 +10,6 @@ from typing import Literal
 from envpack.archive import Selection
 from envpack.conda import CondaSettings, check_minor, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
-from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
     Model,
@@ -20,7 +19,7 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
-from envpack.settings import ArchiveFormat, PackerName, Project, Settings, Start, StubPolicy
+from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy
 from envpack.stub import STUB_NAME
 from envpack.support.errors import UsageError
 from envpack.support.links_and_modes import LinkMode

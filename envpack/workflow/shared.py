@@ -14,9 +14,8 @@ from envpack.archive import pack_whole, unpack_whole
 from envpack.conda import keep_package
 from envpack.environment import Environment, find_intact
 from envpack.lock import Lock, format_lock, parse_lock
-from envpack.releases import Release
 from envpack.requirements import CondaPackage, PipPackage
-from envpack.settings import ToolchainName
+from envpack.settings import Release, ToolchainName
 from envpack.store import MOST_BYTES, Blob, Record, SharedStore
 from envpack.stub import Stub, StubTarget, build_stub, find_stub, keep_stub, stub_key
 from envpack.support.entry_locks import being_made

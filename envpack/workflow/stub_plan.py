@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.conda import check_minor
-from envpack.releases import find_release
 from envpack.repository import looks_like_model
-from envpack.settings import Settings
+from envpack.settings import Settings, find_release
 from envpack.store import SharedStore, open_store
 from envpack.stub import (
     STUB_NAME,

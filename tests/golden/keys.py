@@ -11,8 +11,8 @@ import envpack
 from envpack.conda import CondaSettings
 from envpack.environment.build import _lock_memory
 from envpack.lock import Lock, LockOptions, digest_requirements, lock_key
-from envpack.releases import find_release
 from envpack.requirements import CondaPackage, PipPackage, Target, read_requirements
+from envpack.settings import find_release
 from envpack.stub import StubTarget, recipe, stub_key
 from envpack.stub.toolchain import Toolchain
 from tests.golden.json_text import json_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.releases import all_releases
+from envpack.settings import all_releases
 from envpack.stub import build_stub
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder

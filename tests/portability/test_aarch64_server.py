@@ -10,11 +10,11 @@ import sys
 import pytest
 from filelock import FileLock
 
-from envpack.releases import find_release
 from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
+from envpack.settings import find_release
 from envpack.stub import STUB_NAME, build_stub
 from envpack.support.replacement import new_folder
 

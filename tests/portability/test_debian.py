@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.preflight import EnvironmentFacts
-from envpack.releases import find_release
+from envpack.inspection.facts import EnvironmentFacts
+from envpack.settings import find_release
 from envpack.stub import STUB_NAME, build_stub, inspect_stub, target_from_prefix
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError

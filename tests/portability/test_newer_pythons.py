@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.stub import build_stub
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, manifest
 from envpack.support import zstd
@@ -40,7 +40,7 @@ output [ { name: "Y", data_type: TYPE_STRING, dims: [ 1 ] } ]
 RUN = """
 import dataclasses, os, sys
 from envpack.cli.main import run
-from envpack.releases import DEFAULT_RELEASE, all_releases
+from envpack.settings import DEFAULT_RELEASE, all_releases
 if sys.argv[1] == "newer":
     glibc = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
     all_releases()[DEFAULT_RELEASE] = dataclasses.replace(all_releases()[DEFAULT_RELEASE], glibc=glibc)

@@ -374,7 +374,7 @@ from pathlib import Path
 from envpack.deployment import plan_deployment, publish_image
 from envpack.settings import Project, Settings
 from envpack.deployment.images.address import parse_image_address
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.repository import backends_folder
 project = Project(repository=Path(sys.argv[1]))
 plan = plan_deployment(project)

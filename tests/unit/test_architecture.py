@@ -17,30 +17,27 @@ PACKAGE = Path(envpack.__file__).parent
 # Rooms from bottom to top, each with the rooms that it may import from. A new arrow is a decision.
 ROOMS = {
     "support": "",
-    "releases": "support",
-    "settings": "support releases",
+    "settings": "support",
     "requirements": "support",
     "conda": "support settings requirements",
-    "repository": "support releases settings",
+    "repository": "support settings",
     "lock": "support settings requirements conda",
     "environment": "support settings requirements conda lock",
     "archive": "support settings environment",
-    "stub": "support releases settings conda repository",
+    "stub": "support settings conda repository",
     "store": "support lock",
-    "preflight": "support releases conda repository environment archive stub",
-    "inspection": "support releases settings requirements repository lock archive preflight",
-    "deployment": "support releases settings repository environment archive stub store",
-    "server": "support releases settings repository preflight",
-    "verification": "support releases settings conda repository archive "
-    "stub store preflight inspection deployment server",
-    "workflow": "support releases settings requirements conda repository lock environment "
-    "archive stub store preflight inspection deployment server verification",
-    "local": "support settings repository stub store server workflow",
+    "inspection": "support settings requirements conda repository lock environment archive stub",
+    "deployment": "support settings repository environment archive stub store",
+    "server": "support settings repository inspection",
+    "verification": "support settings conda repository archive stub store inspection deployment server",
+    "workflow": "support settings requirements conda repository lock environment archive "
+    "stub store inspection deployment server verification",
+    "local": "support settings repository stub store server verification workflow",
     "fleet": "support settings store workflow",
     "development": "support settings requirements repository server verification workflow local",
-    "testing": "support settings repository store server verification local",
-    "cli": "support releases settings repository archive stub store preflight "
-    "inspection deployment server workflow fleet development testing",
+    "testing": "support settings repository server verification local",
+    "cli": "support settings repository archive stub store "
+    "inspection deployment server verification workflow local fleet development testing",
 }
 ORDER = list(ROOMS)
 RANK = {room: rank for rank, room in enumerate(ORDER)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.supported import SUPPORTED
-from envpack.releases import all_releases, find_release
+from envpack.settings import all_releases, find_release
 
 SCRIPT = Path(__file__).parents[2] / "ci/compatibility.py"
 

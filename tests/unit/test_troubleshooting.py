@@ -58,7 +58,7 @@ def _judged():
     for file, call in _calls():
         if file.parts[0] == "verification" and call.func.id in {"Failure", "_fault"} and call.args:
             yield from _texts(call.args[0])
-        if file.parts[0] in {"inspection", "preflight"} and call.func.id in {"fault", "caution", "Finding"}:
+        if file.parts[0] == "inspection" and call.func.id in {"fault", "caution", "Finding"}:
             yield from _texts(call.args[0])
         if file.parts[0] == "verification" and call.func.id == "explain":
             yield from _texts(call.args[1])

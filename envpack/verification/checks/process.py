@@ -25,7 +25,7 @@ from envpack.verification.stub_processes import (
 from envpack.verification.verdict import Check, StubIdentity, failed, passed, skipped, warning
 
 if TYPE_CHECKING:
-    from envpack.releases import Release
+    from envpack.settings import Release
 
 _EXTRACTED = re.compile(r"^/tmp/python_env_\w{6}/\d+")
 _LIBPYTHON = re.compile(r"/libpython(3\.\d+)[^/]*\.so[^/]*$")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.preflight import this_host
+from envpack.inspection import this_host
 from envpack.settings import Project
 from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
 from envpack.support.errors import StubError

@@ -2,8 +2,8 @@
 
 import shutil
 
-from envpack.releases import find_release
 from envpack.repository.placement import backend_for, place_backend
+from envpack.settings import find_release
 from tests.faults.repositories.broken import STUB, Broken, Site
 from tests.faults.repositories.environment import packed
 

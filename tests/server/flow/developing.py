@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server.kserve import Client
 from envpack.server.tensors import Tensor
+from envpack.settings import DEFAULT_RELEASE, find_release
 from tests.cache import kept_cache
 from tests.needed_pythons import need
 

@@ -143,10 +143,9 @@ def test_a_model_that_begins_to_complete_its_configuration_may(required, develop
     ],
 )
 def test_a_server_without_completion_serves_the_same_configuration(required, more):
-    from envpack.releases import DEFAULT_RELEASE, find_release
     from envpack.repository import may_complete, open_model
     from envpack.server import ProcessRuntime, find_server
-    from envpack.settings import Settings, open_project
+    from envpack.settings import DEFAULT_RELEASE, Settings, find_release, open_project
     from envpack.workflow import build_model
 
     file = required / "config.pbtxt"

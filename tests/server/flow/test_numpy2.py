@@ -1,6 +1,6 @@
 """The trap of releases up to 24.10: their own stub answers with empty tensors under NumPy 2. Found, and cured."""
 
-from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.settings import DEFAULT_RELEASE, find_release
 from tests.needed_pythons import need
 
 

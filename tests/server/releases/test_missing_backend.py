@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.releases import find_release
 from envpack.repository import open_model
 from envpack.server import Client, ProcessRuntime, RequestError
+from envpack.settings import find_release
 from envpack.verification.missing_backends import MissingBackends
 from tests.cache import kept_cache
 from tests.server.releases.conftest import IN_WHEELS

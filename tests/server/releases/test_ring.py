@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.releases import find_release
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor
+from envpack.settings import find_release
 from tests.newer_pythons import is_newer
 from tests.waiting import soon
 

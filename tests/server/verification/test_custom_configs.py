@@ -3,10 +3,9 @@
 import pytest
 
 from envpack.inspection import inspect_repository
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import open_model, point_to_environment
 from envpack.server import Client, ProcessRuntime, RequestError
-from envpack.settings import Project
+from envpack.settings import DEFAULT_RELEASE, Project, find_release
 from tests.server.verification.test_inspect_agrees import CODE, PYTHON, tensors
 
 CUSTOM = {

@@ -5,9 +5,8 @@ import struct
 import pytest
 
 from envpack.inspection import inspect_repository
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import Client, ProcessRuntime, RequestError
-from envpack.settings import Project
+from envpack.settings import DEFAULT_RELEASE, Project, find_release
 
 CODE = """import triton_python_backend_utils as pb_utils
 

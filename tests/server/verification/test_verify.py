@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from envpack.cli.main import run
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import RuntimeOptions
+from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.support.errors import InputError, ServerError
 from envpack.verification import VerifyOptions, verify
 from tests.cache import kept_cache

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import RuntimeOptions
+from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.verification import VerifyOptions, verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments

@@ -3,7 +3,6 @@ import pytest
 from envpack.deployment import plan_deployment
 from envpack.deployment.images import registry as client
 from envpack.deployment.images.address import parse_image_address
-from envpack.releases import find_release
 from envpack.repository import (
     backend_for,
     in_model_folder,
@@ -11,7 +10,7 @@ from envpack.repository import (
     place_backend,
     point_to_environment,
 )
-from envpack.settings import Project
+from envpack.settings import Project, find_release
 from tests.memory_registry import memory_registry
 
 BACKENDS = {"early": "python_3_8", "late": ""}

@@ -163,7 +163,7 @@ import os, signal, sys
 from pathlib import Path
 from envpack.deployment import assemble, plan_deployment
 from envpack.settings import Project
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.repository import backends_folder
 
 project = Project(repository=Path(sys.argv[1]))

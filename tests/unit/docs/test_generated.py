@@ -10,8 +10,7 @@ import pytest
 
 import envpack
 from ci.docs import pages, settings
-from envpack.releases import all_releases
-from envpack.settings import open_project
+from envpack.settings import all_releases, open_project
 from envpack.support.errors import InputError
 from tests.tables import every_row
 from tests.unit.docs.documents import CHECKOUT, NAMES, read

@@ -10,9 +10,8 @@ from envpack.fleet import build_tasks, stub_tasks
 from envpack.fleet.orders import lock_tasks
 from envpack.fleet.work import make_lock
 from envpack.lock import Lock, format_lock, write_lock
-from envpack.releases import find_release
 from envpack.requirements import CondaPackage, Target
-from envpack.settings import Settings, open_project
+from envpack.settings import Settings, find_release, open_project
 from envpack.store import open_store
 from envpack.stub import STUB_NAME, Cell, StubTarget
 from envpack.support.errors import StubError

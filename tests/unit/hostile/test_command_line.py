@@ -9,7 +9,7 @@ from envpack.cli.main import cli, run
 from envpack.conda import CondaSettings
 from envpack.environment import Entry
 from envpack.fleet import parse_address
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.support.folders import expand_home
 from tests.faults.bad_input import MODEL, BadInput
 from tests.hostile import hostile, read_or_refused

@@ -5,7 +5,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from envpack.preflight import read_environment_facts, read_stub_requirements
+from envpack.inspection.facts import read_environment_facts, read_stub_requirements
 from envpack.stub.target import machine_of
 from envpack.support.elf import is_elf, parse_elf, provided_glibcxx, required_abi
 from envpack.support.errors import EnvpackError

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from envpack.inspection import inspect_repository, is_repository
-from envpack.releases import find_release
 from envpack.repository import (
     backend_for,
     in_model_folder,
@@ -21,7 +20,7 @@ from envpack.repository import (
     point_to_environment,
     set_backend,
 )
-from envpack.settings import Project, Settings
+from envpack.settings import Project, Settings, find_release
 from envpack.support.errors import InputError
 
 

@@ -1,6 +1,5 @@
 import pytest
 
-from envpack.releases import find_release
 from envpack.repository import (
     STUB_NAME,
     config_text,
@@ -11,6 +10,7 @@ from envpack.repository import (
     place_stub,
     point_to_environment,
 )
+from envpack.settings import find_release
 from envpack.support.errors import InputError
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from envpack.environment import read_environment
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.store import open_store
 from envpack.stub import STUB_NAME, Stub, StubTarget, inspect_stub, stub_key
 from envpack.support.errors import EnvironmentBuildError, StorageError, StubError

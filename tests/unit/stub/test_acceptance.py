@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.stub import StubFacts, StubTarget, inspection
 from envpack.stub.inspection import OTHER_COMPILER, check_compiled_stub
 from envpack.stub.toolchain import Toolchain

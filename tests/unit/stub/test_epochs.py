@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from envpack.releases import all_abis, all_releases
+from envpack.settings.releases import all_abis, all_releases
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool
 from tests.compiled import write_headers

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.supported import SUPPORTED
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.stub import StubTarget, matrix
 from envpack.stub.matrix import find_pythons, plan_matrix
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError

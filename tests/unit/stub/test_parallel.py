@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.stub import StubTarget, matrix
 from envpack.stub.matrix import _run_in_threads, compile_stubs
 from envpack.stub.recipe import Recipe, source_folder

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.releases import find_release
 from envpack.repository import STUB_NAME, get_string_parameter, open_model
-from envpack.settings import Settings
+from envpack.settings import Settings, find_release
 from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.workflow import build as module, build_model, plan_model

@@ -9,9 +9,9 @@ import pytest
 from envpack.archive import Selection
 from envpack.environment.inventory import Package
 from envpack.environment.store import MANIFEST, SCHEMA, Environment
-from envpack.releases import find_release
 from envpack.repository import RELEASE_FILE, STUB_NAME, get_string_parameter, open_model
 from envpack.requirements import Requirements, Target
+from envpack.settings import find_release
 from envpack.support.progress import NoProgress
 from envpack.workflow import placement
 from envpack.workflow.placement import numpy_version, place, release_cannot_serve, wants_stub

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.releases import find_release
+from envpack.settings import find_release
 from envpack.stub import STUB_NAME, Cell, Stub, StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError

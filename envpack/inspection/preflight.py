@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 from envpack.archive import changed_files, is_archive, is_recorded_archive, read_metadata, refused_members
-from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements
-from envpack.preflight.rules import find_mismatches
-from envpack.releases import Release
+from envpack.inspection.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements
+from envpack.inspection.rules import find_mismatches
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
+from envpack.settings import Release
 from envpack.support.errors import InputError, StubError
 from envpack.support.findings import Finding
 from envpack.support.text import printable

@@ -12,8 +12,8 @@ import pytest
 from envpack.archive import reading
 from envpack.environment.inventory import INVENTORY, Entry
 from envpack.environment.store import MANIFEST, SCHEMA
-from envpack.preflight import facts, model as preflight
-from envpack.preflight.facts import (
+from envpack.inspection import facts, preflight
+from envpack.inspection.facts import (
     EnvironmentFacts,
     StubRequirements,
     image_host,
@@ -21,9 +21,9 @@ from envpack.preflight.facts import (
     read_stub_requirements,
     this_host,
 )
-from envpack.preflight.model import find_unsafe_archive, preflight_model
-from envpack.releases import find_release
+from envpack.inspection.preflight import find_unsafe_archive, preflight_model
 from envpack.repository import open_model
+from envpack.settings import find_release
 from envpack.stub.target import this_machine
 from envpack.support.errors import InputError, StubError
 

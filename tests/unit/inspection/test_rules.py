@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.preflight import EnvironmentFacts, Host, StubRequirements, find_mismatches, image_host
-from envpack.releases import all_abis, find_release
+from envpack.inspection.facts import EnvironmentFacts, Host, StubRequirements, image_host
+from envpack.inspection.rules import find_mismatches
+from envpack.settings.releases import all_abis, find_release
 
 STUB = Path("/models/one/triton_python_backend_stub")
 HOST = Host("the image", glibc="2.35", glibcxx="3.4.30", machine="x86_64")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.releases import DEFAULT_RELEASE, all_abis, all_releases, find_release, newest, release_of_server
+from envpack.settings.releases import DEFAULT_RELEASE, all_abis, all_releases, find_release, newest, release_of_server
 from envpack.support.errors import UsageError
 from tests.tables import every_row
 

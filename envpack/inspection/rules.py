@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envpack.conda import is_fetchable
-from envpack.preflight.facts import EnvironmentFacts, Host, StubRequirements
-from envpack.releases import Release, all_releases
+from envpack.inspection.facts import EnvironmentFacts, Host, StubRequirements
+from envpack.settings import Release, all_releases
 from envpack.support.elf import version_key
 from envpack.support.findings import Finding
 from envpack.support.platforms import libpython_name

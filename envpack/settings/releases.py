@@ -1,4 +1,4 @@
-"""Facts about Triton releases, read from ``releases.toml`` beside this file."""
+"""Facts about Triton releases, read from ``envpack/releases.toml``, from which CMake makes a header of the stub."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Release:
 @functools.cache
 def all_releases() -> dict[str, Release]:
     """Every release that envpack knows, by name, oldest first."""
-    data = tomllib.loads(Path(__file__).with_name("releases.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads((Path(__file__).parents[1] / "releases.toml").read_text(encoding="utf-8"))
     facts = _Facts()
     releases = {}
     for name, own in sorted(data["releases"].items()):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from envpack.archive import archive_metadata_file, opened_archive
 from envpack.environment import INVENTORY, parse_inventory, read_environment
-from envpack.releases import Release
 from envpack.repository import RELEASE_FILE
+from envpack.settings import Release
 from envpack.stub import inspect_stub, machine_named, this_machine
 from envpack.support.bounded_reading import opened, read_bytes, read_json, read_text
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, parse_elf, provided_glibcxx
@@ -176,7 +176,7 @@ class StubRequirements:
         python: Python minor version that it embeds.
         glibc: the oldest glibc that it runs with.
         glibcxx: newest symbol version of libstdc++ that it requires, ``""`` for none.
-        epochs: ABI epochs that it supports, see `envpack.releases.Release.stub_abi`; empty if unknown, as for stubs
+        epochs: ABI epochs that it supports, see `Release.stub_abi`; empty if unknown, as for stubs
             that envpack did not compile.
         release_file: release in the release file beside it, ``""`` without that file.
     """

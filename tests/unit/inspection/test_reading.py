@@ -9,7 +9,7 @@ import pytest
 
 from envpack.conda.choice import interpreter_for
 from envpack.conda.supported import SUPPORTED
-from envpack.preflight import read_environment_facts, read_stub_requirements, this_host
+from envpack.inspection.facts import read_environment_facts, read_stub_requirements, this_host
 from envpack.stub.target import this_machine
 from envpack.support.errors import EnvpackError, InputError, StubError
 
