@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from envpack.settings import Settings
-    from envpack.stub import StubFacts
     from envpack.support.findings import Finding
+    from envpack.workflow import InspectedEnvironment, InspectedModels, InspectedStub
+
+_SHOWN = 20  # findings on an environment; all of them are in the JSON document
+_MANIFEST_KEYS = (
+    *("key", "content", "python", "platform", "glibc", "glibcxx", "numpy_abi", "cuda_libraries", "hidden_libraries"),
+    "selection",
+)
 
 
 @click.command(cls=options.GroupedCommand, short_help="Check a stub, an environment or models by their files.")
@@ -72,60 +78,35 @@ def command(
     image is unpacked. Every file of an environment is compared with the environment's own list. The exit status is 1
     if something is incompatible or has changed.
     """
+    from envpack.workflow import compare_with_signed, inspect_image
+
     if path is not None and path.startswith("oci://"):
         if environment or settings["sbom"]:
             raise click.UsageError("--environment applies to stubs and --sbom to environments; this is an image.")
-        return _inspect_image(path, said, require_signature, console, strict=settings["strict"])
+        strict = settings["strict"]
+        return _show_models(inspect_image(path, said, require_signature, console, strict=strict), console)
     place = _existing(Path(path) if path is not None else None, repository)
     if require_signature is not None:
-        _require_signature(place, require_signature, console)
+        compare_with_signed(place, require_signature, console)
     return _inspect_path(place, environment, said, console, **settings)
 
 
 def _inspect_path(path: Path, environment: Path | None, said: Settings, console: Console, **settings: Any) -> int:
-    from envpack.archive import is_archive
-    from envpack.inspection import is_repository
-    from envpack.repository import looks_like_model
+    from envpack.workflow import identify, inspect_environment, inspect_models, inspect_stub
 
-    if path.is_dir() and (looks_like_model(path) or is_repository(path)):
-        from envpack.cli.inspect_repository import inspect_repository_at
-
+    kind = identify(path)
+    if kind == "models":
         if environment or settings["sbom"]:
             raise click.UsageError("--environment applies to stubs and --sbom to environments; these are models.")
-        return inspect_repository_at(path, said, console, strict=settings["strict"])
-    if path.is_dir() or is_archive(path):
-        from envpack.cli.inspect_environment import inspect_environment_at
-
+        return _show_models(inspect_models(path, said, strict=settings["strict"]), console)
+    if kind == "environment":
         if environment:
             raise click.UsageError("--environment applies to stubs; this is an environment.")
-        return inspect_environment_at(path, said.triton or "", console, **settings)
+        found = inspect_environment(path, said.triton or "", **settings)
+        return _show_environment(found, console, strict=settings["strict"])
     if settings["sbom"] or settings["strict"]:
         raise click.UsageError("--sbom and --strict apply to environments; this is neither a folder nor an archive.")
-    return _inspect_stub(path, environment, said.triton or "", console)
-
-
-def _require_signature(path: Path, public_key: Path, console: Console) -> None:
-    from envpack.deployment import check_signed, read_public_key
-
-    console.begin(f"compare {path} with what was signed")
-    count = check_signed(path, read_public_key(public_key))
-    console.end(counted(count, "file"))
-
-
-def _inspect_image(url: str, said: Settings, public_key: Path | None, console: Console, *, strict: bool) -> int:
-    """Fetch the models of an image, and show every finding on them."""
-    from envpack.cli.inspect_repository import inspect_repository_at
-    from envpack.deployment import parse_image_address, pull_image, read_public_key
-    from envpack.support.replacement import temp_dir
-
-    address = parse_image_address(url)
-    key = read_public_key(public_key) if public_key else None
-    with temp_dir("image") as folder:
-        (folder / "image").mkdir()
-        console.begin(f"fetch oci://{address}")
-        pulled = pull_image(address, folder / "image", console, key=key)
-        console.end("signed" if key else "")
-        return inspect_repository_at(pulled.models, said.saying(backends=pulled.backends), console, strict=strict)
+    return _show_stub(path, inspect_stub(path, environment, said.triton or ""), console)
 
 
 def _existing(path: Path | None, repository: Path) -> Path:
@@ -141,38 +122,10 @@ def _existing(path: Path | None, repository: Path) -> Path:
     return found
 
 
-def _inspect_stub(stub: Path, environment: Path | None, triton: str, console: Console) -> int:
-    from envpack.inspection import (
-        find_mismatches,
-        image_host,
-        read_environment_facts,
-        read_stub_requirements,
-    )
-    from envpack.settings import find_release
-    from envpack.stub import inspect_stub
-
-    release = find_release(triton) if triton else None
-    facts = inspect_stub(stub)
-    mismatches = find_mismatches(
-        read_stub_requirements(stub),
-        read_environment_facts(environment.absolute()) if environment else None,
-        release,
-        image_host(release) if release else None,
-    )
-    console.show(_table(facts, mismatches))
-    console.result(
-        {
-            "stub": str(stub.absolute()),
-            "facts": dataclasses.asdict(facts),
-            "mismatches": [{"kind": found.kind, "reason": found.what, "fix": found.fix} for found in mismatches],
-        }
-    )
-    return 1 if mismatches else 0
-
-
-def _table(facts: StubFacts, mismatches: Sequence[Finding]) -> Table:
+def _show_stub(path: Path, stub: InspectedStub, console: Console) -> int:
     from rich.table import Table
 
+    facts = stub.facts
     table = Table(box=None, show_header=False)
     table.add_row("Triton", plain(f"ABI epochs {', '.join(facts.epochs)}"))
     table.add_row("Python", plain(facts.python))
@@ -180,6 +133,123 @@ def _table(facts: StubFacts, mismatches: Sequence[Finding]) -> Table:
     table.add_row("platform", plain(f"{facts.machine}, glibc {facts.glibc} or newer"))
     table.add_row("built", plain(f"by envpack {facts.version} with {facts.compiler}"))
     table.add_row("needs", "\n".join(map(plain, facts.needs)))
+    _add_mismatches(table, stub.mismatches)
+    console.show(table)
+    facts_entry = dataclasses.asdict(facts)
+    console.result({"stub": str(path.absolute()), "facts": facts_entry, "mismatches": _entries(stub.mismatches)})
+    return 1 if stub.mismatches else 0
+
+
+def _add_mismatches(table: Table, mismatches: Sequence[Finding]) -> None:
     for mismatch in mismatches:
         table.add_row(mismatch.kind, f"{plain(mismatch.what)}\n{plain(mismatch.fix)}", style="red")
+
+
+def _entries(mismatches: Sequence[Finding]) -> list[dict[str, str]]:
+    return [{"kind": each.kind, "reason": each.what, "fix": each.fix} for each in mismatches]
+
+
+def _show_environment(environment: InspectedEnvironment, console: Console, *, strict: bool) -> int:
+    found = environment.found
+    manifest: Mapping[str, object] = found.manifest
+    console.show(_environment_table(environment, strict=strict))
+    console.result(
+        {
+            "environment": str(found.path),
+            "form": found.form,
+            "files": found.files,
+            "size": found.size,
+            "sha256": found.sha256 or None,
+            "verified": found.verified,
+            "manifest": {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest} or None,
+            "packages": [dataclasses.asdict(package) for package in found.packages],
+            "findings": [dataclasses.asdict(finding) for finding in found.findings],
+            "counts": found.count,
+            "mismatches": _entries(environment.mismatches),
+        }
+    )
+    return 0 if environment.ok else 1
+
+
+def _environment_table(environment: InspectedEnvironment, *, strict: bool) -> Table:
+    from rich.table import Table
+
+    found = environment.found
+    table = Table(box=None, show_header=False)
+    table.add_row("form", plain(found.form))
+    manifest = found.manifest
+    if manifest:
+        table.add_row(
+            "Python",
+            plain(f"{manifest.get('python')} for {manifest.get('platform')}, glibc {manifest.get('glibc')} or newer"),
+        )
+        table.add_row("content", plain(str(found.manifest.get("content"))))
+    if found.sha256:
+        table.add_row("SHA-256", found.sha256)
+    table.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")
+    lines = [
+        f"{package.name} {package.version}  {package.size / 1e6:.1f} MB  {package.license}".rstrip()
+        for package in found.packages
+    ]
+    table.add_row("packages", "\n".join(map(plain, lines)))
+    for finding in found.findings[:_SHOWN]:
+        wrong = strict or finding.kind != "unproven"
+        text = f"{finding.path}: {finding.reason}" if finding.path else finding.reason
+        table.add_row(finding.kind, plain(text), style="red" if wrong else "yellow")
+    left = sum(found.count.values()) - _SHOWN
+    if left > 0:
+        table.add_row("", f"and {left} more")
+    _add_mismatches(table, environment.mismatches)
     return table
+
+
+def _show_models(models: InspectedModels, console: Console) -> int:
+    found = models.found
+    if found.findings:
+        console.show(_findings_table(models), even_if_quiet=not models.ok)
+    console.show(_summary(models), even_if_quiet=not models.ok)
+    console.result(
+        {
+            "repository": str(found.repository),
+            "triton": found.release.name,
+            "models": list(found.models),
+            "warm": list(found.warm),
+            "ok": models.ok,
+            "findings": [
+                {
+                    "kind": each.kind,
+                    "severity": each.severity,
+                    "where": str(each.where),
+                    "what": each.what,
+                    "fix": each.fix,
+                }
+                for each in found.findings
+            ],
+        }
+    )
+    return 0 if models.ok else 1
+
+
+def _findings_table(models: InspectedModels) -> Table:
+    from rich.table import Table
+
+    found = models.found
+    table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
+    for finding in found.findings:
+        where = finding.where
+        place = where.relative_to(found.repository) if where.is_relative_to(found.repository) else where
+        style = "red" if finding.severity == "error" else "yellow"
+        table.add_row(
+            f"[{style}]{finding.kind}[/{style}]",
+            f"{plain(str(place))}: {plain(finding.what)}\n[bold]fix:[/bold] {plain(finding.fix)}",
+        )
+    return table
+
+
+def _summary(models: InspectedModels) -> str:
+    found = models.found
+    errors = sum(finding.severity == "error" for finding in found.findings)
+    warnings = len(found.findings) - errors
+    count = counted(len(found.models), "model")
+    count += f" ({len(found.warm)} with a warm start)" if found.warm else ""
+    return f"{count} for Triton {found.release.name}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"

@@ -36,8 +36,7 @@ ROOMS = {
     "fleet": "support settings store workflow",
     "development": "support settings requirements repository server verification workflow local",
     "testing": "support settings repository server verification local",
-    "cli": "support settings repository archive stub store "
-    "inspection deployment server verification workflow local fleet development testing",
+    "cli": "support settings repository store server verification workflow local fleet development testing",
 }
 ORDER = list(ROOMS)
 RANK = {room: rank for rank, room in enumerate(ORDER)}

@@ -1,0 +1,117 @@
+"""What files show of models, an execution environment or a stub, and whether they fit a release. Nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envpack.archive import Inspection, bill_of_materials, inspect_environment as compare_files, is_archive
+from envpack.deployment import check_signed, parse_image_address, pull_image, read_public_key
+from envpack.inspection import (
+    RepositoryInspection,
+    find_mismatches,
+    image_host,
+    inspect_repository,
+    is_repository,
+    read_environment_facts,
+    read_stub_requirements,
+)
+from envpack.repository import looks_like_model
+from envpack.settings import Settings, find_release, open_project
+from envpack.stub import StubFacts, inspect_stub as read_facts
+from envpack.support.failures import storage_errors
+from envpack.support.findings import Finding
+from envpack.support.progress import Progress
+from envpack.support.replacement import temp_dir, write_output
+from envpack.support.text import counted
+
+
+@dataclass(frozen=True)
+class InspectedModels:
+    """Models of a repository; ``ok`` says whether nothing is wrong."""
+
+    found: RepositoryInspection
+    ok: bool
+
+
+@dataclass(frozen=True)
+class InspectedEnvironment:
+    """An execution environment, and what does not fit a release; ``ok`` says whether nothing is wrong."""
+
+    found: Inspection
+    mismatches: Sequence[Finding]
+    ok: bool
+
+
+@dataclass(frozen=True)
+class InspectedStub:
+    """A stub, and what does not fit an execution environment or a release."""
+
+    facts: StubFacts
+    mismatches: Sequence[Finding]
+
+
+def identify(path: Path) -> Literal["models", "environment", "stub"]:
+    """What a file or folder is by its content: a stub unless it is anything else."""
+    if path.is_dir() and (looks_like_model(path) or is_repository(path)):
+        return "models"
+    return "environment" if path.is_dir() or is_archive(path) else "stub"
+
+
+def compare_with_signed(path: Path, public_key: Path, progress: Progress) -> None:
+    """Compare downloaded models with what the owner of a key signed; raises what `check_signed` does."""
+    progress.begin(f"compare {path} with what was signed")
+    progress.end(counted(check_signed(path, read_public_key(public_key)), "file"))
+
+
+def inspect_models(path: Path, said: Settings, *, strict: bool) -> InspectedModels:
+    """Inspect a repository, or one model of it."""
+    path = path.absolute()
+    names = [path.name] if looks_like_model(path) else []
+    project = open_project(path.parent if names else path, said)
+    found = inspect_repository(project, project.release, names)
+    return InspectedModels(found, found.ok and not (strict and found.findings))
+
+
+def inspect_image(
+    url: str, said: Settings, public_key: Path | None, progress: Progress, *, strict: bool
+) -> InspectedModels:
+    """Fetch the models of an image, and inspect them."""
+    address = parse_image_address(url)
+    key = read_public_key(public_key) if public_key else None
+    with temp_dir("image") as folder:
+        (folder / "image").mkdir()
+        progress.begin(f"fetch oci://{address}")
+        pulled = pull_image(address, folder / "image", progress, key=key)
+        progress.end("signed" if key else "")
+        return inspect_models(pulled.models, said.saying(backends=pulled.backends), strict=strict)
+
+
+def inspect_environment(
+    path: Path, triton: str, *, strict: bool, sbom: Path | None, limit: int
+) -> InspectedEnvironment:
+    """Inspect a folder or an archive; write its bill of materials if nothing is wrong."""
+    path = path.absolute()
+    found = compare_files(path, limit=limit << 30)
+    release = find_release(triton) if triton else None
+    mismatches = find_mismatches(None, read_environment_facts(path), release, image_host(release)) if release else ()
+    inspected = InspectedEnvironment(found, mismatches, found.is_good(strict=strict) and not mismatches)
+    if sbom and inspected.ok:
+        version = str(found.manifest.get("content") or found.sha256)
+        python = str(found.manifest.get("python", ""))
+        text = bill_of_materials(found.packages, name=found.path.name, version=version, python=python)
+        with storage_errors(sbom):
+            write_output(sbom, text)
+    return inspected
+
+
+def inspect_stub(stub: Path, environment: Path | None, triton: str) -> InspectedStub:
+    """Inspect a stub, alone or with an execution environment and for a release."""
+    release = find_release(triton) if triton else None
+    facts = read_facts(stub)
+    needs = read_stub_requirements(stub)
+    facts_of_environment = read_environment_facts(environment.absolute()) if environment else None
+    host = image_host(release) if release else None
+    return InspectedStub(facts, find_mismatches(needs, facts_of_environment, release, host))
