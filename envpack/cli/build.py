@@ -16,7 +16,6 @@ from envpack.cli.console import Console, plain
 from envpack.cli.each_model import EachModel
 
 if TYPE_CHECKING:
-    from envpack.archive import Format
     from envpack.fleet import Task
     from envpack.settings import Project, Settings
     from envpack.workflow import BuiltModel, ModelPlan
@@ -50,7 +49,7 @@ def command(
     A model that fails does not keep the others from being built.
     """
     from envpack.settings import open_project
-    from envpack.workflow import build_model, check_model, chosen_folders, project_store
+    from envpack.workflow import build_model, check_model, chosen_folders, project_store, unpacked_at_once
 
     project = open_project(repository, said)
     if recipe is not None:
@@ -80,9 +79,9 @@ def command(
         for warning in model.warnings:
             console.warned(warning)
         if model.changed and model.forms:
-            console.note(_forms_line(model.name, model.forms))
+            console.note(_forms_line(model))
     console.warned(_unpacked_often(built))
-    console.warned(_unpacked_at_once(project, built))
+    console.warned(unpacked_at_once(project, {model.backend for model in built}))
     if any(model.changed for model in built):
         some = models or len(each.left) < len(names)
         console.next_step("envpack", "verify", *_repository_option(repository), *(each.left if some else ()))
@@ -122,23 +121,6 @@ def _unpacked_often(built: Sequence[BuiltModel]) -> str:
     return f"{most} models have the same archive, and a server unpacks it for each of them; --format dir is shared"
 
 
-def _unpacked_at_once(project: Project, built: Sequence[BuiltModel]) -> str:
-    """What to say if the repository has archives that servers unpack at the same time, and mix."""
-    from envpack.repository import ONE_AT_A_TIME, PYTHON_BACKEND, examine_model, looks_like_model, unpacking_backends
-
-    if {model.backend for model in built} <= {"", PYTHON_BACKEND}:
-        return ""  # a folder of models without backends of their own may hold anything
-    folders = [folder for folder in project.repository.iterdir() if folder.is_dir() and looks_like_model(folder)]
-    examined = (examine_model(folder)[0] for folder in folders)  # models that nobody asked for may be broken
-    unpacking = unpacking_backends(model for model in examined if model)
-    if len(unpacking) < 2:
-        return ""
-    return (
-        f"the backends {' and '.join(unpacking)} unpack archives at the same time, and their files get mixed:"
-        f" start the server with {ONE_AT_A_TIME}, or build with --format dir"
-    )
-
-
 def _plan_lines(plan: ModelPlan) -> Iterator[str]:
     """What a build of one model would change, and why."""
     python = f": Python {plan.python} ({plan.python_source}), Triton {plan.release}" if plan.python else ""
@@ -149,12 +131,10 @@ def _plan_lines(plan: ModelPlan) -> Iterator[str]:
         yield "  up to date"
 
 
-def _forms_line(name: str, forms: Sequence[Format]) -> str:
+def _forms_line(model: BuiltModel) -> str:
     """The cost of each form of an environment: bytes to ship, and how much longer it takes to load."""
-    return f"    {plain(name)}: " + " · ".join(
-        f"{form.form} {form.size / _MEGA:.0f} MB{_later(form)}" for form in forms
-    )
-
-
-def _later(form: Format) -> str:
-    return f", loads about {form.unpack_seconds} s later" if form.unpacked else ""
+    forms = []
+    for form in model.forms:
+        later = f", loads about {form.unpack_seconds} s later" if form.unpacked else ""
+        forms.append(f"{form.form} {form.size / _MEGA:.0f} MB{later}")
+    return f"    {plain(model.name)}: {' · '.join(forms)}"

@@ -100,9 +100,9 @@ def verify(store: str, console: Console) -> int:
 def _list_store(url: str, console: Console) -> None:
     from rich.table import Table
 
-    from envpack.store import list_store, open_store
+    from envpack.workflow import list_shared
 
-    content = list_store(open_store(url))
+    content = list_shared(url)
     table = Table("kind", "what", "MB", box=None)
     for entry in content.entries:
         state = "" if entry.complete else " (incomplete)"
@@ -114,20 +114,20 @@ def _list_store(url: str, console: Console) -> None:
 
 
 def _prune_store(url: str, days: float, locks: tuple[Path, ...], console: Console, *, dry_run: bool) -> None:
-    from envpack.store import open_store, prune_store
+    from envpack.workflow import prune_shared
 
     console.begin("would remove" if dry_run else "remove")
-    pruned = prune_store(open_store(url), days, locks=locks, dry_run=dry_run, progress=console)
+    pruned = prune_shared(url, days, locks=locks, dry_run=dry_run, progress=console)
     console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / _MEGABYTE:.1f} MB")
     removed = [dataclasses.asdict(entry) for entry in pruned.entries]
     console.result({"removed": removed, "size": pruned.size, "dry_run": dry_run})
 
 
 def _verify_store(url: str, console: Console) -> int:
-    from envpack.store import open_store, verify_store
+    from envpack.workflow import verify_shared
 
     console.begin("verify the store")
-    checked, damaged = verify_store(open_store(url), progress=console)
+    checked, damaged = verify_shared(url, console)
     console.end(f"{counted(checked, 'blob')}, {len(damaged)} damaged")
     for path in damaged:
         console.show(plain(f"damaged: {path}"))

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.archive import archive_metadata_file, is_made_by_envpack, pack_archive, place_folder
 from envpack.environment import Environment
 from envpack.repository import (
+    ONE_AT_A_TIME,
     PYTHON_BACKEND,
     Backend,
     Model,
     backend_for,
+    examine_model,
     forget_release,
     get_string_parameter,
     in_model_folder,
+    looks_like_model,
     place_backend,
     place_stub,
     point_to_environment,
     python_configs,
     python_of_backend,
     remove_stub,
+    unpacking_backends,
 )
-from envpack.settings import Release
+from envpack.settings import Project, Release
 from envpack.stub import STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
@@ -144,3 +149,18 @@ def _remove_previous(model: Model, value: str, current: Path) -> None:
     else:
         previous.unlink(missing_ok=True)
         archive_metadata_file(previous).unlink(missing_ok=True)
+
+
+def unpacked_at_once(project: Project, placed: Collection[str]) -> str:
+    """A warning after a build for some backends if servers unpack archives at once, and mix their files."""
+    if set(placed) <= {"", PYTHON_BACKEND}:
+        return ""  # a folder of models without backends of their own may hold anything
+    folders = [folder for folder in project.repository.iterdir() if folder.is_dir() and looks_like_model(folder)]
+    examined = (examine_model(folder)[0] for folder in folders)  # models that nobody asked for may be broken
+    unpacking = unpacking_backends(model for model in examined if model)
+    if len(unpacking) < 2:
+        return ""
+    return (
+        f"the backends {' and '.join(unpacking)} unpack archives at the same time, and their files get mixed:"
+        f" start the server with {ONE_AT_A_TIME}, or build with --format dir"
+    )
