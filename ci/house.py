@@ -75,7 +75,7 @@ def print_house() -> None:
     sizes = {file: lines_of(file) for file in files}
     modules = [file for file in files if file.name != "__init__.py"]
     rooms = arrows(files)
-    faces = {room_of(file): face_names(file) for file in files if file.name == "__init__.py" and file.parent != PACKAGE}
+    faces = {room_of(file): face_names(file) for file in files if file in set(PACKAGE.glob("*/__init__.py"))}
     native = sum(map(lines_of, tracked("stub_src/*.cc", "stub_src/*.h", "stub_src/**/*.cc", "stub_src/**/*.h")))
     print(f"envpack/                {sum(sizes.values()):,} lines, {len(files)} files")
     print(f"  files above 400       {sum(size > 400 for size in sizes.values())}")
