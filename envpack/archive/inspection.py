@@ -33,12 +33,9 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
     try:
         return _of_folder(path) if path.is_dir() else _Archive(path).inspection(limit)
     except OSError as error:
-        raise InputError(
-            f"this environment cannot be read: {error.strerror}",
-            kind="environment-unreadable",
-            where=str(error.filename or path),
-            hint="give a readable folder or archive of an execution environment",
-        ) from error
+        what = f"this environment cannot be read: {error.strerror}"
+        fix = "give a readable folder or archive of an execution environment"
+        raise InputError("environment-unreadable", what, fix, str(error.filename or path)) from error
 
 
 def refused_members(path: Path, *, strict: bool) -> tuple[Difference, ...]:

@@ -88,12 +88,8 @@ def _content(source: Path, size: int) -> Iterator[bytes]:
             left -= len(piece)
             yield piece
         if left or content.read(1):
-            raise StorageError(
-                "this file changed while it was published",
-                kind="file-unusable",
-                where=str(source),
-                hint="publish again when nothing writes to the repository",
-            )
+            fix = "publish again when nothing writes to the repository"
+            raise StorageError("file-unusable", "this file changed while it was published", fix, str(source))
 
 
 def _portions(blocks: Iterator[bytes]) -> Iterator[memoryview]:
@@ -163,9 +159,5 @@ class LayerUnpacker:
 
 
 def _no_layer(layer: Path, name: str) -> InputError:
-    return InputError(
-        f"{name!r} does not belong in a layer of models",
-        kind="environment-unreadable",
-        where=str(layer),
-        hint="publish the image again with `envpack publish`",
-    )
+    what = f"{name!r} does not belong in a layer of models"
+    return InputError("environment-unreadable", what, "publish the image again with `envpack publish`", str(layer))

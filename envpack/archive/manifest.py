@@ -307,12 +307,9 @@ def _read(prefix: Path) -> tuple[tuple[Entry, ...], EnvironmentManifest]:
             raise ValueError("packages without names")
         return read_inventory(prefix), manifest
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        raise EnvironmentBuildError(
-            f"manifest or inventory of this environment cannot be read: {error}",
-            kind="store-damaged",
-            where=str(prefix),
-            hint=f"remove {prefix} and build again; nothing but envpack may write there",
-        ) from error
+        what = f"manifest or inventory of this environment cannot be read: {error}"
+        fix = f"remove {prefix} and build again; nothing but envpack may write there"
+        raise EnvironmentBuildError("store-damaged", what, fix, str(prefix)) from error
 
 
 def archive_metadata(selected: SelectedFiles, **measured: object) -> str:

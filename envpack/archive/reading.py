@@ -270,19 +270,11 @@ def _reading(path: Path) -> Iterator[None]:
         RecursionError,
     ) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or "damaged"
-        raise InputError(
-            f"this archive cannot be read: {reason}",
-            kind="environment-unreadable",
-            where=str(path),
-            hint="copy it again from where it was made, or build it again",
-        ) from error
+        fix = "copy it again from where it was made, or build it again"
+        raise InputError("environment-unreadable", f"this archive cannot be read: {reason}", fix, str(path)) from error
 
 
 def bomb(path: Path, reason: str) -> InputError:
     """The error for an archive that would fill a disk or the memory."""
-    return InputError(
-        f"the archive looks like a decompression bomb: {reason}",
-        kind="archive-bomb",
-        where=str(path),
-        hint="do not give it to a server; if you trust it, raise --limit",
-    )
+    what = f"the archive looks like a decompression bomb: {reason}"
+    return InputError("archive-bomb", what, "do not give it to a server; if you trust it, raise --limit", str(path))

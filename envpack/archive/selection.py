@@ -87,11 +87,8 @@ def _matcher(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
         if (
             compiled is None or compiled.regex is None or not compiled.include
         ):  # a comment, an empty line, or "!", for which the other option exists
-            raise UsageError(
-                f"{option} {pattern!r} is not a valid pattern",
-                kind="bad-pattern",
-                hint="write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/",
-            )
+            fix = "write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/"
+            raise UsageError("bad-pattern", f"{option} {pattern!r} is not a valid pattern", fix)
         folder = _DEEP.match(compiled.regex.pattern)
         start = folder[0] if folder else ""
         expressions.setdefault(start, []).append(compiled.regex.pattern.removeprefix(start))

@@ -106,11 +106,9 @@ def check_entries(entries: Sequence[Entry]) -> None:
         if name in ("", ".", "..") or entry.path.startswith("/"):
             raise _bad(entry, "is not a valid path in an environment")
         if entry.path in escaping:
-            raise EnvironmentBuildError(
-                f"a link of {entry.package} leaves the environment: {entry.path} -> {entry.target}",
-                kind="link-leaves-environment",
-                hint=f"add --set 'exclude=/{entry.path}', or use another build of {entry.package}",
-            )
+            what = f"a link of {entry.package} leaves the environment: {entry.path} -> {entry.target}"
+            fix = f"add --set 'exclude=/{entry.path}', or use another build of {entry.package}"
+            raise EnvironmentBuildError("link-leaves-environment", what, fix)
 
 
 def leaves(path: str, target: str) -> bool:
@@ -132,11 +130,9 @@ def _upwards(path: str) -> Iterator[str]:
 
 
 def _bad(entry: Entry, reason: str) -> EnvironmentBuildError:
-    return EnvironmentBuildError(
-        f"a server would reject {entry.path!r} of {entry.package}: it {reason}",
-        kind="bad-archive",
-        hint="leave it out with --set exclude=PATTERN, or remove its package from the requirements",
-    )
+    what = f"a server would reject {entry.path!r} of {entry.package}: it {reason}"
+    fix = "leave it out with --set exclude=PATTERN, or remove its package from the requirements"
+    return EnvironmentBuildError("bad-archive", what, fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,12 +308,9 @@ def _padded(room: memoryview, end: int, size: int) -> int:
 
 def damaged(prefix: str, entry: Entry) -> EnvironmentBuildError:
     """The error for a file that changed since the environment was built."""
-    return EnvironmentBuildError(
-        f"{entry.path} of {entry.package} changed since the environment was built",
-        kind="store-damaged",
-        where=prefix,
-        hint=f"remove {prefix} and build again; nothing but envpack may write there",
-    )
+    what = f"{entry.path} of {entry.package} changed since the environment was built"
+    fix = f"remove {prefix} and build again; nothing but envpack may write there"
+    return EnvironmentBuildError("store-damaged", what, fix, prefix)
 
 
 _MOST_STEPS = 40  # links that Linux follows in one path, the first one included

@@ -232,12 +232,9 @@ def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
             found = CondaEnv.from_prefix(str(prefix), on_missing_cache="ignore", ignore_missing_files=True)
             found.pack(output=str(file), format=form, force=True)
     except CondaPackException as error:
-        raise EnvironmentBuildError(
-            f"conda-pack rejects the environment: {error}",
-            kind="conda-pack-failed",
-            where=str(prefix),
-            hint="leave out packer, to pack with envpack's own packer",
-        ) from error
+        what = f"conda-pack rejects the environment: {error}"
+        fix = "leave out packer, to pack with envpack's own packer"
+        raise EnvironmentBuildError("conda-pack-failed", what, fix, str(prefix)) from error
 
 
 _MOST_HEAD = 256 << 20  # bytes of a manifest or an inventory

@@ -84,12 +84,8 @@ def cli() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        raise StorageError(
-            "the working folder was removed",
-            kind="file-unusable",
-            where=".",
-            hint="change to a folder that exists: cd",
-        ) from None
+        what = "the working folder was removed"
+        raise StorageError("file-unusable", what, "change to a folder that exists: cd", ".") from None
 
 
 def main() -> None:
@@ -177,28 +173,22 @@ def _explained(error: Exception) -> EnvpackError | None:
     match error:
         case FileNotFoundError() if error.filename is None and "temporary directory" in str(error):  # of tempfile
             return StorageError(
+                "not-writable",
                 "no folder for temporary files can be written to",
-                kind="not-writable",
-                where=os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - only named
-                hint="set TMPDIR to a folder that you can write to",
+                "set TMPDIR to a folder that you can write to",
+                os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - only named
             )
         case OSError():
             return storage_error(error)
         case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or "new thread" in str(error):
             return system_limit(str(error) or "out of memory")
         case UnicodeEncodeError() if _is_undecodable(error):
-            return InputError(
-                "a name is not valid UTF-8, which Triton's files and envpack's records need",
-                kind="name-not-text",
-                where=ascii(error.object),
-                hint="rename it",
-            )
+            what = "a name is not valid UTF-8, which Triton's files and envpack's records need"
+            return InputError("name-not-text", what, "rename it", ascii(error.object))
         case RecursionError():
-            return InputError(
-                "folders, links or data are nested more deeply than envpack can follow",
-                kind="nested-too-deeply",
-                hint="look for a folder or a file in which the same thing is repeated",
-            )
+            what = "folders, links or data are nested more deeply than envpack can follow"
+            fix = "look for a folder or a file in which the same thing is repeated"
+            return InputError("nested-too-deeply", what, fix)
     return None
 
 

@@ -85,12 +85,9 @@ class Results(_Stream):
             raise
         except OSError as error:
             _discard(self._stream)
-            raise StorageError(
-                f"cannot be written: {error.strerror}",
-                kind="output-failed",
-                where="standard output",
-                hint="write it to another file or program",
-            ) from error
+            what = f"cannot be written: {error.strerror}"
+            fix = "write it to another file or program"
+            raise StorageError("output-failed", what, fix, "standard output") from error
 
 
 def close_streams(code: int) -> int:

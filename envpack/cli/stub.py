@@ -158,7 +158,7 @@ def _require_output(output: Path) -> None:
     from envpack.support.errors import InputError
 
     if not output.is_dir():
-        raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
+        raise InputError("output-missing", "this folder does not exist", "create it", str(output))
 
 
 def _build_matrix(

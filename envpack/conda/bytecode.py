@@ -43,12 +43,9 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
     if DISK_FULL_TEXT in completed.stderr:
         raise disk_full(prefix.parent)
     if completed.returncode != 0:
-        raise EnvironmentBuildError(
-            f"Python files could not be compiled: {completed.last_lines(2)}",
-            kind="bytecode-failed",
-            where=str(prefix),
-            hint="check for a package that replaces modules of Python's standard library",
-        )
+        what = f"Python files could not be compiled: {completed.last_lines(2)}"
+        fix = "check for a package that replaces modules of Python's standard library"
+        raise EnvironmentBuildError("bytecode-failed", what, fix, str(prefix))
 
 
 def _groups(packages: Iterable[Sequence[str]]) -> Iterator[list[str]]:

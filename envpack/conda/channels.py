@@ -102,12 +102,8 @@ def local_channel(
             _make_local(interpreter, partial)
         channel = _read_local(folder)
         if channel is None:
-            raise EnvironmentBuildError(
-                "the local channel is incomplete",
-                kind="engine-failed",
-                where=str(folder),
-                hint=f"remove {folder} and build again",
-            )
+            what = "the local channel is incomplete"
+            raise EnvironmentBuildError("engine-failed", what, f"remove {folder} and build again", str(folder))
         progress.end(f"{channel.package.file.stat().st_size / 1e6:.1f} MB")
         return channel
 
@@ -119,9 +115,8 @@ def _make_local(interpreter: Interpreter, folder: Path) -> None:
     try:
         index_channel(folder)
     except EngineError as error:
-        raise EnvironmentBuildError(
-            f"the local channel could not be indexed: {error}", kind="engine-failed", hint=ENGINE_HINT
-        ) from error
+        what = f"the local channel could not be indexed: {error}"
+        raise EnvironmentBuildError("engine-failed", what, ENGINE_HINT) from error
     _describe(folder, package)
 
 
@@ -208,12 +203,8 @@ def add_interpreter(
             progress.end(f"{len(read_channel(folder))} packages")
             indexed = _find(folder, destination.name)
     if indexed is None:
-        raise EnvironmentBuildError(
-            f"the index does not contain {destination.name}",
-            kind="engine-failed",
-            where=str(folder),
-            hint="stop other programs that write to the folder, and run the command again",
-        )
+        fix = "stop other programs that write to the folder, and run the command again"
+        raise EnvironmentBuildError("engine-failed", f"the index does not contain {destination.name}", fix, str(folder))
     return indexed, True
 
 
@@ -290,15 +281,10 @@ def _index_error(error: EngineError, folder: Path, packages: list[Path]) -> Envi
     """The error for a failed index; names the damaged package, which the engine does not."""
     damaged = next((file for file in packages if file.suffix == ".conda" and not zipfile.is_zipfile(file)), None)
     if damaged:
-        return EnvironmentBuildError(
-            "this is not a conda package, so the channel cannot be indexed",
-            kind="engine-failed",
-            where=str(damaged),
-            hint="remove it, or copy the complete file there",
-        )
-    return EnvironmentBuildError(
-        f"the channel could not be indexed: {error}", kind="engine-failed", where=str(folder), hint=ENGINE_HINT
-    )
+        what = "this is not a conda package, so the channel cannot be indexed"
+        return EnvironmentBuildError("engine-failed", what, "remove it, or copy the complete file there", str(damaged))
+    what = f"the channel could not be indexed: {error}"
+    return EnvironmentBuildError("engine-failed", what, ENGINE_HINT, str(folder))
 
 
 def _publish(stage: Path, destination: Path) -> None:
@@ -312,9 +298,5 @@ def _publish(stage: Path, destination: Path) -> None:
 
 
 def _not_a_channel(message: str, where: Path) -> InputError:
-    return InputError(
-        message,
-        kind="not-a-channel",
-        where=str(where),
-        hint="name the folder that contains linux-64; envpack channel add-python makes one",
-    )
+    fix = "name the folder that contains linux-64; envpack channel add-python makes one"
+    return InputError("not-a-channel", message, fix, str(where))

@@ -187,20 +187,20 @@ def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBu
         available = ", ".join(sorted(there, key=version_key)) or "none"
         whose = " of uv" if candidates.preference == "only-managed" else ""
         message = f"no Python {minor}{whose} on this machine{_skipped()}; available: {available}{tried}"
-        return EnvironmentBuildError(message, kind="unknown-python", hint=hint, details=details)
+        return EnvironmentBuildError("unknown-python", message, hint, details=details)
     has = "; ".join(f"{interpreter.executable} has {complaint}" for interpreter, complaint in unfit)
     message = f"no Python {minor} on this machine that a stub can embed: {has}{tried}"
     embeddable = [interpreter for interpreter, _ in unfit if interpreter.library and not interpreter.free_threaded]
     headless = [interpreter for interpreter in embeddable if candidates.headers and not interpreter.has_headers]
     if headless:
         where = str(headless[0].include)
-        return StubError(message, kind="headers-missing", where=where, hint=hint, details=details)
+        return StubError("headers-missing", message, hint, where, details=details)
     if embeddable:
         kind = "glibc-too-old"
     else:
         kind = "free-threaded" if all(found.free_threaded for found, _ in unfit) else "static-interpreter"
     where = str((embeddable or [unfit[0][0]])[0].executable)
-    return EnvironmentBuildError(message, kind=kind, where=where, hint=hint, details=details)
+    return EnvironmentBuildError(kind, message, hint, where, details=details)
 
 
 def _skipped() -> str:

@@ -63,11 +63,8 @@ def run_engine(
         try:
             result = cast("Result", read_json(result_file))
         except (OSError, ValueError) as error:
-            raise EnvironmentBuildError(
-                f"the conda engine ended without a result (status {completed.returncode}): {completed.last_lines(4)}",
-                kind="engine-failed",
-                hint=ENGINE_HINT,
-            ) from error
+            what = f"the conda engine ended without a result (status {completed.returncode}): {completed.last_lines(4)}"
+            raise EnvironmentBuildError("engine-failed", what, ENGINE_HINT) from error
     if "error" in result:
         raise EngineError(result["error_type"], result["error"], result.get("culprits", ()))
     return result

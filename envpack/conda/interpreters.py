@@ -86,40 +86,27 @@ def interpreter_at(path: Path, minor: str) -> Interpreter:
             _check_suitable(interpreter, path)
             return interpreter
     other = next((f"{facts['implementation']} {facts['version']}" for _, facts in found if facts), "not a Python")
-    raise EnvironmentBuildError(
-        f"this is {other}; CPython {minor} is required",
-        kind="unknown-python",
-        where=str(path),
-        hint=f"name the program python{minor} or its installation folder, or no path for a search of this machine",
-    )
+    fix = f"name the program python{minor} or its installation folder, or no path for a search of this machine"
+    raise EnvironmentBuildError("unknown-python", f"this is {other}; CPython {minor} is required", fix, str(path))
 
 
 def _free_threaded(minor: str, where: Path) -> EnvironmentBuildError:
-    return EnvironmentBuildError(
-        f"this Python {minor} is free-threaded: {FREE_THREADED}",
-        kind="free-threaded",
-        where=str(where),
-        hint=f"install Python {minor} with the GIL, which is its default",
-    )
+    what = f"this Python {minor} is free-threaded: {FREE_THREADED}"
+    fix = f"install Python {minor} with the GIL, which is its default"
+    return EnvironmentBuildError("free-threaded", what, fix, str(where))
 
 
 def _check_suitable(interpreter: Interpreter, path: Path) -> None:
     if interpreter.free_threaded:
         raise _free_threaded(interpreter.minor, path)
     if not interpreter.library:
-        raise EnvironmentBuildError(
-            f"this Python {interpreter.minor} has no shared library, which the stub needs",
-            kind="static-interpreter",
-            where=str(path),
-            hint="build it with --enable-shared, or name another one",
-        )
+        what = f"this Python {interpreter.minor} has no shared library, which the stub needs"
+        fix = "build it with --enable-shared, or name another one"
+        raise EnvironmentBuildError("static-interpreter", what, fix, str(path))
     if (interpreter.prefix / "conda-meta").is_dir():
-        raise EnvironmentBuildError(
-            "this Python belongs to conda and needs libraries of other conda packages",
-            kind="conda-python",
-            where=str(path),
-            hint="use Python from the conda channel instead, with --channel",
-        )
+        what = "this Python belongs to conda and needs libraries of other conda packages"
+        fix = "use Python from the conda channel instead, with --channel"
+        raise EnvironmentBuildError("conda-python", what, fix, str(path))
 
 
 def available_interpreters(search: Sequence[Path] | None = None) -> tuple[Interpreter, ...]:

@@ -131,7 +131,7 @@ def _expanded(text: str, host: Mapping[str, str]) -> str:
 
 
 def _condarc_error(file: Path, reason: str) -> InputError:
-    return InputError(reason, kind="bad-condarc", where=str(file), hint="correct it, or name another file with CONDARC")
+    return InputError("bad-condarc", reason, "correct it, or name another file with CONDARC", str(file))
 
 
 def _text(value: object) -> str:
@@ -187,4 +187,4 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
 
 def _channel_error(reason: str) -> UsageError:
     # The address can contain a password, so it is not quoted.
-    return UsageError(f"the address of a channel {reason}", kind="bad-channel", hint="use https://…, a path or a name")
+    return UsageError("bad-channel", f"the address of a channel {reason}", "use https://…, a path or a name")

@@ -64,12 +64,8 @@ def pybind11_for(minor: str) -> Pybind11:
 def check_minor(minor: str, *, where: str = "") -> None:
     """Check that a text is a supported minor version."""
     if minor not in SUPPORTED:
-        raise UsageError(
-            f"Python version {minor!r} {_complaint(minor)}",
-            kind="bad-python-version",
-            where=where,
-            hint=f"supported: {', '.join(SUPPORTED)}",
-        )
+        what = f"Python version {minor!r} {_complaint(minor)}"
+        raise UsageError("bad-python-version", what, f"supported: {', '.join(SUPPORTED)}", where)
 
 
 def _complaint(minor: str) -> str:

@@ -165,19 +165,15 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
             if package.build == f"local_{fingerprint(interpreter)}":
                 again = local_channel(interpreter, cache=assembly.cache, progress=assembly.progress).package
                 return dataclasses.replace(package, url=again.file.as_uri())
-        raise EnvironmentBuildError(
-            f"the lock names a Python {package.version} of another machine, and this one does not have the same",
-            kind="package-missing",
-            where=str(file),
-            hint=f"run `envpack lock` on this machine; or where it was made: `envpack channel add-python "
-            f"{assembly.lock.target.python} --to FOLDER`, and lock with --channel and an address of that folder",
+        what = f"the lock names a Python {package.version} of another machine, and this one does not have the same"
+        fix = (
+            f"run `envpack lock` on this machine; or where it was made: `envpack channel add-python "
+            f"{assembly.lock.target.python} --to FOLDER`, and lock with --channel and an address of that folder"
         )
-    raise EnvironmentBuildError(
-        f"conda package {package.name} {package.version} is not on this machine",
-        kind="package-missing",
-        where=str(file),
-        hint="copy the channel to this path; or serve it over HTTP, and lock again with --channel ADDRESS",
-    )
+        raise EnvironmentBuildError("package-missing", what, fix, str(file))
+    what = f"conda package {package.name} {package.version} is not on this machine"
+    fix = "copy the channel to this path; or serve it over HTTP, and lock again with --channel ADDRESS"
+    raise EnvironmentBuildError("package-missing", what, fix, str(file))
 
 
 def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
@@ -245,11 +241,9 @@ def _started(prefix: Path, minor: str) -> str:
     version, root, path = parse_json(result.stdout) if result.returncode == 0 else ("", "", [])
     found = {Path(folder).resolve() for folder in path}
     if Path(root).resolve() != prefix.resolve() or _site_packages(prefix, minor).resolve() not in found:
-        raise EnvironmentBuildError(
-            f"the environment's Python does not start by itself: {result.last_lines(4)}",
-            kind="environment-broken",
-            hint="look for a requirement that replaces parts of Python, or use another interpreter of this version",
-        )
+        what = f"the environment's Python does not start by itself: {result.last_lines(4)}"
+        fix = "look for a requirement that replaces parts of Python, or use another interpreter of this version"
+        raise EnvironmentBuildError("environment-broken", what, fix)
     return str(version)
 
 
@@ -263,11 +257,8 @@ def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -
     need, target = needs.glibc, assembly.lock.target
     if version_key(need.version) > version_key(target.glibc):
         file = need.file.relative_to(prefix) if need.file else ""
-        raise EnvironmentBuildError(
-            f"{file} needs glibc {need.version}, the target has {target.glibc}",
-            kind="glibc-too-old",
-            hint=_GLIBC_HINT,
-        )
+        what = f"{file} needs glibc {need.version}, the target has {target.glibc}"
+        raise EnvironmentBuildError("glibc-too-old", what, _GLIBC_HINT)
     return needs
 
 

@@ -35,11 +35,9 @@ def ended_in_time() -> Iterator[None]:
     try:
         yield
     except subprocess.TimeoutExpired as error:
-        raise EnvironmentBuildError(
-            f"the environment's Python does not end within {error.timeout:.0f} s, although it has nothing to do",
-            kind="environment-broken",
-            hint="look for a .pth file or a sitecustomize.py in its packages that waits for something",
-        ) from None
+        what = f"the environment's Python does not end within {error.timeout:.0f} s, although it has nothing to do"
+        fix = "look for a .pth file or a sitecustomize.py in its packages that waits for something"
+        raise EnvironmentBuildError("environment-broken", what, fix) from None
 
 
 def python_output(python: Path, program: str) -> CompletedProcess:
@@ -68,11 +66,9 @@ def require_library(prefix: Path, minor: str) -> None:
     """Check that the Python of an environment can be embedded."""
     library = prefix / "lib" / libpython_name(minor)
     if not library.is_file():
-        raise EnvironmentBuildError(
-            f"the Python package has no {library.name}, which Triton's stub requires",
-            kind="static-interpreter",
-            hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
-        )
+        what = f"the Python package has no {library.name}, which Triton's stub requires"
+        fix = "use a channel whose Python is built with --enable-shared, or the channel 'local'"
+        raise EnvironmentBuildError("static-interpreter", what, fix)
 
 
 def check_consistency(prefix: Path, python: Path) -> None:
@@ -82,12 +78,8 @@ def check_consistency(prefix: Path, python: Path) -> None:
     wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]
     if not wrong:  # uv also reports incomplete records, which some conda packages have, and which do no harm
         return
-    raise EnvironmentBuildError(
-        "\n".join(["packages are incompatible", *wrong]),
-        kind="inconsistent",
-        where=str(prefix),
-        hint="install both with conda or both with pip, or require a compatible version",
-    )
+    fix = "install both with conda or both with pip, or require a compatible version"
+    raise EnvironmentBuildError("inconsistent", "\n".join(["packages are incompatible", *wrong]), fix, str(prefix))
 
 
 def _paths(file: Path) -> Iterator[str]:
@@ -108,11 +100,8 @@ def _leads_out(path: Path, prefix: Path) -> bool:
 
 
 def _error(message: str, package: str) -> EnvironmentBuildError:
-    return EnvironmentBuildError(
-        message,
-        kind="points-outside",
-        hint=f"require {package} as a folder or a wheel; envpack builds a wheel from a folder and installs that",
-    )
+    fix = f"require {package} as a folder or a wheel; envpack builds a wheel from a folder and installs that"
+    return EnvironmentBuildError("points-outside", message, fix)
 
 
 _CUDA = re.compile(

@@ -81,19 +81,12 @@ def environment_from_prefix(
 
 def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
     if prefix.platform != target.platform:
-        raise InputError(
-            f"it is for {prefix.platform}, the target is {target.platform}",
-            kind="other-platform",
-            where=str(prefix.root),
-            hint=f"make one on a machine with that platform, or give --platform {prefix.platform}",
-        )
+        what = f"it is for {prefix.platform}, the target is {target.platform}"
+        fix = f"make one on a machine with that platform, or give --platform {prefix.platform}"
+        raise InputError("other-platform", what, fix, str(prefix.root))
     if python not in ("", prefix.minor):
-        raise InputError(
-            f"it holds Python {prefix.minor}, the model is for {python}",
-            kind="other-python",
-            where=str(prefix.root),
-            hint=f"give --python {prefix.minor}",
-        )
+        what = f"it holds Python {prefix.minor}, the model is for {python}"
+        raise InputError("other-python", what, f"give --python {prefix.minor}", str(prefix.root))
 
 
 def _base(prefix: Prefix) -> Interpreter | None:
@@ -104,12 +97,9 @@ def _base(prefix: Prefix) -> Interpreter | None:
     try:
         return interpreter_at(python if python.is_file() else prefix.home / "python3", prefix.minor)
     except EnvironmentBuildError as error:
-        raise InputError(
-            f"the Python that it was created from cannot be used: {error.message}",
-            kind="prefix-unsupported",
-            where=str(prefix.root),
-            hint=f"create it with a Python of this machine that has a shared library (pyvenv.cfg names {prefix.home})",
-        ) from error
+        what = f"the Python that it was created from cannot be used: {error.message}"
+        fix = f"create it with a Python of this machine that has a shared library (pyvenv.cfg names {prefix.home})"
+        raise InputError("prefix-unsupported", what, fix, str(prefix.root)) from error
 
 
 def _memory(prefix: Prefix, cache: Path) -> Path:
@@ -177,12 +167,8 @@ class _PrefixCopy:
         prefix_paths, declared = named_prefix_paths(self.prefix), declared_files(self.prefix)
         copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared, progress=self.progress)
         if list_files(self.prefix) != self.files:
-            raise InputError(
-                "it changed while it was copied",
-                kind="prefix-changed",
-                where=str(self.prefix.root),
-                hint="wait until the installation into it has ended, and build again",
-            )
+            fix = "wait until the installation into it has ended, and build again"
+            raise InputError("prefix-changed", "it changed while it was copied", fix, str(self.prefix.root))
         changed = changed_files(self.prefix, declared, self.digests, prefix_paths)
         self.progress.end(_outcome(len(changed), copied, activation_variables(self.prefix.root)))
         require_library(folder, minor)

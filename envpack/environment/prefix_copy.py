@@ -290,12 +290,9 @@ def _with_placeholder(content: bytes, file: Path, prefix_paths: Sequence[Path], 
         )
     changed = insert_placeholder_in_binary(content, prefix_paths, len(declaration.placeholder))
     if changed is None:
-        raise InputError(
-            "this binary contains the folder of the environment, and has no room for a longer path",
-            kind="prefix-unsupported",
-            where=str(file),
-            hint=f"build from requirements instead, or reinstall {declaration.package}",
-        )
+        what = "this binary contains the folder of the environment, and has no room for a longer path"
+        fix = f"build from requirements instead, or reinstall {declaration.package}"
+        raise InputError("prefix-unsupported", what, fix, str(file))
     return changed
 
 

@@ -65,7 +65,7 @@ def detect_prefix(root: Path) -> Prefix:
         found = _virtual(root)
     else:
         reason = "neither a conda environment nor a virtual one" if root.is_dir() else "there is no such folder"
-        raise InputError(reason, kind="not-a-prefix", where=str(root), hint=_HINT)
+        raise InputError("not-a-prefix", reason, _HINT, str(root))
     check_minor(found.minor, where=str(root))
     return found
 
@@ -99,23 +99,15 @@ def _record(file: Path) -> CondaRecord:
 
 
 def _damaged(file: Path) -> InputError:
-    return InputError(
-        "this record of an installed package cannot be read",
-        kind="not-a-prefix",
-        where=str(file),
-        hint="repair the environment: reinstall that package",
-    )
+    what = "this record of an installed package cannot be read"
+    return InputError("not-a-prefix", what, "repair the environment: reinstall that package", str(file))
 
 
 def _virtual(root: Path) -> Prefix:
     settings = _settings(root / "pyvenv.cfg")
     if (root / "Scripts").is_dir() and not (root / "bin").is_dir():
-        raise InputError(
-            "this virtual environment was made on Windows",
-            kind="other-platform",
-            where=str(root),
-            hint="make it on Linux, or build from its requirements: pip freeze writes them",
-        )
+        fix = "make it on Linux, or build from its requirements: pip freeze writes them"
+        raise InputError("other-platform", "this virtual environment was made on Windows", fix, str(root))
     if settings.get("include-system-site-packages", "").lower() == "true":
         raise _unsupported(
             "it uses packages of the system (include-system-site-packages)",
@@ -132,7 +124,7 @@ def _virtual(root: Path) -> Prefix:
             "pyvenv.cfg does not name the folder of its Python" if folders else "it has no lib/python3.*/site-packages"
         )
         missing = "it has site-packages of several Pythons" if len(folders) > 1 else missing
-        raise InputError(missing, kind="not-a-prefix", where=str(root), hint=_HINT)
+        raise InputError("not-a-prefix", missing, _HINT, str(root))
     version = re.match(r"[\d.]+", settings.get("version_info", settings.get("version", "")))
     minor = folders[0].removeprefix("python")
     home = Path(settings["home"])
@@ -150,15 +142,13 @@ def _settings(file: Path) -> dict[str, str]:
     try:
         lines = read_text(file, most=_MOST_SETTINGS, errors="replace").splitlines()
     except OSError as error:
-        raise InputError(
-            f"it cannot be read: {error.strerror}", kind="not-a-prefix", where=str(file), hint=_HINT
-        ) from error
+        raise InputError("not-a-prefix", f"it cannot be read: {error.strerror}", _HINT, str(file)) from error
     pairs = (line.partition("=") for line in lines)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
 def _unsupported(reason: str, root: Path, hint: str) -> InputError:
-    return InputError(reason, kind="prefix-unsupported", where=str(root), hint=hint)
+    return InputError("prefix-unsupported", reason, hint, str(root))
 
 
 def activation_variables(root: Path) -> tuple[str, ...]:
@@ -229,12 +219,9 @@ def _walk(prefix: Prefix, below: str) -> Iterator[PrefixFile]:
                 stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
                 yield PrefixFile(path, stamp, bool(status.st_mode & 0o100))
             else:
-                raise InputError(
-                    "this is neither a file nor a folder nor a link",
-                    kind="prefix-unsupported",
-                    where=entry.path,
-                    hint="remove it, if the environment does not need it",
-                )
+                what = "this is neither a file nor a folder nor a link"
+                fix = "remove it, if the environment does not need it"
+                raise InputError("prefix-unsupported", what, fix, entry.path)
 
 
 def _left_out(prefix: Prefix, path: str) -> bool:

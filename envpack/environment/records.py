@@ -98,9 +98,5 @@ def read_record_rows(file: Path) -> list[list[str]]:
 
 
 def _damaged(file: Path) -> EnvironmentBuildError:
-    return EnvironmentBuildError(
-        "this record of an installed package cannot be read",
-        kind="record-damaged",
-        where=str(file),
-        hint="choose another version of the package, or reinstall it if this is an environment of yours",
-    )
+    fix = "choose another version of the package, or reinstall it if this is an environment of yours"
+    return EnvironmentBuildError("record-damaged", "this record of an installed package cannot be read", fix, str(file))

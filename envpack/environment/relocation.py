@@ -182,12 +182,8 @@ def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> b
 def check_prefix(prefix: str) -> None:
     """Reject a folder whose path is longer than the prefix placeholder."""
     if len(os.fsencode(prefix)) > len(PREFIX_PLACEHOLDER):
-        raise UsageError(
-            f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, too long for the files that must contain it",
-            kind="path-too-long",
-            where=prefix,
-            hint="put the model repository into a folder with a shorter path",
-        )
+        what = f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, too long for the files that must contain it"
+        raise UsageError("path-too-long", what, "put the model repository into a folder with a shorter path", prefix)
 
 
 def rewrite(source: Path, target: Path, prefix: str, kind: PlaceholderKind) -> None:

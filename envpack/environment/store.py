@@ -131,12 +131,8 @@ def environment_in_use(environment: Environment) -> Iterator[None]:
 
 def disappeared(folder: Path) -> EnvironmentBuildError:
     """The error for an environment that another program removed from the store."""
-    return EnvironmentBuildError(
-        "the environment disappeared from the store",
-        kind="environment-broken",
-        where=str(folder),
-        hint="let nothing else write to the cache while it builds, and build again",
-    )
+    fix = "let nothing else write to the cache while it builds, and build again"
+    return EnvironmentBuildError("environment-broken", "the environment disappeared from the store", fix, str(folder))
 
 
 def _from_manifest(manifest: dict[str, Any], folder: Path) -> Environment:

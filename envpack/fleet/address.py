@@ -48,4 +48,4 @@ def parse_address(text: str) -> Address:
 
 
 def _bad(text: str, reason: str) -> UsageError:
-    return UsageError(f"{text!r} {reason}", kind="bad-cluster-address", hint=_HINT)
+    return UsageError("bad-cluster-address", f"{text!r} {reason}", _HINT)

@@ -27,12 +27,8 @@ def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -
         How each task ended, in the same order. A task that fails does not keep the others from being carried out.
     """
     if address.scheduler and any(task.makes_files and not task.store for task in tasks):
-        raise UsageError(
-            "results come back from another machine through a store only",
-            kind="fleet-needs-store",
-            where=str(address),
-            hint="add --store URL, or use --on local:2",
-        )
+        what = "results come back from another machine through a store only"
+        raise UsageError("fleet-needs-store", what, "add --store URL, or use --on local:2", str(address))
     if not tasks:
         return ()
     progress.begin(f"connect to {address}")
@@ -142,18 +138,11 @@ class _Run:
 
         error = future.exception()
         if isinstance(error, KilledWorker):
-            return ServerError(
-                f"{task.label}: each worker that built it was lost",
-                kind="worker-lost",
-                where=str(self._address),
-                hint="look for what ended the workers, for example a limit of memory",
-            )
-        return ServerError(
-            f"{task.label}: {type(error).__name__}: {error}",
-            kind="worker-failed",
-            where=str(self._address),
-            hint="see the worker's log",
-        )
+            what = f"{task.label}: each worker that built it was lost"
+            fix = "look for what ended the workers, for example a limit of memory"
+            return ServerError("worker-lost", what, fix, str(self._address))
+        what = f"{task.label}: {type(error).__name__}: {error}"
+        return ServerError("worker-failed", what, "see the worker's log", str(self._address))
 
     def _count(self) -> None:
         left = len(self._tasks) - len(self._done)
@@ -161,12 +150,8 @@ class _Run:
             self._progress.begin(f"{left} of {counted(len(self._tasks), 'task')} left on {self._address}")
 
     def _lost(self) -> ServerError:
-        return ServerError(
-            "the connection to the scheduler was lost",
-            kind="scheduler-lost",
-            where=str(self._address),
-            hint="run the same command again; what was finished is not made again",
-        )
+        fix = "run the same command again; what was finished is not made again"
+        return ServerError("scheduler-lost", "the connection to the scheduler was lost", fix, str(self._address))
 
 
 def _refuse_impossible(tasks: Sequence[Task], workers: Mapping[str, frozenset[str]], address: Address) -> None:
@@ -175,12 +160,8 @@ def _refuse_impossible(tasks: Sequence[Task], workers: Mapping[str, frozenset[st
     impossible = [f"{label} needs {', '.join(missing)}" for label, missing in lacking if missing]
     if impossible:
         has = sorted(set().union(*workers.values())) if workers else ["nothing, since there is none"]
-        raise ServerError(
-            f"no worker can carry out {counted(len(impossible), 'task')}: {'; '.join(impossible)}",
-            kind="no-worker-can",
-            where=str(address),
-            hint=f"add such a worker; the workers have {', '.join(has)}",
-        )
+        what = f"no worker can carry out {counted(len(impossible), 'task')}: {'; '.join(impossible)}"
+        raise ServerError("no-worker-can", what, f"add such a worker; the workers have {', '.join(has)}", str(address))
 
 
 def _lacking(task: Task, workers: Mapping[str, frozenset[str]]) -> tuple[str, ...]:

@@ -48,12 +48,9 @@ def connected(address: Address) -> Iterator[Client]:
             client = stack.enter_context(dask.Client(where, timeout=_CONNECT, set_as_default=False, security=security))
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             texts = filter(None, (str(error.__cause__ or ""), str(error), f"no connection within {_CONNECT} s"))
-            raise ServerError(
-                f"the scheduler does not answer: {next(texts).splitlines()[0]}",
-                kind="scheduler-unreachable",
-                where=str(address),
-                hint="check the address, the network, and for tls:// the certificates that dask's configuration names",
-            ) from error
+            what = f"the scheduler does not answer: {next(texts).splitlines()[0]}"
+            fix = "check the address, the network, and for tls:// the certificates that dask's configuration names"
+            raise ServerError("scheduler-unreachable", what, fix, str(address)) from error
         _admit_workers(client, address)
         yield client
 
@@ -91,24 +88,18 @@ def _admit_workers(client: Client, address: Address) -> None:
     try:
         client.wait_for_workers(1, timeout=_FIRST_WORKER)
     except TimeoutError as error:
-        raise ServerError(
-            f"the cluster got no worker within {_FIRST_WORKER} s",
-            kind="no-workers",
-            where=str(address),
-            hint="start workers: dask worker ADDRESS --nworkers 2 --nthreads 1",
-        ) from error
+        what = f"the cluster got no worker within {_FIRST_WORKER} s"
+        fix = "start workers: dask worker ADDRESS --nworkers 2 --nthreads 1"
+        raise ServerError("no-workers", what, fix, str(address)) from error
     versions = client.run(describe, on_error="return")
     others = {worker: found for worker, found in versions.items() if found != envpack.__version__}
     if others:
         worker, found = min(others.items())
         more = f", and {counted(len(others) - 1, 'other worker')} not either" if len(others) > 1 else ""
         has = f"envpack {found}" if isinstance(found, str) else "no envpack that fits"
-        raise ServerError(
-            f"worker {worker} has {has}, not {envpack.__version__}{more}",
-            kind="worker-version",
-            where=str(address),
-            hint=f"install triton-envpack=={envpack.__version__} on all workers",
-        )
+        what = f"worker {worker} has {has}, not {envpack.__version__}{more}"
+        fix = f"install triton-envpack=={envpack.__version__} on all workers"
+        raise ServerError("worker-version", what, fix, str(address))
     client.register_plugin(Announcement())
     _wait_for_abilities(client)
 
@@ -126,9 +117,8 @@ def _distributed(address: Address) -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise UsageError(
-            f"{address} needs dask, which is not installed", kind="dask-missing", hint=install_command("dask")
-        ) from error
+        what = f"{address} needs dask, which is not installed"
+        raise UsageError("dask-missing", what, install_command("dask")) from error
     return distributed
 
 

@@ -44,11 +44,8 @@ def build_jobs(
 ) -> tuple[dict[str, Any], ...]:
     """A ConfigMap with the files of a model and a Job, for each different environment that these models need."""
     if store is None or store.location.folder:
-        raise UsageError(
-            "Jobs on other machines put what they make into a store, which cannot be a folder of this machine",
-            kind="fleet-needs-store",
-            hint="add --store s3://bucket/prefix, or gs:// or az://",
-        )
+        what = "Jobs on other machines put what they make into a store, which cannot be a folder of this machine"
+        raise UsageError("fleet-needs-store", what, "add --store s3://bucket/prefix, or gs:// or az://")
     seen: set[str] = set()
     documents = []
     for source in build_sources(project, names):
@@ -77,12 +74,9 @@ def _name(task: Task) -> str:
 
 def _config_map(task: Task, text: str) -> dict[str, Any]:
     if len(text) > _MOST_BYTES:
-        raise InputError(
-            f"the requirements and the lock of {task.names[0]} have more than {_MOST_BYTES} bytes",
-            kind="not-portable",
-            where=task.names[0],
-            hint="build it on this machine with --store URL --set push=true",
-        )
+        what = f"the requirements and the lock of {task.names[0]} have more than {_MOST_BYTES} bytes"
+        fix = "build it on this machine with --store URL --set push=true"
+        raise InputError("not-portable", what, fix, task.names[0])
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -149,9 +143,5 @@ def _labels() -> dict[str, str]:
 
 
 def _not_portable(prefix: Path) -> InputError:
-    return InputError(
-        "no other machine can take over an environment from a folder of this one",
-        kind="not-portable",
-        where=str(prefix),
-        hint="build it on this machine with --store URL --set push=true",
-    )
+    what = "no other machine can take over an environment from a folder of this one"
+    return InputError("not-portable", what, "build it on this machine with --store URL --set push=true", str(prefix))

@@ -84,7 +84,7 @@ class Product:
             return None
         kind_of_error, message, kind, where, hint, details = self.error
         found: type[EnvpackError] = getattr(errors, kind_of_error)
-        return found(message, kind=kind, where=where, hint=hint, details=details)
+        return found(kind, message, hint, where, details=details)
 
 
 @dataclass(frozen=True, kw_only=True)

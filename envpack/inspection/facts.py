@@ -158,12 +158,8 @@ def _version(recorded: object) -> str:
 
 
 def _unreadable(path: Path, reason: str) -> InputError:
-    return InputError(
-        f"the execution environment cannot be read: {reason}",
-        kind="environment-unreadable",
-        where=str(path),
-        hint="give the folder or the archive of an execution environment",
-    )
+    fix = "give the folder or the archive of an execution environment"
+    return InputError("environment-unreadable", f"the execution environment cannot be read: {reason}", fix, str(path))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,12 +116,8 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
 
 
 def _unreadable(error: OSError, folder: Path) -> InputError:
-    return InputError(
-        f"cannot be read: {error.strerror}",
-        kind="unreadable",
-        where=str(error.filename or folder),
-        hint=f"make it readable: `chmod -R u+rX {folder}`",
-    )
+    what = f"cannot be read: {error.strerror}"
+    return InputError("unreadable", what, f"make it readable: `chmod -R u+rX {folder}`", str(error.filename or folder))
 
 
 def _of_model(

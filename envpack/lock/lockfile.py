@@ -163,4 +163,4 @@ def _matching(entry: Table, key: str, pattern: str) -> str:
 
 
 def _lockfile_error(where: str, reason: str) -> InputError:
-    return InputError(f"the lockfile {reason}", kind="bad-lock", where=where, hint=_HINT)
+    return InputError("bad-lock", f"the lockfile {reason}", _HINT, where)

@@ -139,18 +139,12 @@ def _check_hashes(packages: Sequence[PipPackage], lines: Sequence[str]) -> None:
         hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
         name = requirement_name(line)
         if "--hash=" in line and not hashes:
-            raise EnvironmentBuildError(
-                f"pip requirement {name!r}: none of its hashes is a SHA-256, the only kind that locks support",
-                kind="hash-mismatch",
-                hint="add --hash=sha256:… of the file that you trust",
-            )
+            what = f"pip requirement {name!r}: none of its hashes is a SHA-256, the only kind that locks support"
+            raise EnvironmentBuildError("hash-mismatch", what, "add --hash=sha256:… of the file that you trust")
         if hashes and name in by_name and by_name[name].sha256 not in hashes:
-            raise EnvironmentBuildError(
-                f"pip requirement {name!r}: none of its hashes matches the file for this Python",
-                kind="hash-mismatch",
-                where=by_name[name].url,
-                hint="add the hash of that file to the requirements if you trust it",
-            )
+            what = f"pip requirement {name!r}: none of its hashes matches the file for this Python"
+            fix = "add the hash of that file to the requirements if you trust it"
+            raise EnvironmentBuildError("hash-mismatch", what, fix, by_name[name].url)
 
 
 def _write_lines(file: Path, lines: Sequence[str]) -> Path:
@@ -176,11 +170,9 @@ def _package(entry: dict[str, Any]) -> PipPackage:
     files = [*entry.get("wheels", ()), entry.get("archive"), entry.get("sdist")]
     file = next((file for file in files if file), None)
     if file is None:
-        raise EnvironmentBuildError(
-            f"pip requirement {name!r} is neither a wheel nor a source distribution",
-            kind="unresolvable",
-            hint="name a released version; a repository or a folder cannot be locked",
-        )
+        what = f"pip requirement {name!r} is neither a wheel nor a source distribution"
+        fix = "name a released version; a repository or a folder cannot be locked"
+        raise EnvironmentBuildError("unresolvable", what, fix)
     url = str(file["url"]) if "url" in file else Path(str(file["path"])).as_uri()
     version = version or Path(url).name.split("-")[1]
     return PipPackage(name, version, public_url(url), str(file["hashes"]["sha256"]), int(file.get("size", 0)))
@@ -219,12 +211,9 @@ def _build_wheel(project: Path, target: Target, python: Path, folder: Path) -> P
         if completed.returncode != 0 or len(wheels) != 1:
             raise uv_error(completed, [project.name], folder)
         if not wheels[0].stem.endswith(("-any", target.machine)):
-            raise EnvironmentBuildError(
-                f"the wheel of {project.name} is for this machine, not for {target.platform}",
-                kind="build-failed",
-                where=str(project),
-                hint=f"build it on a {target.machine} machine and require the wheel",
-            )
+            what = f"the wheel of {project.name} is for this machine, not for {target.platform}"
+            fix = f"build it on a {target.machine} machine and require the wheel"
+            raise EnvironmentBuildError("build-failed", what, fix, str(project))
         return _store_wheel(wheels[0], folder)
 
 

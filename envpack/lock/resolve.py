@@ -90,46 +90,30 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
 
 def _check_host(target: Target) -> None:
     if target.platform != host_platform():
-        raise UsageError(
-            f"the channel 'local' has interpreters of this machine, none for {target.platform}",
-            kind="no-channel",
-            hint="name a channel that has Python for it, such as --channel conda-forge",
-        )
+        what = f"the channel 'local' has interpreters of this machine, none for {target.platform}"
+        raise UsageError("no-channel", what, "name a channel that has Python for it, such as --channel conda-forge")
 
 
 def _check_target(requirements: Requirements, target: Target) -> None:
     if requirements.platform and requirements.platform != target.platform:
-        raise InputError(
-            f"it is for {requirements.platform}, the target is {target.platform}",
-            kind="other-platform",
-            where=str(requirements.source or ""),
-            hint=f"lock for that platform, or use --platform {requirements.platform}",
-        )
+        what = f"it is for {requirements.platform}, the target is {target.platform}"
+        fix = f"lock for that platform, or use --platform {requirements.platform}"
+        raise InputError("other-platform", what, fix, str(requirements.source or ""))
     if requirements.locked_conda and not any(package.name == "python" for package in requirements.locked_conda):
-        raise InputError(
-            "the lock has no package python, so nothing could run its packages",
-            kind="bad-requirements",
-            where=str(requirements.source or ""),
-            hint="add python to what the lock was made from, and make it again",
-        )
+        what = "the lock has no package python, so nothing could run its packages"
+        fix = "add python to what the lock was made from, and make it again"
+        raise InputError("bad-requirements", what, fix, str(requirements.source or ""))
     if requirements.locked_conda and requirements.python not in ("", target.python):
-        raise InputError(
-            f"it has Python {requirements.python}, the model is for {target.python}",
-            kind="other-python",
-            where=str(requirements.source or ""),
-            hint=f"use --python {requirements.python}",
-        )
+        what = f"it has Python {requirements.python}, the model is for {target.python}"
+        raise InputError("other-python", what, f"use --python {requirements.python}", str(requirements.source or ""))
 
 
 def _check_hashes(requirements: Requirements) -> None:
     for package in requirements.locked_conda:
         if not (package.sha256 or package.md5):
-            raise InputError(
-                f"{package.name} {package.version} has no hash, so its content cannot be verified",
-                kind="bad-requirements",
-                where=str(requirements.source or ""),
-                hint="write the list with conda list --explicit --sha256, or --md5",
-            )
+            what = f"{package.name} {package.version} has no hash, so its content cannot be verified"
+            fix = "write the list with conda list --explicit --sha256, or --md5"
+            raise InputError("bad-requirements", what, fix, str(requirements.source or ""))
 
 
 def _check_sources(requirements: Requirements, target: Target, options: LockOptions) -> None:
@@ -138,11 +122,10 @@ def _check_sources(requirements: Requirements, target: Target, options: LockOpti
         if package.url.endswith(".whl") or ":all:" in options.sources or package.name in allowed:
             continue
         wanted = f"{package.name} {package.version} for Python {target.python} on {target.platform}"
+        what = f"the lock has no wheel of {wanted}, only its source"
+        fix = f"build it from source: --allow-source {package.name}; or lock a version that has a wheel"
         raise EnvironmentBuildError(
-            f"the lock has no wheel of {wanted}, only its source",
-            kind="wheel-missing",
-            where=requirements.places.get(package.name, str(requirements.source or "")),
-            hint=f"build it from source: --allow-source {package.name}; or lock a version that has a wheel",
+            "wheel-missing", what, fix, requirements.places.get(package.name, str(requirements.source or ""))
         )
 
 
@@ -152,11 +135,8 @@ def _check_update(options: LockOptions) -> None:
         locked = {package.name for package in options.previous.conda} | {wheel.name for wheel in options.previous.pip}
     unknown = [name for name in options.update if normalise_name(name) not in locked]
     if unknown:
-        raise UsageError(
-            f"{unknown[0]!r} is not in the lock",
-            kind="not-locked",
-            hint="name a package that is; without --update, packages that still fit are kept",
-        )
+        fix = "name a package that is; without --update, packages that still fit are kept"
+        raise UsageError("not-locked", f"{unknown[0]!r} is not in the lock", fix)
 
 
 @dataclass(frozen=True)

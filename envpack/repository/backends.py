@@ -66,12 +66,8 @@ def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError |
     alike = difflib.get_close_matches(backend, _NAMES, n=1, cutoff=_ALIKE)
     if not alike:
         return None
-    return InputError(
-        f"no server comes with the backend {backend!r}",
-        kind="backend-missing",
-        where=str(config),
-        hint=f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --set backends=DIRECTORY',
-    )
+    fix = f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --set backends=DIRECTORY'
+    return InputError("backend-missing", f"no server comes with the backend {backend!r}", fix, str(config))
 
 
 def is_model_file(path: str) -> bool:

@@ -102,12 +102,9 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
             raise _template(blanks, where) from error
         reason = str(error)
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
-        raise InputError(
-            f"not a valid Triton model configuration: {reason.rstrip('.')}",
-            kind="bad-config",
-            where=f"{where}:{line}" if line else str(where),
-            hint="see Triton's model configuration guide; a field may be newer than envpack's schema",
-        ) from error
+        what = f"not a valid Triton model configuration: {reason.rstrip('.')}"
+        fix = "see Triton's model configuration guide; a field may be newer than envpack's schema"
+        raise InputError("bad-config", what, fix, f"{where}:{line}" if line else str(where)) from error
     parsed: ModelConfig = message
     return parsed
 
@@ -124,13 +121,12 @@ def _blanks(text: str) -> dict[str, int]:
 def _template(blanks: dict[str, int], where: str | Path) -> InputError:
     words = list(blanks)
     more = f" and {len(words) - _SHOWN_BLANKS} more" if len(words) > _SHOWN_BLANKS else ""
-    return InputError(
+    what = (
         f"this is a template, in which {', '.join(words[:_SHOWN_BLANKS])}{more} "
-        f"{'is' if len(words) == 1 else 'are'} not filled in",
-        kind="bad-config",
-        where=f"{where}:{blanks[words[0]]}",
-        hint="write values in place of these words, as the tool does that the template is for",
+        f"{'is' if len(words) == 1 else 'are'} not filled in"
     )
+    fix = "write values in place of these words, as the tool does that the template is for"
+    return InputError("bad-config", what, fix, f"{where}:{blanks[words[0]]}")
 
 
 def parse_json_config(text: str) -> ModelConfig:

@@ -100,12 +100,8 @@ def _checked(edited: str, expected: ModelConfig, what: str, by_hand: str, where:
     if parse_config(edited, where).SerializeToString(deterministic=True) != expected.SerializeToString(
         deterministic=True
     ):
-        raise InputError(
-            f"cannot {what} without changing other fields",
-            kind="config-not-editable",
-            where=str(where),
-            hint=f"{by_hand} by hand",
-        )
+        fix = f"{by_hand} by hand"
+        raise InputError("config-not-editable", f"cannot {what} without changing other fields", fix, str(where))
     return edited
 
 

@@ -82,13 +82,12 @@ def open_model(folder: Path, config: ModelConfig | None = None, *, foreign: bool
 
 def not_in_python(model: Model) -> InputError:
     """The error for a model of another backend where only models of the Python backend can be worked on."""
-    return InputError(
-        f"this is a model of the backend {model.backend!r}, not a Python model",
-        kind="not-a-python-model",
-        where=str(model.folder / CONFIG_NAME),
-        hint="envpack makes environments and stubs only for models of Triton's Python backend; "
-        "`envpack verify` and `envpack publish` also work on others",
+    what = f"this is a model of the backend {model.backend!r}, not a Python model"
+    fix = (
+        "envpack makes environments and stubs only for models of Triton's Python backend; "
+        "`envpack verify` and `envpack publish` also work on others"
     )
+    return InputError("not-a-python-model", what, fix, str(model.folder / CONFIG_NAME))
 
 
 def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Model | None, tuple[InputError, ...]]:
@@ -137,13 +136,11 @@ def read_config(file: Path) -> str:
     """The text of a configuration."""
     if not file.is_file():
         what = "this is not a file" if file.exists() else "this link leads nowhere"
-        raise InputError(what, kind="bad-config", where=str(file), hint="write the model's configuration there")
+        raise InputError("bad-config", what, "write the model's configuration there", str(file))
     try:
         return read_text(file, most=_MOST)
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"not UTF-8 text: {error}", kind="bad-config", where=str(file), hint="save the file as UTF-8"
-        ) from error
+        raise InputError("bad-config", f"not UTF-8 text: {error}", "save the file as UTF-8", str(file)) from error
 
 
 def find_folder(repository: Path, name: str) -> Path | None:
@@ -186,10 +183,10 @@ def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]
     for field, value in names.items():
         if is_too_long(value):
             yield InputError(
+                "bad-path",
                 f"no file can have the name that {field} gives: a name has at most {_LONGEST_NAME} bytes",
-                kind="bad-path",
-                where=str(folder / CONFIG_NAME),
-                hint="give the file a shorter name",
+                "give the file a shorter name",
+                str(folder / CONFIG_NAME),
             )
 
 
@@ -206,21 +203,14 @@ def served_versions(model: Model) -> list[int]:
 
 
 def _missing(folder: Path) -> InputError:
-    return InputError(
-        f"model {folder.name!r} not found",
-        kind="model-missing",
-        where=str(folder),
-        hint="a model is a folder of the model repository; see --repository",
-    )
+    fix = "a model is a folder of the model repository; see --repository"
+    return InputError("model-missing", f"model {folder.name!r} not found", fix, str(folder))
 
 
 def _name_mismatch(folder: Path, name: str) -> InputError:
-    return InputError(
-        f"the configuration names the model {name!r}, but its folder is {folder.name!r}",
-        kind="model-name-mismatch",
-        where=str(folder / CONFIG_NAME),
-        hint="remove the name field or rename the folder: Triton requires the same name",
-    )
+    what = f"the configuration names the model {name!r}, but its folder is {folder.name!r}"
+    fix = "remove the name field or rename the folder: Triton requires the same name"
+    return InputError("model-name-mismatch", what, fix, str(folder / CONFIG_NAME))
 
 
 def _path_faults(folder: Path) -> Iterator[InputError]:
@@ -228,18 +218,18 @@ def _path_faults(folder: Path) -> Iterator[InputError]:
         str(folder).encode()
     except UnicodeEncodeError:
         yield InputError(
+            "name-not-text",
             "the path is not valid UTF-8, so neither Triton's requests nor envpack's records can name the model",
-            kind="name-not-text",
-            where=str(folder),
-            hint="rename it",
+            "rename it",
+            str(folder),
         )
     unsafe = SHELL_CHARACTER.search(str(folder))
     if unsafe:
         yield InputError(
+            "bad-path",
             f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted",
-            kind="bad-path",
-            where=str(folder),
-            hint="move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
+            "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
+            str(folder),
         )
 
 
@@ -247,10 +237,10 @@ def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     for name in dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step):
         if "/" in name or name in ("", ".", ".."):
             yield InputError(
+                "bad-config",
                 f"the ensemble's step {name!r} is not the name of a model",
-                kind="bad-config",
-                where=str(folder / CONFIG_NAME),
-                hint="name a model of this repository in model_name",
+                "name a model of this repository in model_name",
+                str(folder / CONFIG_NAME),
             )
 
 
@@ -258,10 +248,10 @@ def _platform_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     if not config.backend and config.platform and config.platform not in PLATFORMS:
         known = ", ".join(f'"{platform}"' for platform in PLATFORMS)
         yield InputError(
+            "bad-config",
             f"no server knows the platform {config.platform!r}",
-            kind="bad-config",
-            where=str(folder / CONFIG_NAME),
-            hint=f'write backend: "{config.platform}" in place of platform, which is one of {known} or "ensemble"',
+            f'write backend: "{config.platform}" in place of platform, which is one of {known} or "ensemble"',
+            str(folder / CONFIG_NAME),
         )
 
 
@@ -284,31 +274,31 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     unsafe = SHELL_CHARACTER.search(file_name)
     if unsafe:
         yield InputError(
+            "bad-path",
             f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted",
-            kind="bad-path",
-            where=str(folder / CONFIG_NAME),
-            hint="give the file a name of letters, digits, '_', '-' and '.'",
+            "give the file a name of letters, digits, '_', '-' and '.'",
+            str(folder / CONFIG_NAME),
         )
     for version in versions:
         if int(re.match(r"[0-9]+", version.name)[0]) > _LARGEST_VERSION:  # type: ignore[index]  # it starts with a digit
             yield InputError(
+                "odd-version",
                 "the number of this version does not fit into 64 bits, so a server cannot load the model",
-                kind="odd-version",
-                where=str(version),
-                hint="give the folder a smaller number",
+                "give the folder a smaller number",
+                str(version),
             )
     if not versions:
         yield InputError(
+            "model-without-code",
             f"no version folder with a {file_name}",
-            kind="model-without-code",
-            where=str(folder),
-            hint=f"put the model's code in {folder.name}/1/{file_name}",
+            f"put the model's code in {folder.name}/1/{file_name}",
+            str(folder),
         )
     for version in reversed(incomplete):
         yield InputError(
+            "model-without-code",
             f"Triton loads this folder as a version of the model, but it has no {file_name}",
-            kind="model-without-code",
-            where=str(version),
-            hint="add the file, or give the folder a name that does not start with a digit; "
+            "add the file, or give the folder a name that does not start with a digit; "
             "otherwise a server waits forever while it loads the model",
+            str(version),
         )

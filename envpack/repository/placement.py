@@ -62,12 +62,9 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
     """
     after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
     if not after_keyword.startswith("/") or "$" in after_keyword or ".." in after_keyword.split("/"):
-        raise InputError(
-            f"{path_value!r} is neither absolute nor inside the model's folder",
-            kind="bad-environment-path",
-            where=str(model.folder / CONFIG_NAME),
-            hint=f"write {in_model_folder('NAME')} or an absolute path",
-        )
+        what = f"{path_value!r} is neither absolute nor inside the model's folder"
+        fix = f"write {in_model_folder('NAME')} or an absolute path"
+        raise InputError("bad-environment-path", what, fix, str(model.folder / CONFIG_NAME))
     main = model.folder / CONFIG_NAME
     texts = {file: config.text for file, config in python_configs(model.folder).items()} | {main: config_text(model)}
     edited = {}
@@ -212,12 +209,9 @@ def place_backend(stub: Path, backend: Backend, release: Release | None = None, 
         Whether anything changed.
     """
     if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
-        raise InputError(
-            f"this is not the directory of a server's Python backend, which contains {LIBRARY} and {UTILITIES}",
-            kind="no-python-backend",
-            where=str(server),
-            hint="give the target server's directory; in an image it is /opt/tritonserver/backends/python",
-        )
+        what = f"this is not the directory of a server's Python backend, which contains {LIBRARY} and {UTILITIES}"
+        fix = "give the target server's directory; in an image it is /opt/tritonserver/backends/python"
+        raise InputError("no-python-backend", what, fix, str(server))
     if backend.folder.is_dir():
         return _fill(stub, backend, backend.folder, release, server)
     backend.folder.parent.mkdir(parents=True, exist_ok=True)

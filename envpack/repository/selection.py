@@ -52,12 +52,8 @@ def find_models(repository: Path) -> tuple[Model, ...]:
 def model_folders(repository: Path) -> list[Path]:
     """The folders of a repository that hold models of any backend, sorted."""
     if not repository.is_dir():
-        raise InputError(
-            "model repository not found",
-            kind="repository-missing",
-            where=str(repository),
-            hint="give the folder that contains the model folders with --repository",
-        )
+        fix = "give the folder that contains the model folders with --repository"
+        raise InputError("repository-missing", "model repository not found", fix, str(repository))
     folders = sorted(repository.iterdir())
     return [f for f in folders if not f.name.startswith(".") and f.is_dir() and looks_like_model(f)]
 
@@ -113,25 +109,14 @@ def model_name(repository: Path, text: str) -> str:
     folder = Path(os.path.abspath(text))  # noqa: PTH100 - links stay: the server sees the name in the repository
     if folder.parent.resolve() == repository.resolve():
         return folder.name
-    raise InputError(
-        f"{text!r} is not in the model repository {repository}",
-        kind="other-repository",
-        hint=f"name a model of this repository, or add --repository {folder.parent}",
-    )
+    what = f"{text!r} is not in the model repository {repository}"
+    raise InputError("other-repository", what, f"name a model of this repository, or add --repository {folder.parent}")
 
 
 def no_models(repository: Path) -> InputError:
     """The error for a repository without a Python model or ensemble."""
     if looks_like_model(repository):
-        return InputError(
-            "this folder is a model, not a model repository",
-            kind="repository-empty",
-            where=str(repository),
-            hint=f"give the folder that contains it: --repository {repository.absolute().parent}",
-        )
-    return InputError(
-        "no Python model in this repository",
-        kind="repository-empty",
-        where=str(repository),
-        hint="`envpack init FOLDER` creates a working example",
-    )
+        fix = f"give the folder that contains it: --repository {repository.absolute().parent}"
+        return InputError("repository-empty", "this folder is a model, not a model repository", fix, str(repository))
+    what = "no Python model in this repository"
+    return InputError("repository-empty", what, "`envpack init FOLDER` creates a working example", str(repository))

@@ -35,8 +35,8 @@ def starting_faults(config: ModelConfig, file: Path) -> Iterator[InputError]:
         value = config.parameters[key].string_value
         if value not in known:
             yield InputError(
+                "bad-config",
                 f"the parameter {key} is {value!r}",
-                kind="bad-config",
-                where=str(file),
-                hint=f"write {' or '.join(known)}, or remove the parameter",
+                f"write {' or '.join(known)}, or remove the parameter",
+                str(file),
             )

@@ -293,17 +293,12 @@ def remove_stale_containers(daemon: Daemon) -> tuple[str, ...]:
 
 
 def _image_missing(image: str) -> ServerError:
-    return ServerError(
-        f"the daemon does not have the image {image}",
-        kind="image-missing",
-        hint="pull it with --set pull=true, name another with --image, or use --runtime process",
-    )
+    fix = "pull it with --set pull=true, name another with --image, or use --runtime process"
+    return ServerError("image-missing", f"the daemon does not have the image {image}", fix)
 
 
 def _failed(log: str) -> ServerError:
     lines = "\n".join(start_error(log)) or "(no output)"
-    return ServerError(
-        f"the Triton server did not start in its container; its last lines:\n{lines}",
-        kind="server-failed",
-        hint="check --server-arg if you set it; docker run the image to see the full output",
-    )
+    what = f"the Triton server did not start in its container; its last lines:\n{lines}"
+    fix = "check --server-arg if you set it; docker run the image to see the full output"
+    return ServerError("server-failed", what, fix)

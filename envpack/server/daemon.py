@@ -49,12 +49,8 @@ def find_daemon() -> Daemon:
     reasons = []
     for address in _addresses():
         if not address.startswith(("unix://", "npipe://")):
-            raise ServerError(
-                "the container daemon runs on another machine, which has no access to this model repository",
-                kind="docker-remote",
-                where=address,
-                hint="run envpack on that machine, or unset DOCKER_HOST",
-            )
+            what = "the container daemon runs on another machine, which has no access to this model repository"
+            raise ServerError("docker-remote", what, "run envpack on that machine, or unset DOCKER_HOST", address)
         if not Path(address.removeprefix("unix://")).exists():
             reasons.append(f"{address}: the socket does not exist")
             continue
@@ -62,12 +58,8 @@ def find_daemon() -> Daemon:
             return _connect(address)
         except ServerError as error:
             reasons.append(f"{address}: {error.message}")
-    raise ServerError(
-        "no container daemon is running",
-        kind="docker-missing",
-        hint="start Docker, or podman's socket (systemctl start podman.socket), or use --runtime process",
-        details="\n".join(reasons),
-    )
+    fix = "start Docker, or podman's socket (systemctl start podman.socket), or use --runtime process"
+    raise ServerError("docker-missing", "no container daemon is running", fix, details="\n".join(reasons))
 
 
 @contextlib.contextmanager
@@ -82,20 +74,14 @@ def daemon_errors() -> Iterator[None]:
         text = str(getattr(error, "explanation", None) or error)
         if any(phrase in text for phrase in _NO_GPU):
             raise no_gpu(text) from error
-        raise ServerError(
-            f"the container daemon failed: {text}",
-            kind="docker-failed",
-            hint="read the daemon's log; docker info shows whether the daemon is running",
-        ) from error
+        fix = "read the daemon's log; docker info shows whether the daemon is running"
+        raise ServerError("docker-failed", f"the container daemon failed: {text}", fix) from error
 
 
 def no_gpu(text: str) -> ServerError:
     """The error for a daemon that has no access to a GPU; ``text`` is the daemon's message."""
-    return ServerError(
-        f"this daemon has no access to a GPU: {text}",
-        kind="no-gpu",
-        hint="install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker",
-    )
+    fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
+    return ServerError("no-gpu", f"this daemon has no access to a GPU: {text}", fix)
 
 
 def _connect(address: str) -> Daemon:

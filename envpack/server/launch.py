@@ -60,23 +60,17 @@ def find_server(explicit: Path | None = None, *, search_path: str | None = None)
             installation = _describe(candidate.resolve())
             if installation is not None:
                 return installation
-    raise ServerError(
-        "no Triton server on this machine: not on PATH, not in /opt/tritonserver, no nvidia-pytriton installed",
-        kind="server-missing",
-        hint=install_command("server"),
-    )
+    what = "no Triton server on this machine: not on PATH, not in /opt/tritonserver, no nvidia-pytriton installed"
+    raise ServerError("server-missing", what, install_command("server"))
 
 
 def _at(place: Path) -> ServerInstallation:
     program = next((p for p in (place, place / "bin/tritonserver", place / "tritonserver") if p.is_file()), None)
     installation = _describe(program.resolve()) if program else None
     if installation is None:
-        raise ServerError(
-            "this is not a Triton server" if program is None else f"this server has no {_LIBRARY} in backends/python",
-            kind="server-missing",
-            where=str(place),
-            hint=f"name the tritonserver program, or install one: {install_command('server')}",
-        )
+        what = "this is not a Triton server" if program is None else f"this server has no {_LIBRARY} in backends/python"
+        fix = f"name the tritonserver program, or install one: {install_command('server')}"
+        raise ServerError("server-missing", what, fix, str(place))
     return installation
 
 
@@ -131,11 +125,8 @@ def find_preload(wanted: str) -> Path:
     here = _libraries_of_this_machine()
     found = next((here[name] for name in _KNOWN.get(wanted, (wanted,)) if name in here), None)
     if found is None:
-        raise ServerError(
-            f"no library {wanted} on this machine",
-            kind="preload-not-found",
-            hint="install it (Debian: libtcmalloc-minimal4, libjemalloc2), or give the path of a library",
-        )
+        fix = "install it (Debian: libtcmalloc-minimal4, libjemalloc2), or give the path of a library"
+        raise ServerError("preload-not-found", f"no library {wanted} on this machine", fix)
     return found
 
 
@@ -251,12 +242,9 @@ def refuse_unsafe_folder(home: Path) -> None:
     """Refuse a folder for temporary files whose path the server's shell would not take as it is."""
     unsafe = SHELL_CHARACTER.search(str(home))
     if unsafe:
-        raise ServerError(
-            f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted",
-            kind="bad-path",
-            where=str(home.parent),
-            hint="set TMPDIR to a folder of letters, digits, '/', '_', '-' and '.'",
-        )
+        what = f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted"
+        fix = "set TMPDIR to a folder of letters, digits, '/', '_', '-' and '.'"
+        raise ServerError("bad-path", what, fix, str(home.parent))
 
 
 def write_user_site_probe(home: Path) -> None:

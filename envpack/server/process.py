@@ -332,18 +332,12 @@ def _free_port() -> int:
 
 
 def _port_taken(port: int) -> ServerError:
-    return ServerError(
-        f"port {port} is in use",
-        kind="port-taken",
-        where=f"127.0.0.1:{port}",
-        hint="choose another port, or name none to use a free one",
-    )
+    what = f"port {port} is in use"
+    return ServerError("port-taken", what, "choose another port, or name none to use a free one", f"127.0.0.1:{port}")
 
 
 def _failed(log: str, home: Path) -> ServerError:
     lines = "\n".join(start_error(log)) or "(no output)"
-    return ServerError(
-        f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}",
-        kind="server-failed",
-        hint="check --server-arg if you set it; run tritonserver to see the full output",
-    )
+    what = f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}"
+    fix = "check --server-arg if you set it; run tritonserver to see the full output"
+    return ServerError("server-failed", what, fix)

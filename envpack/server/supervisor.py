@@ -129,11 +129,8 @@ class Supervisor:
         if isinstance(error, int):
             raise OSError(error, os.strerror(error), program)
         if not isinstance(pid, int):
-            raise ServerError(
-                "the program that watches the server ended at its start",
-                kind="server-failed",
-                hint="run the command again; if it happens again, check the limits of processes and memory",
-            )
+            fix = "run the command again; if it happens again, check the limits of processes and memory"
+            raise ServerError("server-failed", "the program that watches the server ended at its start", fix)
         return pid
 
     def exit_code(self) -> int | None:

@@ -44,15 +44,11 @@ def recipe_names() -> tuple[str, ...]:
 def copy_recipe(name: str, destination: Path) -> None:
     """Copy a recipe to a folder that does not exist or is empty."""
     if name not in recipe_names():
-        raise UsageError(f"unknown recipe {name!r}", kind="unknown-recipe", hint=f"known: {', '.join(recipe_names())}")
+        raise UsageError("unknown-recipe", f"unknown recipe {name!r}", f"known: {', '.join(recipe_names())}")
     destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise InputError(
-            "this folder is not empty",
-            kind="not-empty",
-            where=str(destination),
-            hint="name another folder, or remove this one",
-        )
+        what = "this folder is not empty"
+        raise InputError("not-empty", what, "name another folder, or remove this one", str(destination))
     destination.parent.mkdir(parents=True, exist_ok=True)
     with replaced_folder(destination) as partial:
         for path, content in example_files("recipes")[name].items():
@@ -82,23 +78,17 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
     """
     if template not in template_names():
         known = ", ".join(template_names())
-        raise UsageError(f"unknown template {template!r}", kind="unknown-template", hint=f"known: {known}")
+        raise UsageError("unknown-template", f"unknown template {template!r}", f"known: {known}")
     folder = folder.absolute()
     if not _NAME.fullmatch(folder.name):
-        raise InputError(
-            f"{folder.name!r} cannot be the name of the model",
-            kind="bad-model-name",
-            where=str(folder),
-            hint="use letters, digits and _; the first character is no digit",
-        )
+        fix = "use letters, digits and _; the first character is no digit"
+        raise InputError("bad-model-name", f"{folder.name!r} cannot be the name of the model", fix, str(folder))
     files = example_files("templates")[template]
     sources = sorted({path.partition("/")[0] for path in files}, key=len)
     targets = tuple(folder.parent / _named(source, folder.name) for source in sources)
     for target in targets:
         if target.exists():
-            raise InputError(
-                "this folder exists", kind="not-empty", where=str(target), hint="choose another name, or remove it"
-            )
+            raise InputError("not-empty", "this folder exists", "choose another name, or remove it", str(target))
     folder.parent.mkdir(parents=True, exist_ok=True)
     for source, target in zip(reversed(sources), reversed(targets), strict=True):  # the model itself comes last
         _write(files, source, target, folder.name)

@@ -69,12 +69,8 @@ def open_project(repository: Path, said: Settings | None = None) -> Project:
     """
     repository, said = repository.absolute(), said or Settings()
     if not repository.is_dir():
-        raise InputError(
-            "model repository not found",
-            kind="repository-missing",
-            where=str(repository),
-            hint="give the folder that holds the model folders with --repository",
-        )
+        fix = "give the folder that holds the model folders with --repository"
+        raise InputError("repository-missing", "model repository not found", fix, str(repository))
     file = repository / FILE_NAME
     if not os.path.lexists(file):
         return Project(repository=repository, said=said)

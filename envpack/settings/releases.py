@@ -141,13 +141,11 @@ def find_release(name: str, *, abi: str | None = None, where: str = "") -> Relea
     """
     release = all_releases().get(name) or _later_than_known(name)
     if release is None:
-        raise UsageError(
-            f"unknown Triton release {name!r}", kind="unknown-release", where=where, hint=_release_hint(name)
-        )
+        raise UsageError("unknown-release", f"unknown Triton release {name!r}", _release_hint(name), where)
     if abi is None:
         return release
     if abi not in all_abis():
-        raise UsageError(f"unknown stub ABI {abi!r}", kind="unknown-abi", hint=_abi_hint(abi))
+        raise UsageError("unknown-abi", f"unknown stub ABI {abi!r}", _abi_hint(abi))
     return dataclasses.replace(release, stub_abi=abi)
 
 

@@ -77,11 +77,7 @@ class BuildTree:
             with in_use(runtime) if self.tools.name == "zig" else contextlib.nullcontext():
                 done = run([find_tool("cmake"), *arguments], env=clean_environment() | caches)
         except (FileNotFoundError, subprocess.SubprocessError) as error:
-            raise StubError(
-                f"CMake could not be started: {error}",
-                kind="broken-install",
-                hint=repair_command(),
-            ) from error
+            raise StubError("broken-install", f"CMake could not be started: {error}", repair_command()) from error
         if done.returncode != 0:
             raise self._failure(done)
 
@@ -89,9 +85,7 @@ class BuildTree:
         # CMake's own trials fail on a full disk with errors of other kinds.
         if DISK_FULL_TEXT in done.stdout + done.stderr or shutil.disk_usage(self.folder).free < _ROOM:
             return disk_full(self.folder)
-        return StubError(
-            f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed", hint=OTHER_COMPILER
-        )
+        return StubError("compile-failed", f"the stub does not compile:\n{_first_error(done)}", OTHER_COMPILER)
 
 
 def _first_error(done: CompletedProcess) -> str:
@@ -212,12 +206,8 @@ def keep_stub(
         fill(file)
         facts = inspect_stub(file)
         if (facts.python, facts.machine) != (target.minor, target.machine):
-            raise StubError(
-                f"this stub is for Python {facts.python} on {facts.machine}, not {target.minor} on {target.machine}",
-                kind="wrong-stub",
-                where=str(file),
-                hint="build one with `envpack stub`",
-            )
+            what = f"this stub is for Python {facts.python} on {facts.machine}, not {target.minor} on {target.machine}"
+            raise StubError("wrong-stub", what, "build one with `envpack stub`", str(file))
         file.chmod(0o755)
 
     ensure_entry(folder, made, progress or NoProgress())

@@ -102,21 +102,15 @@ def _checked(facts: Any) -> dict[str, Any]:
 
 
 def _not_a_stub(path: Path, why: str) -> StubError:
-    return StubError(
-        f"not a stub of envpack: {why}", kind="not-a-stub", where=str(path), hint="build one with `envpack stub`"
-    )
+    return StubError("not-a-stub", f"not a stub of envpack: {why}", "build one with `envpack stub`", str(path))
 
 
 def check_compiled_stub(made: Path, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain) -> None:
     """Check the facts of a stub that was just compiled, and start it if it is for this machine."""
     wrong = [*_mismatches(inspect_stub(made), target, releases, tools), *_failures(made, target)]
     if wrong:
-        raise StubError(
-            f"the compiled stub is unusable: {'; '.join(wrong)}",
-            kind="compile-failed",
-            where=str(made),
-            hint=OTHER_COMPILER,
-        )
+        what = f"the compiled stub is unusable: {'; '.join(wrong)}"
+        raise StubError("compile-failed", what, OTHER_COMPILER, str(made))
 
 
 def _mismatches(

@@ -79,12 +79,10 @@ def find_pythons(preference: PythonPreference = "system") -> FoundPythons:
         except (EnvironmentBuildError, StubError) as error:
             missing[minor] = error
     if not targets:
-        raise EnvironmentBuildError(
-            "this machine has no Python that a stub can embed: "
-            + "; ".join(f"{minor}: {error.message}" for minor, error in missing.items()),
-            kind="unknown-python",
-            hint="name one that envpack then fetches: --python 3.10",
+        what = "this machine has no Python that a stub can embed: " + "; ".join(
+            f"{minor}: {error.message}" for minor, error in missing.items()
         )
+        raise EnvironmentBuildError("unknown-python", what, "name one that envpack then fetches: --python 3.10")
     return FoundPythons(tuple(targets), missing)
 
 
@@ -135,15 +133,13 @@ def _selected(identifiers: list[str], only: Sequence[str], skip: Sequence[str]) 
 
 
 def _nothing_selected(message: str, identifiers: list[str]) -> UsageError:
-    return UsageError(message, kind="nothing-selected", hint=f"there are {', '.join(identifiers)}")
+    return UsageError("nothing-selected", message, f"there are {', '.join(identifiers)}")
 
 
 def _same_identifier(cell: Cell, other: Cell) -> UsageError:
-    return UsageError(
-        f"two Pythons for {cell.identifier}: {other.target.library} and {cell.target.library}",
-        kind="same-identifier",
-        hint="give one of them, or compile them one after the other with another --output",
-    )
+    what = f"two Pythons for {cell.identifier}: {other.target.library} and {cell.target.library}"
+    fix = "give one of them, or compile them one after the other with another --output"
+    return UsageError("same-identifier", what, fix)
 
 
 def compile_stubs(

@@ -118,12 +118,8 @@ def source_folder() -> Path:
     for folder in (package / "_source", package.parent):
         if (folder / "stub_src" / "main.cc").is_file() and (folder / "CMakeLists.txt").is_file():
             return folder
-    raise StubError(
-        "this copy of envpack has no stub sources",
-        kind="sources-missing",
-        where=str(package),
-        hint="install envpack from a wheel or a checkout",
-    )
+    what = "this copy of envpack has no stub sources"
+    raise StubError("sources-missing", what, "install envpack from a wheel or a checkout", str(package))
 
 
 def source_digest(folder: Path) -> str:

@@ -56,7 +56,7 @@ def machine_of(library: Path) -> str:
 
 
 def _unusable(library: Path, why: str) -> StubError:
-    return StubError(f"this libpython {why}", kind="libpython-unusable", where=str(library), hint=_HINT)
+    return StubError("libpython-unusable", f"this libpython {why}", _HINT, str(library))
 
 
 @dataclass(frozen=True)
@@ -132,36 +132,24 @@ def check_platforms(targets: Sequence[StubTarget], platforms: Sequence[str]) -> 
     platforms = [platform_name(platform) for platform in platforms]
     for target in targets:
         if target.platform not in platforms:
-            raise UsageError(
-                f"this Python {target.minor} is for {target.platform}, not for {' or '.join(platforms)}",
-                kind="wrong-platform",
-                where=str(target.library),
-                hint="give --prefix, with headers and libpython of a Python for that platform, or another --platform",
-            )
+            what = f"this Python {target.minor} is for {target.platform}, not for {' or '.join(platforms)}"
+            fix = "give --prefix, with headers and libpython of a Python for that platform, or another --platform"
+            raise UsageError("wrong-platform", what, fix, str(target.library))
     for platform in platforms:
         if all(target.platform != platform for target in targets):
-            raise UsageError(
-                f"no Python for {platform} to compile against",
-                kind="wrong-platform",
-                hint="give --prefix, with headers and libpython of a Python for that platform",
-            )
+            fix = "give --prefix, with headers and libpython of a Python for that platform"
+            raise UsageError("wrong-platform", f"no Python for {platform} to compile against", fix)
 
 
 def _without_library(where: Path) -> StubError:
-    return StubError(
-        "no shared libpython (libpython3.x.so.1.0), which a stub requires",
-        kind="libpython-missing",
-        where=str(where),
-        hint="give an environment made by `envpack build`, or a Python that was built with --enable-shared",
-    )
+    what = "no shared libpython (libpython3.x.so.1.0), which a stub requires"
+    fix = "give an environment made by `envpack build`, or a Python that was built with --enable-shared"
+    return StubError("libpython-missing", what, fix, str(where))
 
 
 def _checked(target: StubTarget) -> StubTarget:
     if not (target.include / "Python.h").is_file() or not target.configuration.is_file():
-        raise StubError(
-            f"the headers of Python {target.minor} are missing",
-            kind="headers-missing",
-            where=str(target.include),
-            hint=f"install them, for example the package libpython{target.minor}-dev",
-        )
+        what = f"the headers of Python {target.minor} are missing"
+        fix = f"install them, for example the package libpython{target.minor}-dev"
+        raise StubError("headers-missing", what, fix, str(target.include))
     return target

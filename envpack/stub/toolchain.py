@@ -55,7 +55,7 @@ def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: st
     machine = machine or this_machine()
     beyond = _beyond_system(machine, glibc)
     if name == "system" and beyond:
-        raise UsageError(f"this machine's compiler {beyond}", kind="needs-zig", hint="use --set toolchain=zig, or auto")
+        raise UsageError("needs-zig", f"this machine's compiler {beyond}", "use --set toolchain=zig, or auto")
     found = _system() if name != "zig" and not beyond else None
     if found is None and name != "system":
         found = _zig(machine, glibc or DEFAULT_GLIBC)
@@ -65,20 +65,16 @@ def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: st
             "system": "no C++ compiler on this machine",
             "zig": "the ziglang wheel is not installed",
         }[name]
-        raise StubError(
-            missing,
-            kind="no-compiler",
-            hint=f"install g++ or clang++, or zig: {install_command('compile', 'zig')}",
-        )
+        raise StubError("no-compiler", missing, f"install g++ or clang++, or zig: {install_command('compile', 'zig')}")
     return found
 
 
 def check_glibc(glibc: str) -> None:
     """Reject a text that is not a version of glibc, or a version that no stub can run with."""
     if glibc and not re.fullmatch(r"2\.\d+", glibc):
-        raise UsageError(f"glibc version {glibc!r} is not written like {DEFAULT_GLIBC}", kind="bad-glibc", hint=_GLIBCS)
+        raise UsageError("bad-glibc", f"glibc version {glibc!r} is not written like {DEFAULT_GLIBC}", _GLIBCS)
     if glibc and version_key(glibc) < version_key(OLDEST_GLIBC):
-        raise UsageError(f"a stub cannot run with glibc {glibc}", kind="bad-glibc", hint=_GLIBCS)
+        raise UsageError("bad-glibc", f"a stub cannot run with glibc {glibc}", _GLIBCS)
 
 
 def _beyond_system(machine: str, glibc: str) -> str:
@@ -141,9 +137,8 @@ def find_tool(name: str) -> Path:
 
 def extra_missing(what: str) -> StubError:
     """The error that compiling needs a package or program."""
-    return StubError(
-        f"compiling a stub needs {what}, which is not installed", kind="extra-missing", hint=install_command("compile")
-    )
+    fix = install_command("compile")
+    return StubError("extra-missing", f"compiling a stub needs {what}, which is not installed", fix)
 
 
 # The headers with the version of each, below the folders.

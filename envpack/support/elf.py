@@ -178,11 +178,8 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
     if DISK_FULL_TEXT in completed.stderr:
         raise disk_full(files[0])
     if completed.returncode != 0:
-        raise EnvironmentBuildError(
-            f"the library path of a file could not be set: {completed.last_lines(2)}",
-            kind="patchelf-failed",
-            hint=f"{repair_command()}, then build again",
-        )
+        what = f"the library path of a file could not be set: {completed.last_lines(2)}"
+        raise EnvironmentBuildError("patchelf-failed", what, f"{repair_command()}, then build again")
 
 
 def strip_environment(prefix: Path) -> set[Path]:
@@ -199,9 +196,8 @@ def strip_environment(prefix: Path) -> set[Path]:
     """
     program = shutil.which("strip")
     if not program:
-        raise EnvironmentBuildError(
-            "strip is not installed", kind="strip-missing", hint="install binutils, or build without --set strip=true"
-        )
+        what = "strip is not installed"
+        raise EnvironmentBuildError("strip-missing", what, "install binutils, or build without --set strip=true")
     changed = set()
     for file in sorted(prefix.rglob("*")):
         if is_elf(file):
@@ -227,5 +223,5 @@ def _patchelf() -> Path:
             return folder / "patchelf"
     found = shutil.which("patchelf")
     if not found:
-        raise EnvironmentBuildError("patchelf is not installed", kind="patchelf-missing", hint=repair_command())
+        raise EnvironmentBuildError("patchelf-missing", "patchelf is not installed", repair_command())
     return Path(found)

@@ -17,16 +17,20 @@ class EnvpackError(Exception):
     Secrets in addresses are removed from every part.
 
     Args:
-        message: the problem, in one sentence without a full stop.
         kind: slug of the entry in ``docs/reference/errors.md``.
-        where: file, ``file:line``, folder or address that the message is about; may be empty.
+        message: the problem, in one sentence without a full stop.
         hint: what the user can do; may be empty.
+        where: file, ``file:line``, folder or address that the message is about; may be empty.
         details: full output of the program that failed, if the message is only a part of it; may be empty.
     """
 
     exit_code: int = 70
 
-    def __init__(self, message: str, *, kind: str, where: str = "", hint: str = "", details: str = "") -> None:
+    def __init__(
+        self, first: str, /, message: str = "", hint: str = "", where: str = "", *, kind: str = "", details: str = ""
+    ) -> None:
+        # Calls that still name the kind begin with the message.
+        kind, message = (kind, first) if kind else (first, message)
         super().__init__(redact(message))
         self.message = redact(message)
         self.kind = kind
@@ -100,6 +104,6 @@ class ModelsError(EnvpackError):
         if len(errors) == total and all(other is first for other in others):
             raise first
         count = f"{len(errors)} of {total} models: {', '.join(errors)}"
-        error = cls(f"nothing was changed because of {count}", kind=first.kind, where=first.where, hint=first.hint)
+        error = cls(first.kind, f"nothing was changed because of {count}", first.hint, first.where)
         error.exit_code, error.errors, error.total = first.exit_code, dict(errors), total
         raise error

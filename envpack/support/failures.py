@@ -54,38 +54,25 @@ def storage_error(error: OSError) -> StorageError | None:
         return _unnamed(error) if error.errno in _OF_FILES else None
     if error.errno in _REFUSED:
         return _refused(error, Path(_name_of(error)))
-    return StorageError(
-        f"cannot be read or written: {error.strerror}",
-        kind="file-unusable",
-        where=_name_of(error),
-        hint="look at what this path is, and give another one or repair it",
-    )
+    fix = "look at what this path is, and give another one or repair it"
+    return StorageError("file-unusable", f"cannot be read or written: {error.strerror}", fix, _name_of(error))
 
 
 def _refused(error: OSError, where: Path) -> StorageError:
-    return StorageError(
-        f"cannot be read or written: {error.strerror}",
-        kind="not-writable",
-        where=_name_of(error) or str(where),
-        hint="change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache",
-    )
+    what = f"cannot be read or written: {error.strerror}"
+    fix = "change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache"
+    return StorageError("not-writable", what, fix, _name_of(error) or str(where))
 
 
 def system_limit(reason: str) -> StorageError:
     """The error (kind ``system-limit``) for what the system refuses to any program: memory, processes, open files."""
-    return StorageError(
-        f"the system refuses more of what this command needs: {reason}",
-        kind="system-limit",
-        hint="raise the limits of this shell or container (ulimit -a shows them), or end other programs",
-    )
+    fix = "raise the limits of this shell or container (ulimit -a shows them), or end other programs"
+    return StorageError("system-limit", f"the system refuses more of what this command needs: {reason}", fix)
 
 
 def _unnamed(error: OSError) -> StorageError:
-    return StorageError(
-        f"a file cannot be read or written: {error.strerror}",
-        kind="file-unusable",
-        hint="check the disks and mounts of the repository, the cache and the folder for temporary files",
-    )
+    fix = "check the disks and mounts of the repository, the cache and the folder for temporary files"
+    return StorageError("file-unusable", f"a file cannot be read or written: {error.strerror}", fix)
 
 
 def _name_of(error: OSError) -> str:
@@ -94,12 +81,8 @@ def _name_of(error: OSError) -> str:
 
 def disk_full(where: Path | str) -> StorageError:
     """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
-    return StorageError(
-        "the disk is full; nothing was changed",
-        kind="disk-full",
-        where=str(where),
-        hint="free some space, or set ENVPACK_CACHE_DIR to a folder on another disk",
-    )
+    fix = "free some space, or set ENVPACK_CACHE_DIR to a folder on another disk"
+    return StorageError("disk-full", "the disk is full; nothing was changed", fix, str(where))
 
 
 @dataclass(frozen=True)
@@ -136,10 +119,5 @@ def error_from_output(
         return disk_full(storage)
     pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))
     values = fields | match.groupdict()
-    return EnvironmentBuildError(
-        pattern.message.format(**values),
-        kind=pattern.kind,
-        where=where,
-        hint=pattern.hint.format(**values),
-        details=details,
-    )
+    what = pattern.message.format(**values)
+    return EnvironmentBuildError(pattern.kind, what, pattern.hint.format(**values), where, details=details)

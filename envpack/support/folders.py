@@ -28,9 +28,7 @@ def expand_home(text: str, where: str) -> Path:
 
 def no_home(message: str, where: str) -> InputError:
     """The error for a home folder that the system does not know."""
-    return InputError(
-        message, kind="no-home", where=where, hint="write the whole path, or set HOME and ENVPACK_CACHE_DIR to folders"
-    )
+    return InputError("no-home", message, "write the whole path, or set HOME and ENVPACK_CACHE_DIR to folders", where)
 
 
 _Product = Literal["environments", "archives", "selections", "stubs", "publications", "transfers", "zig", "locks"]
@@ -101,12 +99,8 @@ def _as_text(folder: Path) -> Path:
     try:
         str(folder).encode()
     except UnicodeEncodeError:
-        raise InputError(
-            "the name of the cache folder is not valid UTF-8",
-            kind="name-not-text",
-            where=ascii(str(folder)),
-            hint="set ENVPACK_CACHE_DIR to another folder",
-        ) from None
+        what = "the name of the cache folder is not valid UTF-8"
+        raise InputError("name-not-text", what, "set ENVPACK_CACHE_DIR to another folder", ascii(str(folder))) from None
     return folder
 
 

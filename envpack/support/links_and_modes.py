@@ -110,10 +110,10 @@ def is_result_of(mode: LinkMode, placed: Path, source: Path) -> bool:
 def _refusal(name: str, destination: Path) -> StorageError:
     what = {"clone": "files of the cache cannot be cloned", "hardlink": "no hard links to the cache can be made"}[name]
     return StorageError(
+        "link-mode-unsupported",
         f"{what} here: the file system does not support it, or the cache is on another one",
-        kind="link-mode-unsupported",
-        where=str(destination),
-        hint="leave out link_mode, or use --set link_mode=copy",
+        "leave out link_mode, or use --set link_mode=copy",
+        str(destination),
     )
 
 

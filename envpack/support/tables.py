@@ -50,7 +50,7 @@ class Location:
 
     def error(self, message: str, *, hint: str) -> InputError:
         """An error about this line, for the caller to raise."""
-        return InputError(message, kind=self.kind, where=str(self), hint=hint)
+        return InputError(self.kind, message, hint, str(self))
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}" if self.line else str(self.path)

@@ -127,4 +127,4 @@ def _uv() -> str:
     try:
         return os.fspath(find_uv_bin())
     except FileNotFoundError as error:
-        raise EnvironmentBuildError("uv is not installed", kind="uv-missing", hint=repair_command()) from error
+        raise EnvironmentBuildError("uv-missing", "uv is not installed", repair_command()) from error

@@ -56,20 +56,14 @@ def _write(file: Path, text: str, config: ServedConfig) -> None:
             temporary.write_text(text, encoding="utf-8")
             read_samples(temporary, config)
     except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}",
-            kind="bad-samples",
-            where=str(file),
-            hint="make the model's folder writable",
-        ) from error
+        what = f"cannot be written: {error.strerror}"
+        raise InputError("bad-samples", what, "make the model's folder writable", str(file)) from error
     except InputError as error:
         raise _unsavable(file, error.message.replace("invalid samples", "the answer is no sample")) from error
 
 
 def _unsavable(file: Path, reason: str) -> InputError:
-    return InputError(
-        reason, kind="bad-input", where=str(file), hint="leave out --save-sample, and write the sample by hand"
-    )
+    return InputError("bad-input", reason, "leave out --save-sample, and write the sample by hand", str(file))
 
 
 def _entry(tensors: Sequence[Tensor], known: Sequence[TensorConfig], config: ServedConfig) -> dict[str, object]:

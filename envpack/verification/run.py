@@ -301,11 +301,8 @@ def _version(client: Client) -> str:
     try:
         return client.server_version()
     except RequestError as error:
-        raise ServerError(
-            f"the server does not respond: {error.message}",
-            kind="server-failed",
-            hint="run the command again with more time: --timeout 600",
-        ) from error
+        what = f"the server does not respond: {error.message}"
+        raise ServerError("server-failed", what, "run the command again with more time: --timeout 600") from error
 
 
 @contextlib.contextmanager

@@ -155,7 +155,7 @@ def made_ingredients(
         facts, release = read_environment_facts(environment.prefix), source.release
         for mismatch in find_mismatches(None, facts, release, image_host(release)):
             where = str(source.lock_file.parent if isinstance(source, Recipe) else source.prefix)
-            raise EnvironmentBuildError(mismatch.what, kind=mismatch.kind, where=where, hint=mismatch.fix)
+            raise EnvironmentBuildError(mismatch.kind, mismatch.what, mismatch.fix, where)
         binary = None
         if wants_stub(source, environment):
             binary = stack.enter_context(
@@ -221,5 +221,5 @@ def _fitting_stub(
         stub = stub_for(target, None, toolchain="zig", progress=progress, store=store)
         mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     for mismatch in mismatches:
-        raise StubError(mismatch.what, kind=mismatch.kind, hint=mismatch.fix)
+        raise StubError(mismatch.kind, mismatch.what, mismatch.fix)
     return stub.path

@@ -21,12 +21,8 @@ def refuse_foreign(paths: Iterable[Path], *, force: bool) -> None:
     """Refuse to replace what envpack did not make."""
     for path in paths:
         if not force:
-            raise InputError(
-                f"{_what(path)}, and envpack did not make it",
-                kind="not-ours",
-                where=str(path),
-                hint="move it away, or add --force, which renames it",
-            )
+            what = f"{_what(path)}, and envpack did not make it"
+            raise InputError("not-ours", what, "move it away, or add --force, which renames it", str(path))
         path.rename(_free_name(path))
 
 
@@ -56,12 +52,9 @@ def refuse_own_source(taken: TakenOver, request: Placement, minor: str) -> None:
     """Refuse to take over an environment from the folder that the build replaces, or from inside of it."""
     source, folder = taken.prefix.resolve(), request.model.folder / f"python{minor}"
     if request.archive_format == "dir" and (source.is_relative_to(folder.resolve())):
-        raise InputError(
-            "the build would replace the environment that it takes over",
-            kind="source-replaced",
-            where=str(taken.prefix),
-            hint="move it out of the model's folder first, and name its new place with --from-prefix",
-        )
+        what = "the build would replace the environment that it takes over"
+        fix = "move it out of the model's folder first, and name its new place with --from-prefix"
+        raise InputError("source-replaced", what, fix, str(taken.prefix))
 
 
 def _foreign(path: Path, *, is_ours: bool) -> Iterator[Path]:

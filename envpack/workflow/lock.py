@@ -174,12 +174,8 @@ def _other_pythons_in_hint(recipe: Recipe) -> Iterator[None]:
 
 def numpy_missing(subject: str, where: Path, hint: str) -> InputError:
     """The error for an environment without NumPy, for the caller to raise."""
-    return InputError(
-        f"no NumPy in {subject}; Triton's Python backend needs it in every execution environment",
-        kind="numpy-missing",
-        where=str(where),
-        hint=hint,
-    )
+    what = f"no NumPy in {subject}; Triton's Python backend needs it in every execution environment"
+    return InputError("numpy-missing", what, hint, str(where))
 
 
 def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, store: SharedStore | None) -> Lock:
@@ -210,12 +206,8 @@ def refuse_stale(lock: Lock, recipe: Recipe) -> None:
     elif version_key(has.glibc) > version_key(wanted.glibc):
         reason = f"was made for glibc {has.glibc}, the release has {wanted.glibc}"
     if reason:
-        raise InputError(
-            f"the lockfile {reason}",
-            kind="stale-lock",
-            where=str(recipe.lock_file),
-            hint=f"run envpack lock {recipe.name}; what still fits stays as it is",
-        )
+        fix = f"run envpack lock {recipe.name}; what still fits stays as it is"
+        raise InputError("stale-lock", f"the lockfile {reason}", fix, str(recipe.lock_file))
 
 
 def _changes(before: Lock | None, now: Lock) -> tuple[str, ...]:

@@ -83,10 +83,10 @@ def _excluded(what: str, requirements: Requirements) -> InputError:
     allowed = [minor for minor in SUPPORTED if allows_minor(requirements.pythons, minor)]
     among = f"use --python {' or '.join(allowed)}, or " if allowed else ""
     return InputError(
+        "other-python",
         f"{what} is outside of {requirements.pythons}, which the requirements allow",
-        kind="other-python",
-        where=requirements.places.get("python", str(requirements.source or "")),
-        hint=f"{among}change the range in the file",
+        f"{among}change the range in the file",
+        requirements.places.get("python", str(requirements.source or "")),
     )
 
 

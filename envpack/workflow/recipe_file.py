@@ -31,12 +31,9 @@ def recipe_text(recipe: Recipe) -> str:
     if redact(text) != text:
         reason = "its requirements contain an address with a password or a token"
     if reason:
-        raise InputError(
-            f"no other machine can build {recipe.name}: {reason}",
-            kind="not-portable",
-            where=str(recipe.lock_file.parent),
-            hint="build it on this machine with --store URL --set push=true",
-        )
+        what = f"no other machine can build {recipe.name}: {reason}"
+        fix = "build it on this machine with --store URL --set push=true"
+        raise InputError("not-portable", what, fix, str(recipe.lock_file.parent))
     return text
 
 
@@ -61,7 +58,7 @@ def read_recipe(file: Path) -> Recipe:
 
 
 def _bad(file: Path, message: str, hint: str) -> InputError:
-    return InputError(message, kind="bad-recipe", where=str(file), hint=hint)
+    return InputError("bad-recipe", message, hint, str(file))
 
 
 def _converter() -> Any:

@@ -214,39 +214,27 @@ def _backends(project: Project, model: Model) -> Path | None:
     said = project.of(model.folder.name)
     layout = said.layout or ("backend" if python_of_backend(model.backend) else "model")
     if layout == "backend" and said.stub == "never":
-        raise UsageError(
-            "a backend for one Python contains a stub, and --stub never excludes it",
-            kind="layout-limits",
-            hint="remove --stub never, or use --set layout=model",
-        )
+        what = "a backend for one Python contains a stub, and --stub never excludes it"
+        raise UsageError("layout-limits", what, "remove --stub never, or use --set layout=model")
     return backends_folder(project) if layout == "backend" else None
 
 
 def _refuse_folder(request: Placement) -> None:
     if request.archive_format == "dir" and not request.release.takes_folders:
-        raise UsageError(
-            f"Triton {request.release.name} does not accept a folder as an execution environment",
-            kind="folder-unsupported",
-            hint="build an archive: --format tar.gz",
-        )
+        what = f"Triton {request.release.name} does not accept a folder as an execution environment"
+        raise UsageError("folder-unsupported", what, "build an archive: --format tar.gz")
 
 
 def _refuse_missing_stub(request: Placement) -> None:
     has_stub = request.backends is not None or (request.model.folder / STUB_NAME).exists()
     if request.start == "warm" and request.stub == "never" and not has_stub:
-        raise UsageError(
-            "only envpack's stub starts models warm, and --stub never excludes it",
-            kind="start-limits",
-            hint="remove --stub never, or use --start cold",
-        )
+        what = "only envpack's stub starts models warm, and --stub never excludes it"
+        raise UsageError("start-limits", what, "remove --stub never, or use --start cold")
 
 
 def _refuse_foreign_packer(request: Placement) -> None:
     if request.packer == "envpack":
         return
     if request.archive_format == "dir" or request.selection != Selection():
-        raise UsageError(
-            f"{request.packer} makes archives only, of all files",
-            kind="packer-limits",
-            hint=f"add --format tar.gz and leave out exclude and include, or leave out packer={request.packer}",
-        )
+        fix = f"add --format tar.gz and leave out exclude and include, or leave out packer={request.packer}"
+        raise UsageError("packer-limits", f"{request.packer} makes archives only, of all files", fix)

@@ -29,9 +29,8 @@ def project_store(project: Project) -> SharedStore | None:
     said = project.of()
     if said.store in ("", NO_STORE):
         if project.said.push:
-            raise UsageError(
-                "there is no store to push to", kind="usage", hint="add --store URL, or name a store in envpack.toml"
-            )
+            what = "there is no store to push to"
+            raise UsageError("usage", what, "add --store URL, or name a store in envpack.toml")
         return None
     from envpack.store import open_store
 

@@ -195,9 +195,7 @@ def _make_output(output: Path) -> None:
         try:
             output.mkdir(exist_ok=True)
         except (FileNotFoundError, NotADirectoryError, FileExistsError):
-            raise InputError(
-                "this folder does not exist", kind="output-missing", where=str(output), hint="create it"
-            ) from None
+            raise InputError("output-missing", "this folder does not exist", "create it", str(output)) from None
 
 
 def _placed(
@@ -220,9 +218,8 @@ def _folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(exist_ok=True)
     except FileExistsError:
-        raise InputError(
-            "a file has the name of the folder to make", kind="output-missing", where=str(folder), hint="remove it"
-        ) from None
+        what = "a file has the name of the folder to make"
+        raise InputError("output-missing", what, "remove it", str(folder)) from None
     try:
         yield
     finally:

@@ -72,7 +72,7 @@ def verify_options(project: Project) -> VerifyOptions:
 
 
 def _usage(message: str) -> UsageError:
-    return UsageError(message, kind="usage", hint="envpack verify --help says what it takes")
+    return UsageError("usage", message, "envpack verify --help says what it takes")
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -122,12 +122,8 @@ def verify_there(place: str, names: Sequence[str], options: VerifyOptions, progr
     repository = Path(place)
     absent = [name for name in names if not (repository / name).is_dir()]
     if absent:
-        raise InputError(
-            f"the worker's machine has no model {absent[0]} there",
-            kind="repository-not-shared",
-            where=place,
-            hint="publish the repository and verify its address, or keep it on a file system that all workers mount",
-        )
+        fix = "publish the repository and verify its address, or keep it on a file system that all workers mount"
+        raise InputError("repository-not-shared", f"the worker's machine has no model {absent[0]} there", fix, place)
     return verify(repository, names, options=options, progress=progress)
 
 
@@ -196,7 +192,7 @@ def _published_model(objects: Objects, name: str) -> Model:
     where = f"{name}/{CONFIG_NAME}"
     found = objects.read(where, _CONFIG_BYTES)
     if found is None and name not in _published(objects):
-        raise InputError("no such model", kind="model-missing", where=where, hint="publish it, or name another model")
+        raise InputError("model-missing", "no such model", "publish it, or name another model", where)
     config = parse_config(found[0].decode("utf-8", "replace") if found else "", where)
     return Model(config.name or name, Path(name), config, is_ensemble=config.platform == "ensemble", backend="")
 

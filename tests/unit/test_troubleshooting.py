@@ -31,10 +31,16 @@ def _texts(node):
     return {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)}
 
 
+def _given(call):
+    """The arguments of a call by their names; those of an error in its order."""
+    names = ("kind", "message", "hint", "where") if call.func.id in CODES else ()
+    return dict(zip(names, call.args, strict=False)) | {keyword.arg: keyword.value for keyword in call.keywords}
+
+
 def _raised():
     """Kinds and exit codes of errors, by the literals of their calls."""
     for file, call in _calls():
-        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        given = _given(call)
         if not isinstance(given.get("kind"), ast.Constant):
             continue
         if call.func.id in CODES:
@@ -103,8 +109,7 @@ def test_every_check_is_registered():
 def test_every_error_says_what_to_do():
     silent = []
     for file, call in _calls():
-        given = {keyword.arg: keyword.value for keyword in call.keywords}
-        hint = given.get("hint")
+        hint = _given(call).get("hint")
         if call.func.id in CODES and (hint is None or (isinstance(hint, ast.Constant) and not hint.value)):
             silent.append(f"{file}:{call.lineno}")
     assert silent == []

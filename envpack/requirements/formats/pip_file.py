@@ -235,7 +235,7 @@ def _without_values(values: list[str], error: InputError) -> InputError:
     message, hint = error.message, error.hint
     for value in values:
         message, hint = message.replace(value, "***"), hint.replace(value, "***")
-    return InputError(message, kind=error.kind, where=error.where, hint=hint)
+    return InputError(error.kind, message, hint, error.where)
 
 
 def _option(text: str) -> str:

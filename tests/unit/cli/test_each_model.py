@@ -10,7 +10,7 @@ from envpack.cli.each_model import EachModel
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError
 
 
-def failing(*names, error=lambda name: InputError(f"{name} is wrong", kind="bad-config", where=f"/m/{name}")):
+def failing(*names, error=lambda name: InputError("bad-config", f"{name} is wrong", where=f"/m/{name}")):
     def work(name):
         if name in names:
             raise error(name)
@@ -29,7 +29,7 @@ def test_all_are_done(capsys):
 def test_those_that_fail_are_left_out_and_named_at_the_end(capsys):
     each = EachModel(["a", "b", "c", "d"], Console(as_json=True))
     assert each.do(failing("c")) == ["A", "B", "D"]
-    build_error = EnvironmentBuildError("no such package", kind="unresolvable", where="/m/b")
+    build_error = EnvironmentBuildError("unresolvable", "no such package", where="/m/b")
     assert each.do(failing("b", error=lambda _: build_error)) == ["A", "D"]
     assert each.left == ["a", "d"]
     assert each.finish({"models": ["a", "d"]}, "built") == 4  # that of the first model
@@ -48,7 +48,7 @@ def test_those_that_fail_are_left_out_and_named_at_the_end(capsys):
 
 def test_one_error_of_several_models_is_shown_once(capsys):
     each = EachModel(["a", "b", "c"], Console(as_json=True))
-    each.do(failing("a", "c", error=lambda _: EnvironmentBuildError("no network", kind="index-unreachable")))
+    each.do(failing("a", "c", error=lambda _: EnvironmentBuildError("index-unreachable", "no network")))
     assert each.finish({}, "locked") == 4
     shown = capsys.readouterr()
     assert [failed["name"] for failed in json.loads(shown.out)["failed"]] == ["a", "c"]
@@ -58,7 +58,7 @@ def test_one_error_of_several_models_is_shown_once(capsys):
 
 def test_one_error_of_all_models_is_the_error_of_the_command():
     each = EachModel(["a", "b"], Console())
-    each.do(failing("a", "b", error=lambda _: EnvironmentBuildError("no network", kind="index-unreachable")))
+    each.do(failing("a", "b", error=lambda _: EnvironmentBuildError("index-unreachable", "no network")))
     with pytest.raises(EnvironmentBuildError, match="no network"):
         each.finish({}, "locked")
 
@@ -83,7 +83,7 @@ def test_a_bug_ends_the_command():
 def test_each_failure_has_its_own_file_of_details(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path))
     each = EachModel(["a", "b", "c"], Console(as_json=True))
-    each.do(failing("a", "b", error=lambda name: InputError(name, kind="unresolvable", details=f"log of {name}")))
+    each.do(failing("a", "b", error=lambda name: InputError("unresolvable", name, details=f"log of {name}")))
     each.finish({}, "built")
     failed = json.loads(capsys.readouterr().out)["failed"]
     assert [Path(entry["error"]["details"]).read_text() for entry in failed] == ["log of a", "log of b"]

@@ -58,7 +58,7 @@ def test_what_is_left_of_an_interrupted_build_is_removed_first(tmp_path):
     assert names(tmp_path / "k") == [MANIFEST]
 
 
-@pytest.mark.parametrize("reason", [KeyboardInterrupt, EnvironmentBuildError("no", kind="x", hint="y")])
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, EnvironmentBuildError("x", "no", "y")])
 def test_a_build_that_fails_leaves_nothing(tmp_path, reason):
     def fill(partial):
         (partial / "half").touch()

@@ -175,7 +175,7 @@ def test_stubs_are_tasks_for_the_pythons_of_workers(tmp_path, monkeypatch, store
     def known(minor, *, fetch=False):
         assert not fetch
         if minor == "3.13":
-            raise StubError("no such Python", kind="interpreter-missing", hint="install it")
+            raise StubError("interpreter-missing", "no such Python", "install it")
         return StubTarget(minor, "x86_64", tmp_path, tmp_path / f"libpython{minor}.so.1.0")
 
     monkeypatch.setattr("envpack.workflow.recipes.target_from_interpreter", known)

@@ -82,7 +82,7 @@ def test_the_json_of_a_task():
         "digests": {"stub": "0"},
         "error": "",
     }
-    failed = Done(task=task(), product=Product(), attempts=1, error=InputError("x", kind="bad", hint="y"))
+    failed = Done(task=task(), product=Product(), attempts=1, error=InputError("bad", "x", "y"))
     assert json.loads(json.dumps(failed.as_json()))["error"] == "bad"
 
 
@@ -207,7 +207,7 @@ def machine(monkeypatch):
     module = sys.modules["envpack.workflow.machine"]
 
     def missing(*_, **__):
-        raise StubError("none", kind="compiler-missing", hint="install one")
+        raise StubError("compiler-missing", "none", "install one")
 
     here = set()
     monkeypatch.setattr(module, "host_platform", lambda: "linux-64")

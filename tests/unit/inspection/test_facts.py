@@ -349,7 +349,7 @@ def repository(tmp_path, monkeypatch):
 
     def stub(path):
         if path.read_bytes() != b"stub":
-            raise StubError("it is damaged", kind="not-a-stub", hint="build it again")
+            raise StubError("not-a-stub", "it is damaged", "build it again")
         asked.append(path)
         return StubRequirements(
             path=path, machine="x86_64", python="3.9", glibc="2.17", glibcxx="", epochs=("24.04",), release_file=""
@@ -357,7 +357,7 @@ def repository(tmp_path, monkeypatch):
 
     def environment(path):
         if path.name == "broken":
-            raise InputError("broken", kind="environment-unreadable")
+            raise InputError("environment-unreadable", "broken")
         return EnvironmentFacts(path, "" if path.name == "venv" else path.name, "x86_64", "2.17", "", "")
 
     asked = []

@@ -113,7 +113,7 @@ def machine(monkeypatch):
     def have(found):
         def look(minor, *, preference, fetch):
             assert (preference, fetch) == ("system", False)
-            what = found.get(minor, EnvironmentBuildError(f"no Python {minor}", kind="unknown-python", hint="install"))
+            what = found.get(minor, EnvironmentBuildError("unknown-python", f"no Python {minor}", "install"))
             if isinstance(what, Exception):
                 raise what
             return what
@@ -124,8 +124,8 @@ def machine(monkeypatch):
 
 
 def test_all_pythons_are_those_that_a_stub_can_embed(machine):
-    static = EnvironmentBuildError("no shared library", kind="static-interpreter", hint="build it")
-    headless = StubError("headers missing", kind="headers-missing", hint="install them")
+    static = EnvironmentBuildError("static-interpreter", "no shared library", "build it")
+    headless = StubError("headers-missing", "headers missing", "install them")
     machine({"3.8": static, "3.9": _target("3.9"), "3.11": headless, "3.12": _target("3.12")})
     found = find_pythons()
     assert found.targets == (_target("3.9"), _target("3.12"))
@@ -135,7 +135,7 @@ def test_all_pythons_are_those_that_a_stub_can_embed(machine):
 
 
 def test_a_machine_without_any_python_is_told_why(machine):
-    machine({"3.8": EnvironmentBuildError("no shared library", kind="static-interpreter", hint="build it")})
+    machine({"3.8": EnvironmentBuildError("static-interpreter", "no shared library", "build it")})
     with pytest.raises(EnvironmentBuildError) as caught:
         find_pythons()
     assert caught.value.kind == "unknown-python"

@@ -15,7 +15,7 @@ from envpack.support.errors import StubError
 from envpack.support.processes import run
 from envpack.support.progress import NoProgress
 
-BROKEN = StubError("broken", kind="compile-failed", hint="mend it")
+BROKEN = StubError("compile-failed", "broken", "mend it")
 
 
 def _collect(work, jobs):

@@ -46,7 +46,7 @@ def test_the_path_below_a_host_is_secret_if_the_user_says_so(monkeypatch):
 
 def test_an_error_shows_no_secret_in_any_part():
     address = "https://me:pw@host/simple?sig=abc"
-    error = InputError(address, kind="x", where=address, hint=f"open {address}", details=f"log\n{address}\n")
+    error = InputError("x", address, f"open {address}", address, details=f"log\n{address}\n")
     for text in (str(error), error.message, error.where, error.hint, error.details, repr(error)):
         assert "pw" not in text
         assert "abc" not in text

@@ -120,9 +120,7 @@ def test_an_ensemble_of_a_model_that_cannot_be_read_is_not_loaded(server, model,
     config = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "m" } ] }'
     (tmp_path / "all/config.pbtxt").write_text(config)
     judged = judge(server)
-    verdict = judged.reject(
-        "m", InputError("not a number", kind="bad-config", where="m/config.pbtxt:3", hint="write one")
-    )
+    verdict = judged.reject("m", InputError("bad-config", "not a number", "write one", "m/config.pbtxt:3"))
     assert (verdict.ok, verdict.failure) == (
         False,
         Failure("bad-config", "m/config.pbtxt:3: not a number", (), "write one"),

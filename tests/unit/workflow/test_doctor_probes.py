@@ -58,7 +58,7 @@ class TestExamine:
 
     def test_a_probe_that_fails_is_an_observation_too(self, project):
         def refuses(_):
-            raise InputError("no", kind="bad-condarc", hint="correct it")
+            raise InputError("bad-condarc", "no", "correct it")
 
         def breaks(_):
             return 1 // 0
@@ -83,7 +83,7 @@ class TestTools:
     @pytest.mark.parametrize(("prebuilt", "state"), [(("3.10",), "warn"), ((), "missing")])
     def test_tools_to_compile_matter_less_with_compiled_stubs(self, project, monkeypatch, prebuilt, state):
         def absent(*_):
-            raise StubError("it is missing", kind="extra-missing", hint="install it")
+            raise StubError("extra-missing", "it is missing", "install it")
 
         monkeypatch.setattr(probes, "prebuilt_pythons", lambda machine: prebuilt)
         monkeypatch.setattr(probes, "find_tool", absent)

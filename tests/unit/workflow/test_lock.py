@@ -153,7 +153,7 @@ def test_what_this_machine_remembers_comes_first_where_nothing_is_shared(machine
 
 def test_a_machine_without_the_python_takes_the_lock_of_the_store(machine, resolver, store, monkeypatch):
     def missing(*_):
-        raise EnvironmentBuildError("no such Python", kind="interpreter-missing", hint="install it")
+        raise EnvironmentBuildError("interpreter-missing", "no such Python", "install it")
 
     machine.install()
     locked_environment(machine.request(), machine.steps, store=store)
@@ -236,7 +236,7 @@ def test_a_lock_without_numpy_is_refused_before_anything_is_installed(machine, r
 
 def test_an_error_names_the_other_pythons_if_envpack_chose_the_newest(machine, monkeypatch):
     def fail(*_):
-        raise EnvironmentBuildError("x", kind="wheel-missing", hint="choose a version")
+        raise EnvironmentBuildError("wheel-missing", "x", "choose a version")
 
     monkeypatch.setattr(module, "lock_requirements", fail)
     (machine.folder / "requirements.txt").unlink()

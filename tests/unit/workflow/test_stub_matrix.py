@@ -13,7 +13,7 @@ from envpack.support.progress import NoProgress
 from envpack.workflow import stub_matrix
 from envpack.workflow.stub_matrix import build_matrix, plan_build
 
-BROKEN = StubError("broken", kind="compile-failed", hint="mend it")
+BROKEN = StubError("compile-failed", "broken", "mend it")
 TOOLS = Toolchain("system", ("c++",), "c++ 1.2", "x86_64")
 
 
