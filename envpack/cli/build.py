@@ -93,7 +93,7 @@ def _make(file: Path, project: Project, console: Console) -> int:
     """Make what a recipe describes, which stays in the cache and in the store."""
     from envpack.workflow import make_ingredients, project_store, read_recipe
 
-    made = make_ingredients(read_recipe(file), console, project_store(project))
+    made = make_ingredients(read_recipe(file), progress=console, store=project_store(project))
     console.result({"made": made.fresh, "digests": made.digests})
     return 0
 

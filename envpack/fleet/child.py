@@ -53,21 +53,15 @@ def main(task_file: Path, product_file: Path, parent: int) -> None:
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
     if os.getppid() != parent:  # it died before
         sys.exit(128 + signal.SIGTERM)
-    task = pickle.loads(task_file.read_bytes())  # noqa: S301 - the worker wrote it
+    task: Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - the worker wrote it
     started = time.monotonic()
     try:
-        product = _made(task)
+        product = Product(**vars(task.carry_out(LineProgress())))
     except EnvpackError as error:
         fields = (type(error).__name__, error.message, error.kind, error.where, error.hint, error.details)
         product = Product(error=fields)
     product = dataclasses.replace(product, seconds=time.monotonic() - started)
     product_file.write_bytes(pickle.dumps(product))
-
-
-def _made(task: Task) -> Product:
-    from envpack.fleet.work import carry_out
-
-    return carry_out(task, LineProgress())
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler

@@ -126,7 +126,7 @@ class _Run:
         self._done[task.key] = Done(task=task, product=product, attempts=attempts, error=error)
         self._progress.begin(f"{task.label} [{product.worker}]")
         self._progress.end(
-            "failed" if error else f"{'done' if product.made else 'up to date'}, {product.seconds:.1f} s"
+            "failed" if error else f"{'done' if product.fresh else 'up to date'}, {product.seconds:.1f} s"
         )
         self._count()
 

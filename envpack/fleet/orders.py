@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from envpack.fleet.tasks import Task, combined, task_key
-from envpack.fleet.work import make_ingredients, make_lock, make_stub
 from envpack.settings import Project, ToolchainName
 from envpack.store import SharedStore
-from envpack.workflow import Recipe, build_sources, is_of_interpreter, lock_recipes, share_packages
+from envpack.workflow import (
+    Recipe,
+    build_sources,
+    is_of_interpreter,
+    lock_recipes,
+    make_ingredients,
+    make_lock,
+    make_stub,
+    share_packages,
+)
 
 if TYPE_CHECKING:
     from envpack.workflow import Cell

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import envpack
+from envpack.store import open_store
 from envpack.support import errors
 from envpack.support.errors import EnvpackError
+from envpack.workflow import Made
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
     from envpack.support.progress import Progress
-    from envpack.workflow import Verdict
 
 
 class Work(Protocol):
-    """A function of `envpack.fleet.work` with its arguments, which a worker calls."""
+    """A function of `envpack.workflow` with its arguments, which a worker calls."""
 
-    def __call__(self, *, progress: Progress, store: SharedStore | None) -> Product:
+    def __call__(self, *, progress: Progress, store: SharedStore | None) -> Made:
         """Make something; it is in the cache of this machine and, if there is one, in the store."""
 
 
@@ -53,26 +54,22 @@ class Task:
         more = f" (and {len(self.names) - 1} more)" if len(self.names) > 1 else ""
         return f"{self.names[0]}{more}"
 
+    def carry_out(self, progress: Progress) -> Made:
+        """Do the work, with the store that it names."""
+        return self.work(progress=progress, store=open_store(self.store, push=True) if self.store else None)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Product:
+class Product(Made):
     """What a worker reports of a task.
 
     Attributes:
-        made: whether it was made now; otherwise it was in the cache or in the store.
-        digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
-        lock: text of the lock, for work that makes one.
-        verdict: the verdict, for a verification.
         error: class, message, kind, where, hint and details of the error that ended it; empty if there was none.
         seconds: how long it took.
         worker: name of the worker.
         host: name of its machine.
     """
 
-    made: bool = False
-    digests: dict[str, str] = dataclasses.field(default_factory=dict)
-    lock: str = ""
-    verdict: Verdict | None = None
     error: tuple[str, ...] = ()
     seconds: float = 0.0
     worker: str = ""
@@ -112,7 +109,7 @@ class Done:
             "host": self.product.host,
             "seconds": round(self.product.seconds, 3),
             "attempts": self.attempts,
-            "made": self.product.made,
+            "made": self.product.fresh,
             "digests": self.product.digests,
             "error": self.error.kind if self.error else "",
         }

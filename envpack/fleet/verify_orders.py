@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from envpack.fleet.tasks import Task
-from envpack.fleet.work import verify_models
-from envpack.workflow import host_platform, models_to_verify, verify_options
+from envpack.workflow import host_platform, models_to_verify, verify_options, verify_there
 
 if TYPE_CHECKING:
     from envpack.settings import Project
@@ -39,7 +38,7 @@ def _task(names: Sequence[str], place: str, options: VerifyOptions, *, on_gpu: b
         # Without a key of its own, it could get the verdict of a caller who began before the models changed.
         key=f"envpack-verify-{uuid.uuid4().hex}",
         names=tuple(names),
-        work=functools.partial(verify_models, place, tuple(names), dataclasses.replace(options, where=where)),
+        work=functools.partial(verify_there, place, tuple(names), dataclasses.replace(options, where=where)),
         makes_files=False,
         needs=_needs(where.runtime, has_image=bool(where.image or where.pull), on_gpu=on_gpu),
     )

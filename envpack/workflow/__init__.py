@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from envpack.workflow.plan import ModelPlan, PlannedChange, plan_model
     from envpack.workflow.publish import LaidOut, PublishedObjects, lay_out, publish_objects, publish_to_registry
     from envpack.workflow.python_choice import ChosenPython
-    from envpack.workflow.recipe import Recipe, TakenOver
+    from envpack.workflow.recipe import Made, Recipe, TakenOver
     from envpack.workflow.recipe_file import read_recipe, recipe_text
     from envpack.workflow.recipes import (
-        Made,
         build_sources,
         is_of_interpreter,
         lock_recipes,

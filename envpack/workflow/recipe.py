@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envpack.conda import read_conda_settings
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, parse_lock
 from envpack.requirements import Requirements, Target
 from envpack.settings import PythonPreference, Release, StubPolicy, ToolchainName, find_release
 from envpack.support.folders import cache_root
+
+if TYPE_CHECKING:
+    from envpack.verification import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +135,20 @@ class TakenOver(_Made):
     prefix: Path
     python: str
     platform: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What was made of a recipe, or verified.
+
+    Attributes:
+        fresh: whether it was made now; otherwise it was in the cache or in the store.
+        digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
+        lock: text of the lock, if that was made.
+        verdict: the verdict of a verification.
+    """
+
+    fresh: bool = False
+    digests: dict[str, str] = field(default_factory=dict)
+    lock: str = ""
+    verdict: Verdict | None = None

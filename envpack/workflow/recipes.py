@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from envpack.lock import format_lock
 from envpack.repository import open_model
@@ -15,24 +14,9 @@ from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.progress import Progress
 from envpack.workflow.build import made_ingredients
 from envpack.workflow.lock import resolve_lock
-from envpack.workflow.recipe import Recipe, TakenOver
+from envpack.workflow.recipe import Made, Recipe, TakenOver
 from envpack.workflow.requests import build_request, lock_request
 from envpack.workflow.shared import push_packages, stub_for
-
-
-@dataclass(frozen=True, kw_only=True)
-class Made:
-    """What was made of a recipe.
-
-    Attributes:
-        fresh: whether it was made now; otherwise it was in the cache or in the store.
-        digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
-        lock: text of the lock, if that was made.
-    """
-
-    fresh: bool
-    digests: dict[str, str] = field(default_factory=dict)
-    lock: str = ""
 
 
 def build_sources(project: Project, names: Sequence[str]) -> list[Recipe | TakenOver]:
@@ -54,7 +38,7 @@ def share_packages(recipe: Recipe, store: SharedStore | None) -> None:
         push_packages(store, recipe.locked)
 
 
-def make_ingredients(recipe: Recipe, progress: Progress, store: SharedStore | None) -> Made:
+def make_ingredients(recipe: Recipe, *, progress: Progress, store: SharedStore | None) -> Made:
     """Make the environment of a recipe and, if the model needs one, its stub."""
     with made_ingredients(recipe, progress, store) as (environment, stub):
         digests = {"environment": environment.content}
@@ -63,7 +47,7 @@ def make_ingredients(recipe: Recipe, progress: Progress, store: SharedStore | No
         return Made(fresh=environment.fresh, digests=digests)
 
 
-def make_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, store: SharedStore | None) -> Made:
+def make_lock(recipe: Recipe, update: tuple[str, ...], *, progress: Progress, store: SharedStore | None) -> Made:
     """Resolve the packages of a recipe, those to update anew."""
     text = format_lock(resolve_lock(recipe, update, progress, store))
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envpack.deployment import parse_image_address, read_public_key
 from envpack.repository import (
@@ -31,6 +31,10 @@ from envpack.verification import (
     verify_image,
     verify_published,
 )
+
+if TYPE_CHECKING:
+    from envpack.store import SharedStore
+    from envpack.workflow.recipe import Made
 
 _CONFIG_BYTES = 16 << 20
 
@@ -111,20 +115,26 @@ def verify_address(
     return verify_published(parse_location(address), names, options=options, key=key, progress=progress)
 
 
-def verify_there(place: str, names: Sequence[str], options: VerifyOptions, progress: Progress) -> Verdict:
+def verify_there(
+    place: str, names: Sequence[str], options: VerifyOptions, *, progress: Progress, store: SharedStore | None
+) -> Made:
     """Verify models of a repository that a caller named and this machine must have too, or of a published one.
 
     Raises:
         InputError: kind ``repository-not-shared``: this machine has no such model there.
     """
+    from envpack.workflow.recipe import Made
+
+    del store  # every task of a worker gets it
     if "://" in place:
-        return verify_published(parse_location(place), names, options=options, progress=progress)
+        found = verify_published(parse_location(place), names, options=options, progress=progress)
+        return Made(fresh=True, verdict=found)
     repository = Path(place)
     absent = [name for name in names if not (repository / name).is_dir()]
     if absent:
         fix = "publish the repository and verify its address, or keep it on a file system that all workers mount"
         raise InputError("repository-not-shared", f"the worker's machine has no model {absent[0]} there", fix, place)
-    return verify(repository, names, options=options, progress=progress)
+    return Made(fresh=True, verdict=verify(repository, names, options=options, progress=progress))
 
 
 def verification_job(

@@ -13,10 +13,10 @@ import pytest
 
 import envpack as package
 from envpack.fleet import Address, Task, build_tasks, carry_out_all, parse_address
-from envpack.fleet.work import make_stub
 from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.support.progress import NoProgress
+from envpack.workflow import make_stub
 from tests.clusters import Certificates, cluster
 from tests.faults.command_line import assert_refused, variables
 from tests.object_stores import BUCKET, VARIABLES, moto
@@ -134,7 +134,7 @@ def carried_out(addresses, caller, store, served):
 def test_two_clients_of_one_cluster_share_equal_work(caller, folder_store, two_workers, served):
     one, other = carried_out([two_workers.address] * 2, caller, folder_store[1], served)
     assert one.error is None
-    assert one.product.made
+    assert one.product.fresh
     assert other.product == one.product
 
 

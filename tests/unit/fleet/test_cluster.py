@@ -16,12 +16,12 @@ from distributed.scheduler import KilledWorker
 import envpack
 from envpack.fleet import Address, Task, carry_out_all, client, cluster, worker
 from envpack.fleet.tasks import Product
-from envpack.fleet.work import make_stub, verify_models
 from envpack.fleet.worker import Announcement, schedule_waiting, version_ability
 from envpack.requirements import host_platform
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.verification import VerifyOptions
+from envpack.workflow import make_stub, verify_there
 
 
 class Steps(NoProgress):
@@ -52,7 +52,7 @@ def address(running):
 
 
 def verify_task(key, repository, *needs, **fields):
-    work = functools.partial(verify_models, str(repository), ("m",), VerifyOptions())
+    work = functools.partial(verify_there, str(repository), ("m",), VerifyOptions())
     return Task(key=key, names=(key,), work=work, needs=needs, makes_files=False, **fields)
 
 
@@ -309,7 +309,7 @@ def test_what_workers_report_is_shown(tmp_path):
     assert steps.seen == ["t [w]: wait", "t [w]: load: ready, 1.2 s", "2 of 2 tasks left on local:1"]
     run._report({"key": "t", "name": "w", "started": "host"})
     for made, outcome in ((True, "done"), (False, "up to date")):
-        product = Product(made=made, worker="w", seconds=2)
+        product = Product(fresh=made, worker="w", seconds=2)
         run._end(SimpleNamespace(key="t", status="finished", result=lambda found=product: found))
         assert f"t [w]: {outcome}, 2.0 s" in steps.seen
     assert (run._done["t"].attempts, run._done["t"].error) == (2, None)

@@ -15,13 +15,12 @@ import envpack
 from envpack.fleet import Task
 from envpack.fleet.child import LineProgress
 from envpack.fleet.tasks import Done, Product, combined, task_key
-from envpack.fleet.work import carry_out, make_ingredients, make_lock, make_stub, verify_models
 from envpack.requirements import Requirements, Target
 from envpack.stub import STUB_NAME, Stub, inspect_stub
 from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
 from envpack.verification import VerifyOptions
-from envpack.workflow import Recipe
+from envpack.workflow import Recipe, make_ingredients, make_lock, make_stub, verify_there
 from envpack.workflow.machine import abilities
 from tests.unit.stub.elf_files import write_stub
 
@@ -70,7 +69,7 @@ def test_an_error_travels_as_it_was():
 
 
 def test_the_json_of_a_task():
-    product = Product(made=True, digests={"stub": "0"}, seconds=1.23456, worker="w", host="h")
+    product = Product(fresh=True, digests={"stub": "0"}, seconds=1.23456, worker="w", host="h")
     assert Done(task=task("k", "a", "b"), product=product, attempts=2).as_json() == {
         "task": "k",
         "models": ["a", "b"],
@@ -112,15 +111,15 @@ def test_a_stub_is_made_for_the_python_and_release_of_the_task(monkeypatch, tmp_
     monkeypatch.setattr("envpack.workflow.recipes.stub_for", stub_for)
     monkeypatch.setattr("envpack.workflow.recipes.target_from_interpreter", lambda python: f"target {python}")
     steps = Steps()
-    product = carry_out(task(), steps)
+    product = task().carry_out(steps)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert (product.made, product.digests, product.lock) == (fresh, {"stub": digest}, "")
+    assert (product.fresh, product.digests, product.lock) == (fresh, {"stub": digest}, "")
     options = {"toolchain": "gcc", "glibc": "2.28", "store": None}
     assert asked == [("target 3.10", ["24.10"], options)]
     assert steps.seen == [f"stub for Python 3.10: {'compiled' if fresh else 'up to date'}"]
     (tmp_path / "store").mkdir()
     plain = functools.partial(make_stub, "3.10", "", abi="", toolchain="gcc", glibc="2.28")
-    carry_out(task(work=plain, store=f"file://{tmp_path}/store"), NoProgress())
+    task(work=plain, store=f"file://{tmp_path}/store").carry_out(NoProgress())
     assert asked[1][1] == []
     store = asked[1][2]["store"]
     assert (str(store.location), store.push) == (f"file://{tmp_path}/store", True)
@@ -138,10 +137,10 @@ def test_models_are_verified_where_the_task_says(monkeypatch, tmp_path):
     options = VerifyOptions()
 
     def verified(place, *models):
-        return carry_out(task(work=functools.partial(verify_models, place, models, options)), NoProgress())
+        return task(work=functools.partial(verify_there, place, models, options)).carry_out(NoProgress())
 
     product = verified(str(tmp_path), "m")
-    assert (product.made, product.verdict) == (True, "verdict")
+    assert (product.fresh, product.verdict) == (True, "verdict")
     assert asked[0][0] == (tmp_path, ("m",))
     assert asked[0][1]["options"] == options
     assert verified("s3://bucket/models", "m").verdict == "published"
@@ -165,9 +164,9 @@ def test_what_a_recipe_describes_is_made(monkeypatch, tmp_path):
     for policy in ("always", "never"):
         recipe = dataclasses.replace(RECIPE, stub=policy)
         work = pickle.loads(pickle.dumps(functools.partial(make_ingredients, recipe)))  # as it travels
-        product = carry_out(task("k", "m", work=work), NoProgress())
+        product = task("k", "m", work=work).carry_out(NoProgress())
         digests = {"stub": hashlib.sha256(b"stub").hexdigest()} if policy == "always" else {}
-        assert (product.made, product.digests) == (True, {"environment": "c"} | digests)
+        assert (product.fresh, product.digests) == (True, {"environment": "c"} | digests)
         assert asked.pop() == recipe
 
 
@@ -180,11 +179,12 @@ def test_a_lock_is_made_from_the_one_before(monkeypatch):
 
     monkeypatch.setattr("envpack.workflow.recipes.resolve_lock", resolved)
     monkeypatch.setattr("envpack.workflow.recipes.format_lock", lambda lock: f"{lock} as text")
-    new = carry_out(task("k", "m", work=functools.partial(make_lock, RECIPE, ("numpy",))), NoProgress())
-    assert (new.made, new.lock) == (True, "a lock as text")
+    new = task("k", "m", work=functools.partial(make_lock, RECIPE, ("numpy",))).carry_out(NoProgress())
+    assert (new.fresh, new.lock) == (True, "a lock as text")
     assert new.digests == {"lock": hashlib.sha256(b"a lock as text").hexdigest()}
     again = dataclasses.replace(RECIPE, lock="a lock as text")
-    assert not carry_out(task("k", "m", work=functools.partial(make_lock, again, ("numpy",))), NoProgress()).made
+    again_made = task("k", "m", work=functools.partial(make_lock, again, ("numpy",))).carry_out(NoProgress())
+    assert not again_made.fresh
     assert asked == [("m", "", ("numpy",)), ("m", "a lock as text", ("numpy",))]
 
 
