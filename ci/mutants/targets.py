@@ -15,7 +15,7 @@ _CORE = (
     "envpack/verification/judge.py",
     "envpack/verification/samples.py",
     "envpack/verification/checks",
-    "envpack/verification/kubernetes.py",
+    "envpack/fleet/verify_job.py",
     "envpack/server/container_options.py",
     "envpack/server/made_objects.py",
     "envpack/server/proc.py",

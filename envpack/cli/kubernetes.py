@@ -42,19 +42,15 @@ def build(
     models: tuple[str, ...], said: Settings, build_image: str, secret: str, repository: Path, console: Console
 ) -> None:
     """Print a Job for each different environment that MODEL, by default all, needs; it is put into the --store."""
-    from envpack.fleet import DEFAULT_IMAGE, DEFAULT_SECRET, BuildJobOptions, build_jobs
+    from envpack.fleet import build_jobs
     from envpack.settings import open_project
     from envpack.workflow import chosen_folders, project_store
 
     project = open_project(repository, said)
-    names, memory = chosen_folders(project, models), project.of().memory
+    names = chosen_folders(project, models)
     console.warned(project.release.warning)
-    job = BuildJobOptions(
-        image=build_image or DEFAULT_IMAGE,
-        secret=secret or DEFAULT_SECRET,
-        memory_bytes=memory or BuildJobOptions.memory_bytes,
-    )
-    _show("jobs", build_jobs(project, names, project_store(project), job), console)
+    jobs = build_jobs(project, names, project_store(project), image=build_image, secret=secret)
+    _show("jobs", jobs, console)
 
 
 @command.command("verify", cls=options.GroupedCommand)
@@ -87,8 +83,9 @@ def verify(
     console: Console,
 ) -> None:
     """Print a Job that verifies each MODEL, by default all, in the cluster, with the image that will serve."""
+    from envpack.fleet import verification_job
     from envpack.settings import open_project
-    from envpack.workflow import model_names, verification_job
+    from envpack.workflow import model_names
 
     if bool(envpack_image) == bool(envpack_wheel):
         raise click.UsageError("The Job takes envpack from --envpack-image or --envpack-wheel; give one.")

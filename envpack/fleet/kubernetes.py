@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from envpack.store import SharedStore
 from envpack.support.errors import InputError, UsageError
 from envpack.workflow import Recipe, build_sources, recipe_text
 
-DEFAULT_IMAGE = f"triton-envpack:{envpack.__version__}"
-DEFAULT_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
+MEMORY = 4 << 30  # bytes, the limit of a Job
+_NAME = "envpack-build"
+_IMAGE = f"triton-envpack:{envpack.__version__}"
+_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
 _NOBODY = 65534
 _RETRIES = 2
 _MOST_BYTES = 1_000_000  # of a ConfigMap, whose limit is 1 MiB
@@ -24,25 +25,18 @@ _SENT, _FILE, _WORK = "/recipe", "recipe.json", "/scratch"  # in the Job's conta
 _ARCHITECTURES = {"linux-64": "amd64", "linux-aarch64": "arm64"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildJobOptions:
-    """Options of the Jobs.
+def build_jobs(
+    project: Project, names: Sequence[str], store: SharedStore | None, *, image: str = "", secret: str = ""
+) -> tuple[dict[str, Any], ...]:
+    """A ConfigMap with the files of a model and a Job, for each different environment that these models need.
 
-    Attributes:
+    Args:
+        project: the repository and its settings.
+        names: folder names of the models.
+        store: what receives the environments.
         image: an image with envpack, the extra ``store``, and what the builds need: a compiler, interpreters.
         secret: name of the Secret whose entries become variables, such as ``AWS_ACCESS_KEY_ID``; it may be absent.
-        memory_bytes: memory limit of each Job in bytes.
     """
-
-    image: str = DEFAULT_IMAGE
-    secret: str = DEFAULT_SECRET
-    memory_bytes: int = 4 << 30
-
-
-def build_jobs(
-    project: Project, names: Sequence[str], store: SharedStore | None, jobs: BuildJobOptions
-) -> tuple[dict[str, Any], ...]:
-    """A ConfigMap with the files of a model and a Job, for each different environment that these models need."""
     if store is None or store.location.folder:
         what = "Jobs on other machines put what they make into a store, which cannot be a folder of this machine"
         raise UsageError("fleet-needs-store", what, "add --store s3://bucket/prefix, or gs:// or az://")
@@ -55,7 +49,8 @@ def build_jobs(
         task = build_task(source, store)
         if task.key not in seen:
             seen.add(task.key)
-            documents += [_config_map(task, text), _job(task, source.target.platform, jobs)]
+            container = _container(task, image or _IMAGE, secret or _SECRET, project.of().memory or MEMORY)
+            documents += [_config_map(task, text), _job(task, source.target.platform, container)]
     return tuple(documents)
 
 
@@ -80,21 +75,40 @@ def _config_map(task: Task, text: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": _name(task), "labels": _labels()},
+        "metadata": {"name": _name(task), "labels": _labels(_NAME)},
         "data": {_FILE: text},
     }
 
 
-def _job(task: Task, platform: str, jobs: BuildJobOptions) -> dict[str, Any]:
-    volumes: list[dict[str, Any]] = [
-        {"name": "recipe", "configMap": {"name": _name(task)}},
-        {"name": "work", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
-    ]
-    pod = {
+def _job(task: Task, platform: str, container: dict[str, Any]) -> dict[str, Any]:
+    content = {
+        "containers": [container],
+        "volumes": [
+            {"name": "recipe", "configMap": {"name": _name(task)}},
+            {"name": "work", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    selected = {"nodeSelector": {"kubernetes.io/arch": _ARCHITECTURES[platform]}}
+    return job(_name(task), _NAME, pod(content, selected), retries=_RETRIES)
+
+
+def job(name: str, label: str, pod: dict[str, Any], *, retries: int) -> dict[str, Any]:
+    """A Job (``batch/v1``) of one pod."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": _labels(label)},
+        "spec": {"backoffLimit": retries, "template": {"metadata": {"labels": _labels(label)}, "spec": pod}},
+    }
+
+
+def pod(content: dict[str, Any], selected: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A pod of an unprivileged user, which runs once and gets no token of the cluster."""
+    return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "nodeSelector": {"kubernetes.io/arch": _ARCHITECTURES[platform]},
+        **(selected or {}),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _NOBODY,
@@ -102,34 +116,33 @@ def _job(task: Task, platform: str, jobs: BuildJobOptions) -> dict[str, Any]:
             "fsGroup": _NOBODY,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(task, jobs)],
-        "volumes": volumes,
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": _name(task), "labels": _labels()},
-        "spec": {"backoffLimit": _RETRIES, "template": {"metadata": {"labels": _labels()}, "spec": pod}},
+        **content,
     }
 
 
-def _container(task: Task, jobs: BuildJobOptions) -> dict[str, Any]:
+def least_rights() -> dict[str, Any]:
+    """The security context of a container that needs no right."""
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def mebibytes(size: int) -> str:
+    """A size as a quantity, rounded up."""
+    return f"{-(-size >> 20)}Mi"
+
+
+def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, Any]:
     store = ["--store", task.store, "--set", "push=true"]
     return {
         "name": "build",
-        "image": jobs.image,
+        "image": image,
         "command": ["envpack", "build", "--recipe", f"{_SENT}/{_FILE}", *store],
         "env": [
             {"name": "HOME", "value": _WORK},
             {"name": "ENVPACK_CACHE_DIR", "value": f"{_WORK}/cache"},
         ],
-        "envFrom": [{"secretRef": {"name": jobs.secret, "optional": True}}],
-        "resources": {"limits": {"memory": f"{-(-jobs.memory_bytes >> 20)}Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "envFrom": [{"secretRef": {"name": secret, "optional": True}}],
+        "resources": {"limits": {"memory": mebibytes(memory)}},
+        "securityContext": least_rights(),
         "volumeMounts": [
             {"name": "recipe", "mountPath": _SENT, "readOnly": True},
             {"name": "work", "mountPath": _WORK},
@@ -138,8 +151,8 @@ def _container(task: Task, jobs: BuildJobOptions) -> dict[str, Any]:
     }
 
 
-def _labels() -> dict[str, str]:
-    return {"app.kubernetes.io/name": "envpack-build", "app.kubernetes.io/managed-by": "envpack"}
+def _labels(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "envpack"}
 
 
 def _not_portable(prefix: Path) -> InputError:

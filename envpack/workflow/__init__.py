@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from envpack.workflow.stub_plan import PlannedStubs, WantedStubs, build_one_stub, plan_stubs, stub_store
     from envpack.workflow.verify import (
         models_to_verify,
-        verification_job,
         verify_address,
         verify_options,
         verify_repository,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envpack.deployment import parse_image_address, read_public_key
 from envpack.repository import (
@@ -23,10 +23,8 @@ from envpack.store import Location, Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
 from envpack.support.progress import Progress
 from envpack.verification import (
-    JobOptions,
     Verdict,
     VerifyOptions,
-    make_job,
     verify,
     verify_image,
     verify_published,
@@ -135,27 +133,6 @@ def verify_there(
         fix = "publish the repository and verify its address, or keep it on a file system that all workers mount"
         raise InputError("repository-not-shared", f"the worker's machine has no model {absent[0]} there", fix, place)
     return Made(fresh=True, verdict=verify(repository, names, options=options, progress=progress))
-
-
-def verification_job(
-    project: Project, names: Sequence[str], *, claim: str, envpack_image: str = "", envpack_wheel: str = ""
-) -> dict[str, Any]:
-    """The Kubernetes Job that verifies models with the image that will serve them; arguments as `JobOptions`."""
-    said = project.of()
-    options = JobOptions(
-        image=said.image or project.release.image,
-        claim=claim,
-        served_from=said.served_from or JobOptions.served_from,
-        models=names,
-        gpus=1 if said.gpu else 0,
-        shm_bytes=said.shm_size,
-        memory_bytes=said.memory or JobOptions.memory_bytes,
-        timeout=said.timeout,
-        arguments=project.said.only("server", "env", "preload", "server_arg", "requests").words("verify"),
-        envpack_image=envpack_image,
-        envpack_wheel=envpack_wheel,
-    )
-    return make_job(options)
 
 
 def models_to_verify(place: str, names: Sequence[str]) -> tuple[dict[str, bool], tuple[str, ...]]:

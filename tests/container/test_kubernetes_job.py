@@ -8,7 +8,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from envpack.verification import JobOptions, make_job
+from envpack.fleet import verification_job
+from envpack.settings import Project, Settings
 
 pytestmark = pytest.mark.thorough
 
@@ -17,7 +18,8 @@ WHEEL = "/wheels/triton_envpack-0.1.0-py3-none-any.whl"
 
 
 def test_the_job_verifies_in_the_image_that_will_serve(daemon, repository, tmp_path):
-    pod = make_job(JobOptions(image=daemon.image, envpack_wheel=WHEEL))["spec"]["template"]["spec"]
+    project = Project(repository=repository, said=Settings(image=daemon.image))
+    pod = verification_job(project, (), envpack_wheel=WHEEL)["spec"]["template"]["spec"]
     tools = tmp_path / "tools"
     prepare(pod["initContainers"][0]["command"][-1], tools)
     (container,) = pod["containers"]

@@ -6,7 +6,7 @@ import pytest
 
 import envpack
 from envpack.fleet import kubernetes as module
-from envpack.fleet.kubernetes import BuildJobOptions, build_jobs, jobs_yaml
+from envpack.fleet.kubernetes import build_jobs, jobs_yaml
 from envpack.lock import Lock, write_lock
 from envpack.repository import open_model
 from envpack.requirements import Target
@@ -34,9 +34,9 @@ def store():
 
 
 def test_the_whole_of_a_job(project, store):
-    options = RESOLVE.saying(stub="always", toolchain="zig", strip=True)
-    jobs = BuildJobOptions(image="registry.example/envpack:1", secret="bucket", memory_bytes=(1 << 30) + 1)
-    config_map, job = build_jobs(project.saying(options), ["a"], store, jobs)
+    options = RESOLVE.saying(stub="always", toolchain="zig", strip=True, memory=(1 << 30) + 1)
+    where = {"image": "registry.example/envpack:1", "secret": "bucket"}
+    config_map, job = build_jobs(project.saying(options), ["a"], store, **where)
     name = config_map["metadata"]["name"]
     assert name.startswith("envpack-build-")
     assert len(name) <= 63
@@ -110,7 +110,7 @@ def test_what_decides_the_result_travels_and_no_path_of_this_machine(project, st
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("https://channel.example/conda",), (), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
     said = Settings(python="3.10", platform="linux-aarch64", channels=("https://a", "https://b"), allow_source=("x",))
-    config_map, job = build_jobs(project.saying(said), ["a"], store, BuildJobOptions())
+    config_map, job = build_jobs(project.saying(said), ["a"], store)
     assert str(tmp_path) not in json.dumps(config_map)
     recipe, here = recipe_of(config_map, tmp_path), lock_request(project.saying(said), open_model(tmp_path / "a"))[0]
     assert (recipe.lock_key, recipe.locked) == (here.lock_key, lock)
@@ -139,19 +139,19 @@ def test_what_is_no_recipe_is_refused(tmp_path, text):
 
 
 def test_a_recipe_of_another_version_is_refused(project, store, tmp_path, monkeypatch):
-    config_map, _ = build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
+    config_map, _ = build_jobs(project.saying(RESOLVE), ["a"], store)
     monkeypatch.setattr(envpack, "__version__", "0.0.7")
     with pytest.raises(InputError, match="and this is 0.0.7"):
         recipe_of(config_map, tmp_path)
 
 
 def test_a_recipe_that_is_too_large_for_a_config_map_is_refused(project, store, monkeypatch):
-    (text,) = build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())[0]["data"].values()
+    (text,) = build_jobs(project.saying(RESOLVE), ["a"], store)[0]["data"].values()
     monkeypatch.setattr(module, "_MOST_BYTES", len(text))
-    build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
+    build_jobs(project.saying(RESOLVE), ["a"], store)
     monkeypatch.setattr(module, "_MOST_BYTES", len(text) - 1)
     with pytest.raises(InputError) as raised:
-        build_jobs(project.saying(RESOLVE), ["a"], store, BuildJobOptions())
+        build_jobs(project.saying(RESOLVE), ["a"], store)
     assert raised.value.kind == "not-portable"
 
 
@@ -160,5 +160,5 @@ def test_an_ensemble_needs_no_job(project, store, tmp_path):
     (tmp_path / "e/config.pbtxt").write_text(
         'platform: "ensemble" ensemble_scheduling { step [ { model_name: "a" model_version: -1 } ] }'
     )
-    assert build_jobs(project.saying(RESOLVE), ["e"], store, BuildJobOptions()) == ()
-    assert json.dumps(build_jobs(project.saying(RESOLVE), ["e", "a"], store, BuildJobOptions()))
+    assert build_jobs(project.saying(RESOLVE), ["e"], store) == ()
+    assert json.dumps(build_jobs(project.saying(RESOLVE), ["e", "a"], store))

@@ -1,39 +1,44 @@
 """The Job is valid for Kubernetes and has the least privileges."""
 
-from dataclasses import replace
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from envpack.verification import JobOptions, job_yaml, make_job
+from envpack.fleet import jobs_yaml, verification_job
+from envpack.settings import Project, Settings
 
 VERSIONS = ("1.25", "1.30", kubernetes_validate.latest_version())
-JOB = JobOptions(
-    image="example/tritonserver:24.10-py3",
-    models=("Model_A",),
-    gpus=1,
-    shm_bytes=(64 << 20) + 1,
-    envpack_image="envpack",
-)
+SAID = Settings(image="example/tritonserver:24.10-py3", gpu=True, shm_size=(64 << 20) + 1)
+WHEEL = "/mnt/a b/x.whl"
+
+
+def job(*models, said=SAID, **where):
+    project = Project(repository=Path("/models"), said=said)
+    return verification_job(project, models, **(where or {"envpack_image": "envpack"}))
+
+
+def job_with_wheel(wheel=WHEEL):
+    return job(said=Settings(image="triton", served_from="/mnt"), envpack_wheel=wheel)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_job_is_valid(version):
-    kubernetes_validate.validate(yaml.safe_load(job_yaml(JOB)), version, strict=True)
+    kubernetes_validate.validate(yaml.safe_load(jobs_yaml([job("Model_A")])), version, strict=True)
 
 
 def test_the_validator_rejects_an_invalid_job():
-    wrong = make_job(JOB)
+    wrong = job("Model_A")
     wrong["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
 
 
 def test_the_job_verifies_the_given_models():
-    pod = make_job(JOB)["spec"]["template"]["spec"]
+    pod = job("Model_A")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert container["image"] == JOB.image
+    assert container["image"] == SAID.image
     assert container["command"][2:5] == ["envpack.cli", "verify", "Model_A"]
     assert container["command"][-1] == "--gpu"
     assert container["resources"]["limits"] == {"memory": "4096Mi", "nvidia.com/gpu": 1}
@@ -42,21 +47,18 @@ def test_the_job_verifies_the_given_models():
     assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
 
 
-WHEEL = replace(JOB, envpack_image="", envpack_wheel="/mnt/a b/x.whl", served_from="/mnt", gpus=0, models=())
-
-
 RPATH = "--set-rpath '$ORIGIN/../lib' \"$(readlink -f /envpack/python/bin/python3)\""
 
 
 def test_the_init_container_copies_python_and_envpack():
-    prepare = make_job(JOB)["spec"]["template"]["spec"]["initContainers"][0]
+    prepare = job("Model_A")["spec"]["template"]["spec"]["initContainers"][0]
     assert prepare["image"] == "envpack"
     assert prepare["env"] == [{"name": "HOME", "value": "/envpack"}]
     assert prepare["command"][:2] == ["sh", "-c"]
     assert prepare["command"][2:] == [f"cp -a /usr/local /envpack/python && /usr/local/bin/patchelf {RPATH}"]
     tools = [{"name": "tools", "mountPath": "/envpack"}, {"name": "tmp", "mountPath": "/tmp"}]
     assert prepare["volumeMounts"] == tools
-    prepare = make_job(WHEEL)["spec"]["template"]["spec"]["initContainers"][0]
+    prepare = job_with_wheel()["spec"]["template"]["spec"]["initContainers"][0]
     assert prepare["image"] == "python:3.12-slim-bullseye"
     assert prepare["command"][2] == (
         "cp -a /usr/local /envpack/python && python3 -m pip install --no-cache-dir --target /envpack/packages"
@@ -67,15 +69,14 @@ def test_the_init_container_copies_python_and_envpack():
 
 def test_a_wheel_may_be_an_address_or_in_the_working_folder():
     def script(wheel):
-        job = make_job(replace(WHEEL, envpack_wheel=wheel))
-        return job["spec"]["template"]["spec"]["initContainers"][0]["command"][2]
+        return job_with_wheel(wheel)["spec"]["template"]["spec"]["initContainers"][0]["command"][2]
 
     assert "--find-links https://x/y https://x/y/z.whl" in script("https://x/y/z.whl")
     assert "--find-links . z.whl" in script("z.whl")
 
 
 def test_the_container_runs_envpack_with_the_copied_python():
-    verify = make_job(WHEEL)["spec"]["template"]["spec"]["containers"][0]
+    verify = job_with_wheel()["spec"]["template"]["spec"]["containers"][0]
     assert verify["command"] == [
         "/envpack/python/bin/python3", "-m", "envpack.cli", "verify", "--runtime", "process", "--server",
         "/opt/tritonserver", "--repository", "/mnt", "--timeout", "120",
@@ -89,7 +90,7 @@ def test_the_container_runs_envpack_with_the_copied_python():
     assert [(mount["name"], mount["mountPath"]) for mount in verify["volumeMounts"]] == [
         ("models", "/mnt"), ("tools", "/envpack"), ("tmp", "/tmp"), ("shm", "/dev/shm"),
     ]  # fmt: skip
-    own = make_job(replace(JOB, arguments=("--server", "/srv"), timeout=7))["spec"]["template"]["spec"]
+    own = job("Model_A", said=SAID.saying(server=Path("/srv"), timeout=7))["spec"]["template"]["spec"]
     command = own["containers"][0]["command"]
     assert command[4:] == [
         "Model_A", "--runtime", "process", "--repository", "/models", "--timeout", "7", "--gpu", "--server",
@@ -99,11 +100,11 @@ def test_the_container_runs_envpack_with_the_copied_python():
 
 
 def test_every_volume_and_label():
-    job = make_job(JobOptions(image="triton"))
+    found = job(said=Settings(image="triton"))
     labels = {"app.kubernetes.io/name": "envpack-verify", "app.kubernetes.io/managed-by": "envpack"}
-    assert job["metadata"] == {"name": "envpack-verify", "labels": labels}
-    assert job["spec"]["template"]["metadata"] == {"labels": labels}
-    assert job["spec"]["template"]["spec"]["volumes"] == [
+    assert found["metadata"] == {"name": "envpack-verify", "labels": labels}
+    assert found["spec"]["template"]["metadata"] == {"labels": labels}
+    assert found["spec"]["template"]["spec"]["volumes"] == [
         {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}},
         {"name": "tools", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
@@ -121,19 +122,19 @@ def test_every_volume_and_label():
     ],
 )
 def test_the_name_is_one_of_kubernetes(models, name):
-    assert make_job(replace(JOB, models=models))["metadata"]["name"] == name
+    assert job(*models)["metadata"]["name"] == name
 
 
 def test_the_job_is_never_retried():
     """A second attempt could pass and hide the first verdict."""
-    spec = make_job(JOB)["spec"]
+    spec = job("Model_A")["spec"]
     assert spec["backoffLimit"] == 0
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
-@pytest.mark.parametrize("options", [JOB, replace(JOB, envpack_image="", envpack_wheel="/models/x.whl")])
-def test_every_container_has_the_least_privileges(options):
-    pod = make_job(options)["spec"]["template"]["spec"]
+@pytest.mark.parametrize("where", [{}, {"envpack_wheel": "/models/x.whl"}])
+def test_every_container_has_the_least_privileges(where):
+    pod = job("Model_A", **where)["spec"]["template"]["spec"]
     assert pod["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 65534,
@@ -153,9 +154,9 @@ def test_every_container_has_the_least_privileges(options):
         }
 
 
-@pytest.mark.parametrize("options", [JOB, replace(JOB, envpack_image="", envpack_wheel="/models/x.whl")])
-def test_only_the_init_container_writes_the_tools_and_nothing_writes_the_models(options):
-    pod = make_job(options)["spec"]["template"]["spec"]
+@pytest.mark.parametrize("where", [{}, {"envpack_wheel": "/models/x.whl"}])
+def test_only_the_init_container_writes_the_tools_and_nothing_writes_the_models(where):
+    pod = job("Model_A", **where)["spec"]["template"]["spec"]
     assert all("hostPath" not in volume for volume in pod["volumes"])
     writable = {
         container["name"]: [mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
@@ -165,5 +166,5 @@ def test_only_the_init_container_writes_the_tools_and_nothing_writes_the_models(
 
 
 def test_the_yaml_has_a_valid_name():
-    assert "&id" not in job_yaml(JOB)
-    assert make_job(JOB)["metadata"]["name"] == "envpack-verify-model-a"
+    assert "&id" not in jobs_yaml([job("Model_A")])
+    assert job("Model_A")["metadata"]["name"] == "envpack-verify-model-a"
