@@ -23,7 +23,7 @@ from google.protobuf.descriptor_pb2 import (
 DATA = Path(__file__).resolve().parents[1] / "envpack/repository/model_config.toml"
 HEADER = """\
 # The fields of Triton's config.pbtxt: names, numbers and types of the messages of the package "inference".
-# Written by ci/model_config_schema.py. envpack/repository/config_schema.py builds the protobuf descriptor from it.
+# Written by ci/model_config_schema.py. envpack/repository/config.py builds the protobuf descriptor from it.
 #
 #   FIELD = "NUMBER TYPE"               TYPE is a scalar type, or a message or enum by its full name in this file
 #   FIELD = "NUMBER repeated TYPE"

@@ -10,7 +10,7 @@ _CORE = (
     "envpack/archive",
     "envpack/lock",
     *(f"envpack/inspection/{name}.py" for name in ("facts", "preflight", "rules")),
-    *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "config_schema", "model", "placement")),
+    *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "model", "placement")),
     "envpack/verification/fault_catalogue.py",
     "envpack/verification/judge.py",
     "envpack/verification/samples.py",

@@ -16,10 +16,11 @@ import os
 import re
 import shlex
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from envpack.cli.heartbeat import Heartbeat
 from envpack.cli.streams import Remarks, Results
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import format_advance
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console as RichConsole, ConsoleOptions, RenderableType
     from rich.status import Status
+
 
 SCHEMA = 1
 _REDRAW = 0.1  # seconds between two counts on a terminal
@@ -274,3 +276,34 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+FIRST = 1.5  # seconds until the first line of a command
+SILENCE = 9.0  # seconds without a line
+
+
+class Heartbeat:
+    """Calls a function, in a thread of its own, whenever nothing was written for a while, until it is stopped."""
+
+    def __init__(self, write: Callable[[], None], *, first: bool) -> None:
+        """Start."""
+        self._write = write
+        self._stopped = threading.Event()
+        self._due = time.monotonic() + (FIRST if first else SILENCE)
+        self._thread = threading.Thread(target=self._repeat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def put_off(self) -> None:
+        """A line was written."""
+        self._due = time.monotonic() + SILENCE
+
+    def stop(self) -> None:
+        """Write nothing from now on."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _repeat(self) -> None:
+        while not self._stopped.wait(max(0.0, self._due - time.monotonic())):
+            if time.monotonic() >= self._due:
+                self.put_off()
+                self._write()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from envpack.settings import Settings
-    from envpack.support.findings import Finding
+    from envpack.support.errors import Finding
     from envpack.workflow import InspectedEnvironment, InspectedModels, InspectedStub
 
 _SHOWN = 20  # findings on an environment; all of them are in the JSON document

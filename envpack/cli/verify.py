@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli import options
+from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, Failure
 from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
-    from envpack.settings import Settings
+    from envpack.settings import Project, Settings
     from envpack.workflow import Verdict
+
 
 _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
 
@@ -63,8 +66,6 @@ def command(
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
     if on:
-        from envpack.cli.verify_on import verdict_of_cluster
-
         return _show(*verdict_of_cluster(on, project, address, models, console), report, console)
     if address:
         verdict = verify_address(project, address, models, console, public_key=require_signature)
@@ -97,3 +98,22 @@ def _show(verdict: Verdict, more: Mapping[str, Any], report: Path | None, consol
             code = code or failure.exit_code
     console.result(document)
     return code
+
+
+def verdict_of_cluster(
+    cluster: str, project: Project, address: str, models: Sequence[str], console: Console
+) -> tuple[Verdict, dict[str, Any]]:
+    """Verify models of a repository, or of a published one, on the workers of a cluster.
+
+    Returns:
+        The verdict on all, and what ``--json`` says of the cluster.
+    """
+    from envpack.fleet import verify_tasks
+    from envpack.workflow import combine_verdicts
+
+    started, place = time.monotonic(), address or str(project.repository)
+    done = on_cluster(cluster, lambda: verify_tasks(project, place, models), console)
+    done.raise_first_error(console)
+    parts = [found.product.verdict for found in done.done if found.product.verdict]
+    whole = project.repository if not address and not models else None
+    return combine_verdicts(parts, folder=whole, seconds=time.monotonic() - started), done.as_json()

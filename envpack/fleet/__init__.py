@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from envpack.fleet.address import Address, parse_address
     from envpack.fleet.client import carry_out_all
     from envpack.fleet.kubernetes import build_jobs, jobs_yaml
-    from envpack.fleet.orders import build_task, build_tasks, lock_tasks, stub_tasks
+    from envpack.fleet.orders import build_task, build_tasks, lock_tasks, stub_tasks, verify_tasks
     from envpack.fleet.tasks import Done, Product, Task, combined
     from envpack.fleet.verify_job import verification_job
-    from envpack.fleet.verify_orders import verify_tasks
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

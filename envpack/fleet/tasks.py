@@ -34,7 +34,7 @@ class Task:
         key: name of what it makes; a cluster carries out tasks with the same key once.
         names: the models or stubs that need it.
         work: what to do.
-        needs: what a worker must have, as `envpack.workflow.machine` names it.
+        needs: what a worker must have, as `envpack.workflow.recipes` names it.
         store: address of the store that receives what is made, ``""`` for the cache of the worker's machine.
         makes_files: whether its result is more than what a `Product` contains.
         version: envpack's version.

@@ -1,4 +1,4 @@
-"""Inspects what configurations declare, and how ensembles fit their models; as a Triton 24.10 server checks it."""
+"""Inspects what configurations declare, how ensembles fit their models, and how instances start."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 from envpack.repository import (
     CONFIG_NAME,
+    PYTHON_BACKEND,
+    STUB_NAME,
     Model,
     completes_itself,
     config_faults,
+    configured_start,
     fit_faults,
     flow_faults,
     served_versions,
@@ -19,7 +22,7 @@ from envpack.repository import (
     warmup_data_faults,
     warmup_faults,
 )
-from envpack.support.findings import Finding, caution, fault
+from envpack.support.errors import Finding, caution, fault
 
 _WARMUP_FIX = "correct model_warmup, or the file"
 
@@ -88,3 +91,19 @@ def _named(model: Model) -> Any:
 def _is_complete(model: Model) -> bool:
     """Whether the configuration lists all inputs and outputs; a server completes others from the model."""
     return bool(model.config.input and model.config.output) and not completes_itself(model.folder)
+
+
+def starts_warm(model: Model) -> bool:
+    """Whether a model's configuration names the warm start."""
+    return not model.is_ensemble and configured_start(model.config) == "warm"
+
+
+def start_findings(model: Model) -> Iterator[Finding]:
+    """A warning if a model names the warm start, and the server's own stub may be the one that runs it."""
+    if starts_warm(model) and model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).exists():
+        yield caution(
+            "start-ignored",
+            model.folder / CONFIG_NAME,
+            "ENVPACK_START is warm, but the model has no stub of its own, and the release's stub starts it cold",
+            f"give it envpack's stub: `envpack build {model.folder.name} --start warm`",
+        )

@@ -23,8 +23,7 @@ from envpack.repository import (
 )
 from envpack.settings import Release
 from envpack.support.bounded_reading import opened, read_bytes
-from envpack.support.errors import InputError
-from envpack.support.findings import Finding, Severity, caution, fault, finding_of_error
+from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
 
 _VERSION = re.compile(r"[1-9][0-9]*")
 _POINTER = b"version https://git-lfs.github.com/"

@@ -10,8 +10,7 @@ from envpack.inspection.facts import EnvironmentFacts, Host, read_environment_fa
 from envpack.inspection.rules import find_mismatches
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
 from envpack.settings import Release
-from envpack.support.errors import InputError, StubError
-from envpack.support.findings import Finding
+from envpack.support.errors import Finding, InputError, StubError
 from envpack.support.text import printable
 
 

@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.inspection.configuration import declaration_findings, ensemble_findings, loading_findings
+from envpack.inspection.configuration import (
+    declaration_findings,
+    ensemble_findings,
+    loading_findings,
+    start_findings,
+    starts_warm,
+)
 from envpack.inspection.files import (
     ACTIVATE,
     environment_findings,
@@ -17,7 +23,6 @@ from envpack.inspection.files import (
     pointer_findings,
     version_findings,
 )
-from envpack.inspection.starting import start_findings, starts_warm
 from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.repository import (
@@ -38,8 +43,7 @@ from envpack.repository import (
     unpacking_backends,
 )
 from envpack.settings import FILE_NAME, Project, Release
-from envpack.support.errors import InputError
-from envpack.support.findings import Finding, caution, fault, finding_of_error
+from envpack.support.errors import Finding, InputError, caution, fault, finding_of_error
 
 
 @dataclass(frozen=True)

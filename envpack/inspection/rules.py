@@ -8,7 +8,7 @@ from envpack.conda import is_fetchable
 from envpack.inspection.facts import EnvironmentFacts, Host, StubRequirements
 from envpack.settings import Release, all_releases
 from envpack.support.elf import version_key
-from envpack.support.findings import Finding
+from envpack.support.errors import Finding
 from envpack.support.platforms import libpython_name
 
 

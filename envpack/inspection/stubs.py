@@ -22,8 +22,7 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.settings import Release
-from envpack.support.errors import InputError, StubError
-from envpack.support.findings import Finding, caution, fault, finding_of_error
+from envpack.support.errors import Finding, InputError, StubError, caution, fault, finding_of_error
 from envpack.support.platforms import libpython_name
 from envpack.support.text import major_number
 

@@ -8,10 +8,15 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.repository.backends import default_file, is_model_file, misspelt_backend
-    from envpack.repository.calls import called_models, completes_itself, gives_configurations, sends_requests
+    from envpack.repository.code import (
+        called_models,
+        completes_itself,
+        gives_configurations,
+        imported_modules,
+        sends_requests,
+    )
     from envpack.repository.completion import may_complete
-    from envpack.repository.config import ModelConfig, parse_config, parse_json_config
-    from envpack.repository.config_checks import config_faults
+    from envpack.repository.config import ModelConfig, config_faults, parse_config, parse_json_config
     from envpack.repository.config_choices import CustomConfig, custom_configs, is_custom_config, python_configs
     from envpack.repository.config_editor import (
         get_string_parameter,
@@ -20,9 +25,7 @@ if TYPE_CHECKING:
         set_execution_environment,
         set_string_parameter,
     )
-    from envpack.repository.ensemble_checks import fit_faults, flow_faults
-    from envpack.repository.ensembles import find_cycles, in_loading_order, needed_first
-    from envpack.repository.imports import imported_modules
+    from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
     from envpack.repository.model import (
         CONFIG_NAME,
         DEFAULT_CONFIG,

@@ -8,8 +8,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.requirements.conda_spec import parse_spec, tidy_spec, without_build
-    from envpack.requirements.discovery import find_requirements, unread_above
-    from envpack.requirements.format import read_requirements
+    from envpack.requirements.format import find_requirements, read_requirements, unread_above
     from envpack.requirements.formats.pixi_lock import default_environment, locked_entries
     from envpack.requirements.import_names import is_provided, package_of
     from envpack.requirements.model import CondaPackage, PipPackage, Requirements

@@ -1,4 +1,4 @@
-"""The errors that envpack raises for users.
+"""The errors that envpack raises for users, and findings: what is wrong with files, as a value.
 
 Each class has one exit code. Each ``kind`` is one way to fail and has an entry in ``docs/reference/errors.md``. The
 message names the problem, ``where`` the file or line, and ``hint`` the solution.
@@ -7,6 +7,9 @@ message names the problem, ``where`` the file or line, and ``hint`` the solution
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from envpack.support.redaction import redact
 
@@ -107,3 +110,40 @@ class ModelsError(EnvpackError):
         error = cls(first.kind, f"nothing was changed because of {count}", first.hint, first.where)
         error.exit_code, error.errors, error.total = first.exit_code, dict(errors), total
         raise error
+
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem, or a possible problem.
+
+    Attributes:
+        kind: slug of its entry in ``docs/reference/errors.md``.
+        what: one sentence without a full stop.
+        fix: how to resolve it.
+        where: the file or folder; empty if ``what`` names it.
+        severity: ``"error"`` if no server can serve it, ``"warning"`` if that depends on the server.
+    """
+
+    kind: str
+    what: str
+    fix: str
+    where: Path = Path()
+    severity: Severity = "error"
+
+
+def fault(kind: str, where: Path, what: str, fix: str) -> Finding:
+    """An error: no server can serve it."""
+    return Finding(kind, what, fix, where)
+
+
+def caution(kind: str, where: Path, what: str, fix: str) -> Finding:
+    """A warning: some servers cannot serve it."""
+    return Finding(kind, what, fix, where, "warning")
+
+
+def finding_of_error(error: EnvpackError, where: Path) -> Finding:
+    """The finding for an error that a command would raise; ``where`` applies if the error has no path."""
+    return Finding(error.kind, error.message, error.hint, Path(error.where) if error.where else where)

@@ -18,8 +18,7 @@ from envpack.server import (
     read_served_config,
 )
 from envpack.settings import Release
-from envpack.support.errors import EnvpackError, InputError
-from envpack.support.findings import Finding
+from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.fault_catalogue import explain

@@ -44,8 +44,7 @@ from envpack.settings import (
     open_project,
     release_of_server,
 )
-from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
-from envpack.support.findings import Finding
+from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
 from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text

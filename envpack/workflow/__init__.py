@@ -29,15 +29,23 @@ if TYPE_CHECKING:
         inspect_stub,
     )
     from envpack.workflow.lock import LockedModel, lock_model, resolve_lock
-    from envpack.workflow.machine import abilities
-    from envpack.workflow.models import check_model, chosen_folders, complete_names, model_names
     from envpack.workflow.placement import unpacked_at_once
     from envpack.workflow.plan import ModelPlan, PlannedChange, plan_model
+    from envpack.workflow.project import (
+        check_model,
+        chosen_folders,
+        complete_names,
+        list_shared,
+        model_names,
+        project_store,
+        prune_shared,
+        verify_shared,
+    )
     from envpack.workflow.publish import LaidOut, PublishedObjects, lay_out, publish_objects, publish_to_registry
     from envpack.workflow.python_choice import ChosenPython
-    from envpack.workflow.recipe import Made, Recipe, TakenOver
-    from envpack.workflow.recipe_file import read_recipe, recipe_text
+    from envpack.workflow.recipe import Made, Recipe, TakenOver, read_recipe, recipe_text
     from envpack.workflow.recipes import (
+        abilities,
         build_sources,
         is_of_interpreter,
         lock_recipes,
@@ -48,7 +56,6 @@ if TYPE_CHECKING:
     )
     from envpack.workflow.requests import Build, Placement, build_request, lock_request
     from envpack.workflow.shared import stub_for
-    from envpack.workflow.stores import list_shared, project_store, prune_shared, verify_shared
     from envpack.workflow.stub_matrix import CellPlan, CellResult, build_matrix, place, plan_build
     from envpack.workflow.stub_plan import PlannedStubs, WantedStubs, build_one_stub, plan_stubs, stub_store
     from envpack.workflow.verify import (

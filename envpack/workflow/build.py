@@ -28,14 +28,19 @@ from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
-from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
-from envpack.workflow.lock import locked_environment, numpy_missing, with_note_on_python
-from envpack.workflow.placement import numpy_version, place, wants_stub
-from envpack.workflow.pythons import with_another_python
+from envpack.workflow.lock import locked_environment, numpy_missing, requirement_warnings, with_note_on_python
+from envpack.workflow.placement import (
+    foreign_paths,
+    numpy_version,
+    place,
+    refuse_foreign,
+    refuse_own_source,
+    wants_stub,
+)
+from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request
 from envpack.workflow.shared import stub_for
-from envpack.workflow.warnings import requirement_warnings
 
 
 @dataclass(frozen=True, kw_only=True)

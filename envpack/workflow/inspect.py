@@ -21,8 +21,8 @@ from envpack.inspection import (
 from envpack.repository import looks_like_model
 from envpack.settings import Settings, find_release, open_project
 from envpack.stub import StubFacts, inspect_stub as read_facts
+from envpack.support.errors import Finding
 from envpack.support.failures import storage_errors
-from envpack.support.findings import Finding
 from envpack.support.progress import Progress
 from envpack.support.replacement import temp_dir, write_output
 from envpack.support.text import counted

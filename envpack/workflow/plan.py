@@ -27,10 +27,9 @@ from envpack.stub import STUB_NAME
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
-from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import refuse_stale
-from envpack.workflow.placement import release_cannot_serve
-from envpack.workflow.pythons import with_another_python
+from envpack.workflow.placement import foreign_paths, refuse_foreign, release_cannot_serve
+from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request
 

@@ -6,10 +6,13 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from envpack.conda import SUPPORTED, available_interpreters, check_minor, interpreter_here
+from envpack.conda import NO_INTERPRETER, SUPPORTED, available_interpreters, check_minor, interpreter_here
+from envpack.lock import LOCAL_CHANNEL
 from envpack.requirements import Requirements, allows_minor
-from envpack.settings import PythonPreference, Release
-from envpack.support.errors import EnvpackError, InputError
+from envpack.settings import Project, PythonPreference, Release, Settings
+from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError
+from envpack.support.progress import Progress
+from envpack.workflow.recipe import Recipe, TakenOver
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,33 @@ def usable_pythons(preference: PythonPreference, glibc: str) -> set[str]:
         with contextlib.suppress(EnvpackError):
             found.add(interpreter_here(minor, preference=preference, glibc=glibc).minor)
     return found
+
+
+def with_another_python(
+    project: Project,
+    source: Recipe | TakenOver,
+    python: ChosenPython | None,
+    error: EnvironmentBuildError,
+    progress: Progress,
+) -> Project | None:
+    """The project with the Python of this machine that is nearest to the release's, for a build that has none.
+
+    Returns:
+        None if the user or the model names a Python, if the failure has another cause, or if this machine has none.
+    """
+    if isinstance(source, TakenOver) or python is None or python.named or error.kind not in NO_INTERPRETER:
+        return None
+    if LOCAL_CHANNEL not in source.channels:
+        return None
+    wanted = SUPPORTED.index(source.target.python)
+    usable = {
+        minor
+        for minor in usable_pythons(source.python_preference, source.target.glibc)
+        if minor in SUPPORTED and allows_minor(source.requirements.pythons, minor)
+    }
+    if not usable:
+        return None
+    nearest = min(usable, key=lambda minor: (abs(SUPPORTED.index(minor) - wanted), -SUPPORTED.index(minor)))
+    progress.detail(f"{source.name}: {error.message}")
+    progress.detail(f"{source.name}: neither it nor an option names a Python, so it gets Python {nearest}")
+    return project.saying(Settings(python=nearest))

@@ -1,16 +1,22 @@
-"""The recipes of models, and what a worker makes of them; nothing is placed."""
+"""The recipes of models, what a worker makes of them, and what it has for that; nothing is placed."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
+from envpack.conda import available_interpreters
 from envpack.lock import format_lock
 from envpack.repository import open_model
+from envpack.requirements import host_platform
+from envpack.server import find_server
 from envpack.settings import Project, ToolchainName, find_release
 from envpack.store import SharedStore
-from envpack.stub import Cell, target_from_interpreter
-from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.stub import Cell, find_toolchain, prebuilt_pythons, target_from_interpreter, this_machine
+from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError
 from envpack.support.progress import Progress
 from envpack.workflow.build import made_ingredients
 from envpack.workflow.lock import resolve_lock
@@ -79,3 +85,43 @@ def is_of_interpreter(cell: Cell) -> bool:
         return target_from_interpreter(cell.target.minor, fetch=False) == cell.target
     except (EnvironmentBuildError, StubError):
         return False
+
+
+@functools.cache
+def abilities() -> tuple[str, ...]:
+    """What this machine has: ``"platform linux-64"``, ``"python 3.10"``, ``"compiler"`` (or compiled stubs),
+    ``"docker"``, ``"server"`` (of Triton, as a process or in a container), ``"gpu"``.
+
+    >>> any(ability.startswith("platform ") for ability in abilities())
+    True
+    """
+    found = [f"platform {host_platform()}"]
+    found += sorted({f"python {interpreter.minor}" for interpreter in available_interpreters() if interpreter.library})
+    if _has_compiler():
+        found.append("compiler")
+    has_containers = Path("/var/run/docker.sock").exists() or shutil.which("podman")
+    if has_containers:
+        found.append("docker")
+    if has_containers or _has_server():
+        found.append("server")
+    if Path("/dev/nvidiactl").exists():
+        found.append("gpu")
+    return tuple(found)
+
+
+def _has_server() -> bool:
+    try:
+        find_server(None)
+    except EnvpackError:
+        return False
+    return True
+
+
+def _has_compiler() -> bool:
+    if prebuilt_pythons(this_machine()):
+        return True
+    try:
+        find_toolchain("auto", machine=this_machine(), glibc="")
+    except EnvpackError:
+        return False
+    return True

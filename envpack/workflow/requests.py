@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
-from envpack.archive import Selection
+from envpack.archive import Selection, read_metadata
 from envpack.conda import CondaSettings, check_minor, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
 from envpack.repository import (
@@ -15,6 +15,7 @@ from envpack.repository import (
     Model,
     backends_folder,
     configured_start,
+    environment_of,
     misspelt_backend,
     python_of_backend,
 )
@@ -23,7 +24,6 @@ from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settin
 from envpack.stub import STUB_NAME
 from envpack.support.errors import UsageError
 from envpack.support.links_and_modes import LinkMode
-from envpack.workflow.placed import Placed, placed_environment
 from envpack.workflow.python_choice import ChosenPython, PythonChooser, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver
 
@@ -238,3 +238,33 @@ def _refuse_foreign_packer(request: Placement) -> None:
     if request.archive_format == "dir" or request.selection != Selection():
         fix = f"add --format tar.gz and leave out exclude and include, or leave out packer={request.packer}"
         raise UsageError("packer-limits", f"{request.packer} makes archives only, of all files", fix)
+
+
+_SUFFIXES = (".tar.gz", ".tar")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An environment that envpack placed for a model; all fields are empty if there is none.
+
+    Attributes:
+        path: folder or archive.
+        python: its Python minor version.
+        archive_format: ``"dir"``, ``"tar.gz"`` or ``"tar"``.
+    """
+
+    path: Path | None = None
+    python: str = ""
+    archive_format: ArchiveFormat | Literal[""] = ""
+
+
+def placed_environment(model: Model) -> Placed:
+    """Find the environment that config.pbtxt names, if envpack made it: only then its metadata can be read."""
+    path = None if model.is_ensemble else environment_of(model)
+    if path is None:
+        return Placed()
+    python = str(read_metadata(path).get("minor", ""))
+    if not python:
+        return Placed()
+    archive_format = next((suffix.removeprefix(".") for suffix in _SUFFIXES if path.name.endswith(suffix)), "dir")
+    return Placed(path, python, cast("ArchiveFormat", archive_format))

@@ -29,7 +29,7 @@ from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
-from envpack.workflow.foreign import foreign_stub, refuse_foreign
+from envpack.workflow.placement import foreign_stub, refuse_foreign
 from envpack.workflow.shared import fetch_stub, push_stub
 
 

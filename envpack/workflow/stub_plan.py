@@ -22,8 +22,8 @@ from envpack.stub import (
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import Progress
+from envpack.workflow.project import NO_STORE
 from envpack.workflow.shared import stub_for
-from envpack.workflow.stores import NO_STORE
 from envpack.workflow.stub_matrix import place
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.cli import heartbeat
+from envpack.cli import console as drawing
 from envpack.cli.console import Console
 from tests.waiting import soon
 
@@ -26,8 +26,8 @@ def written(capsys):
 
 @pytest.fixture
 def fast(monkeypatch):
-    monkeypatch.setattr(heartbeat, "FIRST", 0.01)
-    monkeypatch.setattr(heartbeat, "SILENCE", 0.02)
+    monkeypatch.setattr(drawing, "FIRST", 0.01)
+    monkeypatch.setattr(drawing, "SILENCE", 0.02)
 
 
 @pytest.mark.usefixtures("fast")
@@ -54,12 +54,12 @@ def test_the_line_says_how_much_is_done_also_after_a_warning(written):
 
 
 def test_a_command_writes_within_two_seconds_and_then_at_least_every_ten():
-    assert (heartbeat.FIRST < 2, heartbeat.SILENCE < 10) == (True, True)
+    assert (drawing.FIRST < 2, drawing.SILENCE < 10) == (True, True)
 
 
 def test_a_line_puts_the_next_one_off(monkeypatch, written):
-    monkeypatch.setattr(heartbeat, "FIRST", 0.1)
-    monkeypatch.setattr(heartbeat, "SILENCE", 60)
+    monkeypatch.setattr(drawing, "FIRST", 0.1)
+    monkeypatch.setattr(drawing, "SILENCE", 60)
     console = Console()
     console.begin("first")
     console.detail("half of it")

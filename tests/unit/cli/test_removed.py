@@ -3,8 +3,7 @@
 import json
 
 from ci.docs.pages import commands
-from envpack.cli.main import run
-from envpack.cli.removed import REMOVED
+from envpack.cli.main import REMOVED, run
 
 
 def test_removed_options_are_refused_and_what_takes_their_place_is_named(capsys):

@@ -21,7 +21,7 @@ from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
 from envpack.verification import VerifyOptions
 from envpack.workflow import Recipe, make_ingredients, make_lock, make_stub, verify_there
-from envpack.workflow.machine import abilities
+from envpack.workflow.recipes import abilities
 from tests.unit.stub.elf_files import write_stub
 
 STUB = functools.partial(make_stub, "3.10", "24.10", abi="", toolchain="gcc", glibc="2.28")
@@ -204,7 +204,7 @@ def test_the_steps_of_a_worker_are_lines_of_json(capsys):
 @pytest.fixture
 def machine(monkeypatch):
     """A machine without anything; the test adds to it."""
-    module = sys.modules["envpack.workflow.machine"]
+    module = sys.modules["envpack.workflow.recipes"]
 
     def missing(*_, **__):
         raise StubError("compiler-missing", "none", "install one")

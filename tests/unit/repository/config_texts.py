@@ -8,7 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from envpack.repository.config_schema import message_class
+from envpack.repository.config import message_class
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SCALARS = {

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from envpack.repository import parse_config
-from envpack.repository.config_schema import file_descriptor, message_class
+from envpack.repository.config import file_descriptor, message_class
 from envpack.support.errors import InputError
 from tests.unit.repository.scripts import model_config_schema
 

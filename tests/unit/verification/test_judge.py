@@ -1,7 +1,7 @@
 """Verdicts that need no loaded model: models that were never built, or that are incompatible with their server."""
 
 from envpack.inspection import BuildState
-from envpack.support.findings import Finding
+from envpack.support.errors import Finding
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import EnvironmentSize
 

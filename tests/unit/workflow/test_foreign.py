@@ -10,7 +10,7 @@ from envpack.archive.manifest import sha256_of
 from envpack.environment.store import MANIFEST
 from envpack.repository import STUB_NAME, backend_for, open_model, place_backend
 from envpack.support.errors import InputError
-from envpack.workflow.foreign import foreign_paths, foreign_stub, refuse_foreign, refuse_own_source
+from envpack.workflow.placement import foreign_paths, foreign_stub, refuse_foreign, refuse_own_source
 from envpack.workflow.recipe import TakenOver
 from tests.unit.workflow.test_placement import request_for
 
