@@ -25,9 +25,10 @@ from pathlib import Path
 
 from bench.packers import Cost, packers, run
 
-from envpack.archive import TarFormat, pack_archive, place_folder
-from envpack.archive.tarball import pack_with_conda_pack
-from envpack.environment import Environment, build_environment
+from envpack.archive import pack_archive, place_folder
+from envpack.archive.tarball import TarFormat, pack_with_conda_pack
+from envpack.environment import Environment
+from envpack.environment.build import build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
 from envpack.server import RuntimeOptions

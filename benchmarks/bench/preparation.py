@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import build_environment, environment_from_prefix
+from envpack.environment import environment_from_prefix
+from envpack.environment.build import build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix

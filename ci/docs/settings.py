@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from envpack.settings import FIELDS, Choice, Field, Flag, Kind, Number, Texts
+from envpack.settings import FIELDS, Choice, Field, Flag, Number, Texts
+from envpack.settings.kinds import Kind
 
 _TYPES = {"project": "in_project", "model": "in_model"}
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from envpack.archive.layer import LayerMember, LayerUnpacker, PackedLayer, pack_layer
     from envpack.archive.manifest import (
         Format,
-        PlacedMetadata,
         archive_metadata_file,
         format_costs,
         is_made_by_envpack,
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
     from envpack.archive.sbom import bill_of_materials
     from envpack.archive.segments import compressor
     from envpack.archive.selection import Selection
-    from envpack.archive.tarball import (
-        TarFormat,
-        is_archive_of_mode,
-        pack_archive,
-        pack_whole,
-        stored_archive,
-        unpack_whole,
-    )
+    from envpack.archive.tarball import is_archive_of_mode, pack_archive, pack_whole, stored_archive, unpack_whole
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

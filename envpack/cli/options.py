@@ -11,18 +11,7 @@ from typing import Any
 import click
 
 from envpack.cli.console import Console
-from envpack.settings import (
-    FIELDS,
-    BadValueError,
-    Choice,
-    Field,
-    Flag,
-    Number,
-    Place,
-    Settings,
-    Size,
-    Texts,
-)
+from envpack.settings import FIELDS, BadValueError, Choice, Field, Flag, Number, Place, Settings, Size, Texts
 from envpack.support.platforms import PLATFORMS, platform_name
 
 Command = Callable[..., Any]

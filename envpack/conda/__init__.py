@@ -17,13 +17,12 @@ if TYPE_CHECKING:
         read_channel,
     )
     from envpack.conda.choice import NO_INTERPRETER, interpreter_for, interpreter_here, reason_to_fetch
-    from envpack.conda.engine import ENGINE_HINT, EngineError, index_channel
-    from envpack.conda.fetched import FetchError, fetchable, fetching_forbidden
+    from envpack.conda.fetched import FetchError, fetchable
     from envpack.conda.install import PREFIX_PLACEHOLDER, install_conda
     from envpack.conda.interpreter_package import fingerprint
     from envpack.conda.interpreters import Interpreter, available_interpreters, interpreter_at, unreadable_folders
     from envpack.conda.resolve import resolve_conda, spec_channels
     from envpack.conda.settings import Channels, CondaSettings, Credentials, read_conda_settings
-    from envpack.conda.supported import PYBIND11, SUPPORTED, Pybind11, check_minor, is_fetchable, pybind11_for
+    from envpack.conda.supported import SUPPORTED, Pybind11, check_minor, is_fetchable, pybind11_for
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

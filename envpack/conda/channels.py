@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from envpack.conda import ENGINE_HINT, EngineError, index_channel
+from envpack.conda.engine import ENGINE_HINT, EngineError, index_channel
 from envpack.conda.interpreter_package import InterpreterPackage, fingerprint, make_package
 from envpack.conda.interpreters import Interpreter
 from envpack.requirements import host_platform

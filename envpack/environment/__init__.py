@@ -8,7 +8,6 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.environment.build import (
-        build_environment,
         environment_of,
         find_environment,
         find_intact,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
         Environment,
         EnvironmentManifest,
         Index,
-        damaged_files,
         differing,
         environment_in_use,
         read_environment,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.fleet.address import Address, parse_address
+    from envpack.fleet.address import parse_address
     from envpack.fleet.client import carry_out_all
     from envpack.fleet.kubernetes import build_jobs, jobs_yaml
-    from envpack.fleet.orders import build_task, build_tasks, lock_tasks, stub_tasks, verify_tasks
-    from envpack.fleet.tasks import Done, Product, Task, combined
+    from envpack.fleet.orders import build_tasks, lock_tasks, stub_tasks, verify_tasks
+    from envpack.fleet.tasks import Done, Task
     from envpack.fleet.verify_job import verification_job
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from envpack.inspection.facts import (
         EnvironmentFacts,
         Host,
-        StubRequirements,
         image_host,
         read_environment_facts,
         read_stub_requirements,

@@ -17,18 +17,11 @@ if TYPE_CHECKING:
     )
     from envpack.repository.completion import may_complete
     from envpack.repository.config import ModelConfig, config_faults, parse_config, parse_json_config
-    from envpack.repository.config_choices import CustomConfig, custom_configs, is_custom_config, python_configs
-    from envpack.repository.config_editor import (
-        get_string_parameter,
-        remove_parameter,
-        set_backend,
-        set_execution_environment,
-        set_string_parameter,
-    )
+    from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
+    from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
     from envpack.repository.model import (
         CONFIG_NAME,
-        DEFAULT_CONFIG,
         SHELL_CHARACTER,
         UNADDRESSABLE,
         Model,

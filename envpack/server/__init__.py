@@ -8,10 +8,10 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.server.choice import RuntimeOptions, choose_runtime
-    from envpack.server.daemon import ContainerShell, Daemon, daemon_errors, find_daemon
+    from envpack.server.daemon import Daemon, daemon_errors, find_daemon
     from envpack.server.interface import Process, Runtime, Server, StopResult
     from envpack.server.kserve import Client, Event, InferMessage, RequestError, needs_binary, unfinished
-    from envpack.server.launch import ServerInstallation, find_preload, find_server, user_site_was_read
+    from envpack.server.launch import find_preload, find_server, user_site_was_read
     from envpack.server.log import (
         STUB_REPORT,
         StubReport,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         request_failures,
         stub_reports,
     )
-    from envpack.server.process import ProcessRuntime, ProcessServer, is_free
+    from envpack.server.process import ProcessRuntime, is_free
     from envpack.server.stale_runs import temporary_home
     from envpack.server.supervisor import interruptible
     from envpack.server.tensors import (
@@ -40,6 +40,6 @@ if TYPE_CHECKING:
         encode,
         read_served_config,
     )
-    from envpack.server.together import Answer, Stream, infer_together, stream, stream_together
+    from envpack.server.together import infer_together, stream, stream_together
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

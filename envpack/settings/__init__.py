@@ -8,14 +8,13 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.settings.examples import Example, copy_recipe, copy_template, recipes, templates
-    from envpack.settings.fields import UNSAID, Field
-    from envpack.settings.kinds import BadValueError, Choice, Flag, Kind, Number, Place, Size, Texts, parse_size
+    from envpack.settings.fields import Field
+    from envpack.settings.kinds import BadValueError, Choice, Flag, Number, Place, Size, Texts
     from envpack.settings.project import FILE_NAME, Project, open_project
     from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
     from envpack.settings.table import (
         FIELDS,
         ArchiveFormat,
-        Layout,
         PackerName,
         PythonPreference,
         RuntimeName,

@@ -18,6 +18,6 @@ if TYPE_CHECKING:
     from envpack.verification.run import VerifyOptions, verify
     from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
     from envpack.verification.stub_processes import dead_stubs, instances
-    from envpack.verification.verdict import SCHEMA, Check, Failure, ModelVerdict, SampleCount, StubIdentity, Verdict
+    from envpack.verification.verdict import ModelVerdict, SampleCount, Verdict
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -8,15 +8,7 @@ from pathlib import Path
 
 from envpack.inspection import BuildState, find_damage
 from envpack.repository import UNADDRESSABLE, Model, sends_requests
-from envpack.server import (
-    Client,
-    RequestError,
-    Server,
-    last_lines,
-    plain_lines,
-    read_model_error,
-    read_served_config,
-)
+from envpack.server import Client, RequestError, Server, last_lines, plain_lines, read_model_error, read_served_config
 from envpack.settings import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.checks import concurrency, inference, process

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from envpack.requirements import host_platform
     from envpack.stub import Cell
     from envpack.verification import ModelVerdict, Verdict, VerifyOptions, combine_verdicts, write_report
-    from envpack.workflow.build import BuiltModel, build_model, environment_in_cache, made_ingredients
-    from envpack.workflow.cache import CacheCheck, CacheEntry, DamagedEntry, list_cache, prune_cache, verify_cache
+    from envpack.workflow.build import BuiltModel, build_model, environment_in_cache
+    from envpack.workflow.cache import CacheCheck, CacheEntry, list_cache, prune_cache, verify_cache
     from envpack.workflow.channel import add_python, list_channel
     from envpack.workflow.doctor.examination import examine
     from envpack.workflow.doctor.observation import Observation
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         inspect_models,
         inspect_stub,
     )
-    from envpack.workflow.lock import LockedModel, lock_model, resolve_lock
+    from envpack.workflow.lock import LockedModel, lock_model
     from envpack.workflow.placement import unpacked_at_once
-    from envpack.workflow.plan import ModelPlan, PlannedChange, plan_model
+    from envpack.workflow.plan import ModelPlan, plan_model
     from envpack.workflow.project import (
         check_model,
         chosen_folders,
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
         prune_shared,
         verify_shared,
     )
-    from envpack.workflow.publish import LaidOut, PublishedObjects, lay_out, publish_objects, publish_to_registry
-    from envpack.workflow.python_choice import ChosenPython
-    from envpack.workflow.recipe import Made, Recipe, TakenOver, read_recipe, recipe_text
+    from envpack.workflow.publish import PublishedObjects, lay_out, publish_objects, publish_to_registry
+    from envpack.workflow.recipe import Made, Recipe, read_recipe, recipe_text
     from envpack.workflow.recipes import (
         abilities,
         build_sources,
@@ -54,9 +53,8 @@ if TYPE_CHECKING:
         make_stub,
         share_packages,
     )
-    from envpack.workflow.requests import Build, Placement, build_request, lock_request
     from envpack.workflow.shared import stub_for
-    from envpack.workflow.stub_matrix import CellPlan, CellResult, build_matrix, place, plan_build
+    from envpack.workflow.stub_matrix import CellPlan, CellResult, build_matrix, plan_build
     from envpack.workflow.stub_plan import PlannedStubs, WantedStubs, build_one_stub, plan_stubs, stub_store
     from envpack.workflow.verify import (
         models_to_verify,

@@ -22,13 +22,7 @@ from envpack.settings import Project
 from envpack.store import Location, Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
 from envpack.support.progress import Progress
-from envpack.verification import (
-    Verdict,
-    VerifyOptions,
-    verify,
-    verify_image,
-    verify_published,
-)
+from envpack.verification import Verdict, VerifyOptions, verify, verify_image, verify_published
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore

@@ -12,7 +12,7 @@ import pytest
 import envpack
 from envpack.conda.channels import local_channel
 from envpack.conda.interpreters import available_interpreters
-from envpack.environment import build_environment
+from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
 from tests.cache import kept_cache
 from tests.clusters import cluster

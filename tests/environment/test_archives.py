@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from envpack.archive import Selection, pack_archive, place_folder
-from envpack.environment import build_environment
+from envpack.environment.build import build_environment
 from envpack.environment.inventory import read_inventory
 from envpack.requirements import Requirements
 from envpack.support.errors import StorageError

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from envpack.conda.settings import read_conda_settings
-from envpack.environment import build_environment, read_environment
-from envpack.environment.build import environment_of
+from envpack.environment import read_environment
+from envpack.environment.build import build_environment, environment_of
 from envpack.environment.store import MANIFEST
 from envpack.lock import format_lock
 from envpack.requirements import Requirements

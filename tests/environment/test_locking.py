@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from envpack.environment import build_environment
-from envpack.environment.build import environment_of
+from envpack.environment.build import build_environment, environment_of
 from envpack.lock import read_lock, write_lock
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target

@@ -11,7 +11,7 @@ import pytest
 
 from envpack.conda.channels import local_channel, read_channel
 from envpack.conda.choice import interpreter_for
-from envpack.environment import build_environment
+from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
 from tests.conda_packages import make_conda_package
 from tests.faults.command_line import assert_refused, command, envpack, variables

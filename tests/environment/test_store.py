@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from envpack.archive import pack_archive, place_folder
-from envpack.environment import build_environment
+from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
 from envpack.workflow import prune_cache, verify_cache
 from tests.wheels import make_wheel, write_index

@@ -8,7 +8,9 @@ import contextlib
 
 from envpack import workflow
 from envpack.repository import open_model
-from envpack.workflow import BuiltModel, LockedModel, TakenOver, build_request, lock_request
+from envpack.workflow import BuiltModel, LockedModel
+from envpack.workflow.recipe import TakenOver
+from envpack.workflow.requests import build_request, lock_request
 
 
 class AskedError(BaseException):

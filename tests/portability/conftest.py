@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from envpack.environment import build_environment
+from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
 from envpack.stub import target_from_prefix
 from tests.cache import kept_cache

@@ -11,12 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from envpack.server import (
-    Client,
-    InferMessage,
-    RequestError,
-    ServedConfig,
-)
+from envpack.server import Client, InferMessage, RequestError, ServedConfig
 from envpack.verification.answers import TOGETHER, Responses, ask_together, message_for, responses_difference
 from envpack.verification.checks.register import check
 from envpack.verification.generated import PLAIN, Filling, SmokeRequest, generate_variants

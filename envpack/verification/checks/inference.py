@@ -6,16 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from envpack.server import (
-    BINARY_ONLY,
-    FLOATING,
-    Client,
-    RequestError,
-    ServedConfig,
-    Tensor,
-    Tolerance,
-    needs_binary,
-)
+from envpack.server import BINARY_ONLY, FLOATING, Client, RequestError, ServedConfig, Tensor, Tolerance, needs_binary
 from envpack.verification.answers import Responses, ask, responses_difference
 from envpack.verification.checks.register import check
 from envpack.verification.generated import SmokeRequest

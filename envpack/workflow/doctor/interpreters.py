@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from envpack.conda import (
-    SUPPORTED,
-    FetchError,
-    available_interpreters,
-    fetchable,
-    interpreter_here,
-    unreadable_folders,
-)
+from envpack.conda import SUPPORTED, FetchError, available_interpreters, fetchable, interpreter_here, unreadable_folders
 from envpack.settings import Project
 from envpack.support.errors import EnvpackError
 from envpack.workflow.doctor.observation import Observation

@@ -3,13 +3,7 @@ import pytest
 from envpack.deployment import plan_deployment
 from envpack.deployment.images import registry as client
 from envpack.deployment.images.address import parse_image_address
-from envpack.repository import (
-    backend_for,
-    in_model_folder,
-    open_model,
-    place_backend,
-    point_to_environment,
-)
+from envpack.repository import backend_for, in_model_folder, open_model, place_backend, point_to_environment
 from envpack.settings import Project, find_release
 from tests.memory_registry import memory_registry
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.fleet import Address, parse_address
+from envpack.fleet import parse_address
+from envpack.fleet.address import Address
 from envpack.support.errors import UsageError
 
 

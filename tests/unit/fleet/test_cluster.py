@@ -14,7 +14,8 @@ from distributed import LocalCluster
 from distributed.scheduler import KilledWorker
 
 import envpack
-from envpack.fleet import Address, Task, carry_out_all, client, cluster, worker
+from envpack.fleet import Task, carry_out_all, client, cluster, worker
+from envpack.fleet.address import Address
 from envpack.fleet.tasks import Product
 from envpack.fleet.worker import Announcement, schedule_waiting, version_ability
 from envpack.requirements import host_platform

@@ -13,7 +13,8 @@ from envpack.requirements import Target
 from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.support.errors import InputError
-from envpack.workflow import lock_request, read_recipe
+from envpack.workflow import read_recipe
+from envpack.workflow.requests import lock_request
 from tests.tables import every_row
 
 RESOLVE = Settings(python="3.10", channels=("https://channel.example/conda",))

@@ -1,7 +1,6 @@
 import pytest
 
 from envpack.repository import (
-    DEFAULT_CONFIG,
     chosen_folders,
     config_text,
     find_folder,
@@ -10,7 +9,7 @@ from envpack.repository import (
     open_models,
     parse_config,
 )
-from envpack.repository.model import examine_model
+from envpack.repository.model import DEFAULT_CONFIG, examine_model
 from envpack.repository.selection import model_name, named_models, no_models
 from envpack.support.errors import InputError
 from tests.tables import every_row
