@@ -32,12 +32,8 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
     for kind, tensors in (("input", model.config.input), ("output", model.config.output)):
         for name, count in Counter(tensor.name for tensor in tensors).items():
             if count > 1:
-                yield caution(
-                    "declared-twice",
-                    model.folder / CONFIG_NAME,
-                    f"the {kind} {name!r} is declared {count} times, and servers take only one of them",
-                    f"give each {kind} its own name",
-                )
+                what = f"the {kind} {name!r} is declared {count} times, and servers take only one of them"
+                yield caution("declared-twice", model.folder / CONFIG_NAME, what, f"give each {kind} its own name")
 
 
 def loading_findings(model: Model) -> Iterator[Finding]:
@@ -52,12 +48,8 @@ def loading_findings(model: Model) -> Iterator[Finding]:
     for text in dict.fromkeys(warmup_faults(model.config, model.folder)):
         yield fault("bad-config", where, text, _WARMUP_FIX)
     if version_folders(model.folder) and not served_versions(model):
-        yield fault(
-            "version-missing",
-            where,
-            "version_policy allows none of the versions that are there",
-            "name a version that is there, or add its folder",
-        )
+        what = "version_policy allows none of the versions that are there"
+        yield fault("version-missing", where, what, "name a version that is there, or add its folder")
 
 
 def ensemble_findings(model: Model, models: Mapping[str, Model]) -> Iterator[Finding]:
@@ -101,9 +93,6 @@ def starts_warm(model: Model) -> bool:
 def start_findings(model: Model) -> Iterator[Finding]:
     """A warning if a model names the warm start, and the server's own stub may be the one that runs it."""
     if starts_warm(model) and model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).exists():
-        yield caution(
-            "start-ignored",
-            model.folder / CONFIG_NAME,
-            "ENVPACK_START is warm, but the model has no stub of its own, and the release's stub starts it cold",
-            f"give it envpack's stub: `envpack build {model.folder.name} --start warm`",
-        )
+        what = "ENVPACK_START is warm, but the model has no stub of its own, and the release's stub starts it cold"
+        fix = f"give it envpack's stub: `envpack build {model.folder.name} --start warm`"
+        yield caution("start-ignored", model.folder / CONFIG_NAME, what, fix)

@@ -52,24 +52,17 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
             with contextlib.suppress(PermissionError):  # which is a finding on this model
                 yield from _version_findings(entry)
         else:
-            yield fault(
-                "stray-folder",
-                entry,
-                "a server loads every folder here as a model, and exits because it cannot load this one",
-                "move it elsewhere, or serve the folder that `envpack layout --output` writes",
-            )
+            what = "a server loads every folder here as a model, and exits because it cannot load this one"
+            fix = "move it elsewhere, or serve the folder that `envpack layout --output` writes"
+            yield fault("stray-folder", entry, what, fix)
 
 
 def _version_findings(model: Path) -> Iterator[Finding]:
     for version in version_folders(model):
         if not _VERSION.fullmatch(version.name):
             number = re.match(r"[0-9]+", version.name)
-            yield fault(
-                "odd-version",
-                version,
-                f"a server loads this folder as version {number[0] if number else 0} of the model",
-                "remove it, or give it a name that does not start with a digit",
-            )
+            what = f"a server loads this folder as version {number[0] if number else 0} of the model"
+            yield fault("odd-version", version, what, "remove it, or give it a name that does not start with a digit")
 
 
 def version_findings(model: Model) -> Iterator[Finding]:
@@ -80,23 +73,16 @@ def version_findings(model: Model) -> Iterator[Finding]:
     file = "" if model.is_ensemble else default_file(model.config, model.backend)
     for version in versions:
         if file and not (version / file).exists():
-            yield fault(
-                "model-file-missing",
-                version,
-                f"the backend {model.backend} loads {file} from each version, and this one has none",
-                f"add {file}, or name the file in default_model_filename",
-            )
+            what = f"the backend {model.backend} loads {file} from each version, and this one has none"
+            yield fault("model-file-missing", version, what, f"add {file}, or name the file in default_model_filename")
 
 
 def version_missing(model: Model) -> Finding:
     """The finding for a model or an ensemble without a folder of a version."""
     name = model.folder.name
-    return fault(
-        "version-missing",
-        model.folder,
-        "it has no version folder, so no server loads it; git keeps no empty folders",
-        f"mkdir {model.folder}/1, with a file .gitkeep in it for git; `envpack layout` and `publish` make {name}/1",
-    )
+    what = "it has no version folder, so no server loads it; git keeps no empty folders"
+    fix = f"mkdir {model.folder}/1, with a file .gitkeep in it for git; `envpack layout` and `publish` make {name}/1"
+    return fault("version-missing", model.folder, what, fix)
 
 
 def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]:
@@ -106,12 +92,8 @@ def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]
     pointers = [*inside, *outside]
     if pointers:
         more = f" (and {len(pointers) - 1} more)" if len(pointers) > 1 else ""
-        yield fault(
-            "lfs-pointer",
-            pointers[0],
-            f"it is a git-lfs pointer, not the file itself{more}",
-            "fetch the file: `git lfs pull`",
-        )
+        what = f"it is a git-lfs pointer, not the file itself{more}"
+        yield fault("lfs-pointer", pointers[0], what, "fetch the file: `git lfs pull`")
 
 
 def is_pointer(file: Path) -> bool:
@@ -133,12 +115,8 @@ def mode_findings(model: Path) -> Iterator[Finding]:
             private.append(path)
     if private:
         more = f" (and {len(private) - 1} more)" if len(private) > 1 else ""
-        yield caution(
-            "not-for-everybody",
-            private[0],
-            f"only its owner or group can read it{more}, and a server in a container often runs as another user",
-            f"chmod -R a+rX {model}",
-        )
+        what = f"only its owner or group can read it{more}, and a server in a container often runs as another user"
+        yield caution("not-for-everybody", private[0], what, f"chmod -R a+rX {model}")
 
 
 def _entries(model: Path) -> Iterator[Path]:
@@ -165,38 +143,22 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
     config = model.folder / CONFIG_NAME
     written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
     if not written.startswith(("/", _KEYWORD)):
-        yield fault(
-            "bad-environment-path",
-            config,
-            f"EXECUTION_ENV_PATH {written!r} is relative: servers look for it in their working directory",
-            f"write {_KEYWORD}/NAME, or an absolute path",
-        )
+        what = f"EXECUTION_ENV_PATH {written!r} is relative: servers look for it in their working directory"
+        yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
     elif not _is_plain(written):
-        yield fault(
-            "bad-environment-path",
-            config,
-            f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: it leaves the folder that it begins with",
-            f"write {_KEYWORD}/NAME, or an absolute path",
-        )
+        what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: it leaves the folder that it begins with"
+        yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
     elif unsafe := SHELL_CHARACTER.search(written.removeprefix(_KEYWORD)):
-        yield fault(
-            "bad-path",
-            config,
-            f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted",
-            "give the environment a name of letters, digits, '_', '-' and '.'",
-        )
+        what = f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
+        yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
     elif path.is_dir():
         yield from _of_folder(path, release)
         yield from _of_programs(path, own_stub=(model.folder / STUB_NAME).is_file())
     elif path.is_file():
         yield from _of_archive(path, release)
     else:
-        yield fault(
-            "environment-missing",
-            config,
-            f"EXECUTION_ENV_PATH names {written}, which does not exist",
-            f"run `envpack build {model.folder.name}`",
-        )
+        what = f"EXECUTION_ENV_PATH names {written}, which does not exist"
+        yield fault("environment-missing", config, what, f"run `envpack build {model.folder.name}`")
 
 
 def _is_plain(written: str) -> bool:
@@ -206,26 +168,15 @@ def _is_plain(written: str) -> bool:
 
 def _of_folder(folder: Path, release: Release) -> Iterator[Finding]:
     if not release.takes_folders:
-        yield fault(
-            "folder-unsupported",
-            folder,
-            f"Triton {release.name} does not support folders as execution environments",
-            "build an archive: `envpack build --format tar.gz`",
-        )
+        what = f"Triton {release.name} does not support folders as execution environments"
+        yield fault("folder-unsupported", folder, what, "build an archive: `envpack build --format tar.gz`")
     if not (folder / ACTIVATE).is_file():
-        yield fault(
-            "environment-unusable",
-            folder,
-            f"it has no {ACTIVATE}, which every server requires",
-            f"build it again: `envpack build {folder.parent.name}`",
-        )
+        what = f"it has no {ACTIVATE}, which every server requires"
+        yield fault("environment-unusable", folder, what, f"build it again: `envpack build {folder.parent.name}`")
     elif not any((folder / "lib").glob("libpython3.*.so.1.0")):
-        yield caution(
-            "libpython-missing",
-            folder,
-            "it has no libpython, so the stub loads the libpython of the server's system, if there is one",
-            "build one with `envpack build`, or use a Python built with --enable-shared",
-        )
+        what = "it has no libpython, so the stub loads the libpython of the server's system, if there is one"
+        fix = "build one with `envpack build`, or use a Python built with --enable-shared"
+        yield caution("libpython-missing", folder, what, fix)
 
 
 def _of_programs(folder: Path, *, own_stub: bool) -> Iterator[Finding]:

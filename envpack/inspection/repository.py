@@ -216,32 +216,21 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
             for finding in _of_steps(repository, custom.model, by_name) if custom.model else ():
                 yield dataclasses.replace(finding, where=custom.file if finding.where == main else finding.where)
     for cycle in find_cycles({name: model.steps for name, model in by_name.items()}):
-        yield fault(
-            "ensemble-cycle",
-            by_name[cycle[0]].folder,
-            f"the ensembles {' -> '.join(cycle)} run each other",
-            "remove one of them from the steps of the others",
-        )
+        what = f"the ensembles {' -> '.join(cycle)} run each other"
+        yield fault("ensemble-cycle", by_name[cycle[0]].folder, what, "remove one of them from the steps of the others")
     unpacking = unpacking_backends(model for model in models if _is_in_python(model))
     if len(unpacking) > 1:
-        yield caution(
-            "unpacked-at-once",
-            repository,
-            f"the backends {' and '.join(unpacking)} unpack archives at the same time, which mixes their files",
-            f"start the server with {ONE_AT_A_TIME}, or build with --format dir",
-        )
+        what = f"the backends {' and '.join(unpacking)} unpack archives at the same time, which mixes their files"
+        fix = f"start the server with {ONE_AT_A_TIME}, or build with --format dir"
+        yield caution("unpacked-at-once", repository, what, fix)
 
 
 def _of_steps(repository: Path, model: Model, known: Mapping[str, Model]) -> Iterator[Finding]:
     """What is wrong with an ensemble and the models that it runs; nothing for another model."""
     for step in model.steps:
         if find_folder(repository, step) is None:
-            yield fault(
-                "step-missing",
-                model.folder / CONFIG_NAME,
-                f"the ensemble runs {step}, which is not in the repository",
-                "add that model, or remove the step",
-            )
+            what = f"the ensemble runs {step}, which is not in the repository"
+            yield fault("step-missing", model.folder / CONFIG_NAME, what, "add that model, or remove the step")
     if model.is_ensemble:
         yield from ensemble_findings(model, _steps_of(model, known))
 

@@ -30,24 +30,16 @@ def find_mismatches(
 
 def _python_and_machine(stub: StubRequirements, environment: EnvironmentFacts) -> Iterator[Finding]:
     if not environment.python:
-        yield Finding(
-            "libpython-missing",
-            f"the environment has no lib/{libpython_name(stub.python)}, which the stub loads",
-            f"build one with `envpack build --python {stub.python}`, or use a Python built with --enable-shared",
-        )
+        what = f"the environment has no lib/{libpython_name(stub.python)}, which the stub loads"
+        fix = f"build one with `envpack build --python {stub.python}`, or use a Python built with --enable-shared"
+        yield Finding("libpython-missing", what, fix)
         return
     if environment.python != stub.python:
-        yield Finding(
-            "python-mismatch",
-            f"the stub embeds Python {stub.python}, but the environment has Python {environment.python}",
-            f"compile a stub for it: {_stub_command(stub, environment)}",
-        )
+        what = f"the stub embeds Python {stub.python}, but the environment has Python {environment.python}"
+        yield Finding("python-mismatch", what, f"compile a stub for it: {_stub_command(stub, environment)}")
     if environment.machine != stub.machine:
-        yield Finding(
-            "machine-mismatch",
-            f"the stub is for {stub.machine}, but the environment is for {environment.machine}",
-            f"compile a stub for it: {_stub_command(stub, environment)}",
-        )
+        what = f"the stub is for {stub.machine}, but the environment is for {environment.machine}"
+        yield Finding("machine-mismatch", what, f"compile a stub for it: {_stub_command(stub, environment)}")
 
 
 def _stub_command(stub: StubRequirements, environment: EnvironmentFacts) -> str:
@@ -63,65 +55,46 @@ def _libstdcxx(
     if not has and host:
         name, has = host.name, host.glibcxx
     if stub and _is_older(has, stub.glibcxx):
-        yield Finding(
-            "libstdcxx-too-old",
-            f"the stub needs GLIBCXX_{stub.glibcxx} of libstdc++, but {name} only has GLIBCXX_{has}",
-            "use envpack's stub, which needs no libstdc++, or add a newer libstdcxx-ng to the environment",
-        )
+        what = f"the stub needs GLIBCXX_{stub.glibcxx} of libstdc++, but {name} only has GLIBCXX_{has}"
+        fix = "use envpack's stub, which needs no libstdc++, or add a newer libstdcxx-ng to the environment"
+        yield Finding("libstdcxx-too-old", what, fix)
     if environment and _is_older(has, environment.needed_glibcxx):
-        yield Finding(
-            "libstdcxx-too-old",
+        what = (
             f"the environment's files need GLIBCXX_{environment.needed_glibcxx} of libstdc++, but {name} only has"
-            f" GLIBCXX_{has}",
-            "add a newer libstdcxx-ng to the environment's requirements",
+            f" GLIBCXX_{has}"
         )
+        yield Finding("libstdcxx-too-old", what, "add a newer libstdcxx-ng to the environment's requirements")
 
 
 def _release(stub: StubRequirements, release: Release) -> Iterator[Finding]:
     if stub.epochs and release.stub_abi not in stub.epochs:
-        yield Finding(
-            "release-mismatch",
-            f"the stub supports ABI epochs {', '.join(stub.epochs)}, but Triton {release.name} has {release.stub_abi}",
-            "compile a stub for all releases, without --triton, or for this one",
+        what = (
+            f"the stub supports ABI epochs {', '.join(stub.epochs)}, but Triton {release.name} has {release.stub_abi}"
         )
+        yield Finding("release-mismatch", what, "compile a stub for all releases, without --triton, or for this one")
     named = all_releases().get(stub.release_file)
     if stub.epochs and named and release.known and named.stub_abi != release.stub_abi:
-        yield Finding(
-            "release-mismatch",
-            f"the release file beside the stub names Triton {stub.release_file}, but the server is {release.name}",
-            f"write {release.name} into {stub.path}.release, or delete that file",
-        )
+        what = f"the release file beside the stub names Triton {stub.release_file}, but the server is {release.name}"
+        yield Finding("release-mismatch", what, f"write {release.name} into {stub.path}.release, or delete that file")
 
 
 def _stub_on_host(stub: StubRequirements, host: Host) -> Iterator[Finding]:
     if host.machine and stub.machine != host.machine:
-        yield Finding(
-            "machine-mismatch",
-            f"the stub is for {stub.machine}, but {host.name} is {host.machine}",
-            f"compile a stub with a Python for {host.machine}: `envpack stub --prefix`",
-        )
+        fix = f"compile a stub with a Python for {host.machine}: `envpack stub --prefix`"
+        yield Finding("machine-mismatch", f"the stub is for {stub.machine}, but {host.name} is {host.machine}", fix)
     if _is_older(host.glibc, stub.glibc):
-        yield Finding(
-            "glibc-too-old",
-            f"the stub needs glibc {stub.glibc}, but {host.name} has {host.glibc}",
-            f"compile it with --toolchain zig --glibc {host.glibc}",
-        )
+        what = f"the stub needs glibc {stub.glibc}, but {host.name} has {host.glibc}"
+        yield Finding("glibc-too-old", what, f"compile it with --toolchain zig --glibc {host.glibc}")
 
 
 def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[Finding]:
     if host.machine and environment.machine and environment.machine != host.machine:
-        yield Finding(
-            "machine-mismatch",
-            f"the environment is for {environment.machine}, but {host.name} is {host.machine}",
-            f"build the environment on a machine with {host.machine}",
-        )
+        what = f"the environment is for {environment.machine}, but {host.name} is {host.machine}"
+        yield Finding("machine-mismatch", what, f"build the environment on a machine with {host.machine}")
     if _is_older(host.glibc, environment.glibc):
         managed = "--set python_preference=managed or with " if is_fetchable(environment.python) else ""
-        yield Finding(
-            "glibc-too-old",
-            f"the environment needs glibc {environment.glibc}, but {host.name} has {host.glibc}",
-            f"build it with {managed}older packages, or serve it with a newer release",
-        )
+        what = f"the environment needs glibc {environment.glibc}, but {host.name} has {host.glibc}"
+        yield Finding("glibc-too-old", what, f"build it with {managed}older packages, or serve it with a newer release")
 
 
 def _is_older(has: str, needs: str) -> bool:

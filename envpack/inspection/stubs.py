@@ -38,12 +38,10 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
         yield fault("not-a-stub", stub, f"the stub cannot be read: {error.strerror}", _COMPILE.format(stub.parent))
         return
     if mode & 0o111 != 0o111 or mode & 0o444 != 0o444:
-        yield fault(
-            "stub-not-executable",
-            stub,
-            f"its mode is {mode:04o}: a server cannot run it from a read-only mount, or as a user who does not own it",
-            f"chmod 755 {stub}",
+        what = (
+            f"its mode is {mode:04o}: a server cannot run it from a read-only mount, or as a user who does not own it"
         )
+        yield fault("stub-not-executable", stub, what, f"chmod 755 {stub}")
     if not os.access(stub, os.R_OK):
         return
     try:
@@ -52,13 +50,12 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
         yield finding_of_error(error, stub)
         return
     if not needs.epochs:
-        yield caution(
-            "stub-needs-libpython",
-            stub,
+        what = (
             f"it is linked against {libpython_name(needs.python)}: if only the environment has that library, the"
-            " server's trial run fails, and the server changes the file's mode or, if it cannot, rejects the model",
-            f"use envpack's stub: `envpack stub --python {needs.python} --output {stub.parent}`",
+            " server's trial run fails, and the server changes the file's mode or, if it cannot, rejects the model"
         )
+        fix = f"use envpack's stub: `envpack stub --python {needs.python} --output {stub.parent}`"
+        yield caution("stub-needs-libpython", stub, what, fix)
 
 
 def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
@@ -83,20 +80,16 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
     except InputError:
         return  # environment_findings reports it
     if python and python != release.python:
-        yield fault(
-            "python-mismatch",
-            model.folder,
+        what = (
             f"the environment has Python {python}, but the model has no stub, and the stub of Triton {release.name}"
-            f" embeds Python {release.python}",
-            f"compile a stub for it: `envpack stub --python {python} --output {model.folder}`",
+            f" embeds Python {release.python}"
         )
+        fix = f"compile a stub for it: `envpack stub --python {python} --output {model.folder}`"
+        yield fault("python-mismatch", model.folder, what, fix)
     elif _numpy_of(environment) >= 2 and not release.numpy2:
-        yield fault(
-            "numpy-unsupported",
-            model.folder,
-            f"the environment has NumPy 2, with which the stub of Triton {release.name} returns empty outputs",
-            f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`",
-        )
+        what = f"the environment has NumPy 2, with which the stub of Triton {release.name} returns empty outputs"
+        fix = f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`"
+        yield fault("numpy-unsupported", model.folder, what, fix)
 
 
 def _numpy_of(environment: Path) -> int:
@@ -112,12 +105,8 @@ def backend_findings(name: str, backends: Path, named_in: Path, release: Release
     """Problems of a backend that a model uses."""
     folder = backends / name
     if not folder.is_dir():
-        yield fault(
-            "backend-missing",
-            named_in,
-            f"it names the backend {name!r}, which is not in {backends}",
-            "run `envpack build --set layout=backend` for it, or name its folder with --set backends=DIRECTORY",
-        )
+        fix = "run `envpack build --set layout=backend` for it, or name its folder with --set backends=DIRECTORY"
+        yield fault("backend-missing", named_in, f"it names the backend {name!r}, which is not in {backends}", fix)
         return
     if not (folder / STUB_NAME).exists():
         yield fault("stub-missing", folder, f"it has no {STUB_NAME}", _REBUILD)
@@ -128,23 +117,15 @@ def backend_findings(name: str, backends: Path, named_in: Path, release: Release
 
 def _missing_files(folder: Path, name: str, release: Release) -> Iterator[Finding]:
     if not _exists_on_server(folder / UTILITIES):
-        yield fault(
-            "backend-incomplete",
-            folder,
-            f"it has no {UTILITIES}: without that file, a server silently uses its own stub",
-            _REBUILD,
-        )
+        what = f"it has no {UTILITIES}: without that file, a server silently uses its own stub"
+        yield fault("backend-incomplete", folder, what, _REBUILD)
     # Since 23.10, a backend directory with a model.py and no library is a backend written in Python.
     needs_library = release.ninth_argument != "runtime-folder" or not (folder / BRIDGE).is_file()
     if needs_library and not _exists_on_server(folder / library_name(name)):
         yield fault("backend-incomplete", folder, f"it has no {library_name(name)}", _REBUILD)
     if python_of_backend(name) and release.ninth_argument == "runtime-folder" and not (folder / BRIDGE).is_file():
-        yield fault(
-            "backend-incomplete",
-            folder,
-            f"it has no {BRIDGE}, which other stubs than envpack's import instead of the model's file since 23.10",
-            _REBUILD,
-        )
+        what = f"it has no {BRIDGE}, which other stubs than envpack's import instead of the model's file since 23.10"
+        yield fault("backend-incomplete", folder, what, _REBUILD)
 
 
 def _exists_on_server(file: Path) -> bool:

@@ -182,12 +182,8 @@ def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]
     }
     for field, value in names.items():
         if is_too_long(value):
-            yield InputError(
-                "bad-path",
-                f"no file can have the name that {field} gives: a name has at most {_LONGEST_NAME} bytes",
-                "give the file a shorter name",
-                str(folder / CONFIG_NAME),
-            )
+            what = f"no file can have the name that {field} gives: a name has at most {_LONGEST_NAME} bytes"
+            yield InputError("bad-path", what, "give the file a shorter name", str(folder / CONFIG_NAME))
 
 
 def served_versions(model: Model) -> list[int]:
@@ -217,42 +213,29 @@ def _path_faults(folder: Path) -> Iterator[InputError]:
     try:
         str(folder).encode()
     except UnicodeEncodeError:
-        yield InputError(
-            "name-not-text",
-            "the path is not valid UTF-8, so neither Triton's requests nor envpack's records can name the model",
-            "rename it",
-            str(folder),
-        )
+        what = "the path is not valid UTF-8, so neither Triton's requests nor envpack's records can name the model"
+        yield InputError("name-not-text", what, "rename it", str(folder))
     unsafe = SHELL_CHARACTER.search(str(folder))
     if unsafe:
-        yield InputError(
-            "bad-path",
-            f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted",
-            "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
-            str(folder),
-        )
+        what = f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted"
+        fix = "move the model repository to a path of letters, digits, '/', '_', '-' and '.'"
+        yield InputError("bad-path", what, fix, str(folder))
 
 
 def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     for name in dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step):
         if "/" in name or name in ("", ".", ".."):
-            yield InputError(
-                "bad-config",
-                f"the ensemble's step {name!r} is not the name of a model",
-                "name a model of this repository in model_name",
-                str(folder / CONFIG_NAME),
-            )
+            what = f"the ensemble's step {name!r} is not the name of a model"
+            fix = "name a model of this repository in model_name"
+            yield InputError("bad-config", what, fix, str(folder / CONFIG_NAME))
 
 
 def _platform_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     if not config.backend and config.platform and config.platform not in PLATFORMS:
         known = ", ".join(f'"{platform}"' for platform in PLATFORMS)
-        yield InputError(
-            "bad-config",
-            f"no server knows the platform {config.platform!r}",
-            f'write backend: "{config.platform}" in place of platform, which is one of {known} or "ensemble"',
-            str(folder / CONFIG_NAME),
-        )
+        what = f"no server knows the platform {config.platform!r}"
+        fix = f'write backend: "{config.platform}" in place of platform, which is one of {known} or "ensemble"'
+        yield InputError("bad-config", what, fix, str(folder / CONFIG_NAME))
 
 
 def _is_foreign(folder: Path, backend: str) -> bool:
@@ -273,32 +256,20 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     incomplete = [version for version in versions if not (version / file_name).is_file()]
     unsafe = SHELL_CHARACTER.search(file_name)
     if unsafe:
-        yield InputError(
-            "bad-path",
-            f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted",
-            "give the file a name of letters, digits, '_', '-' and '.'",
-            str(folder / CONFIG_NAME),
-        )
+        what = f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted"
+        fix = "give the file a name of letters, digits, '_', '-' and '.'"
+        yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
     for version in versions:
         if int(re.match(r"[0-9]+", version.name)[0]) > _LARGEST_VERSION:  # type: ignore[index]  # it starts with a digit
-            yield InputError(
-                "odd-version",
-                "the number of this version does not fit into 64 bits, so a server cannot load the model",
-                "give the folder a smaller number",
-                str(version),
-            )
+            what = "the number of this version does not fit into 64 bits, so a server cannot load the model"
+            yield InputError("odd-version", what, "give the folder a smaller number", str(version))
     if not versions:
-        yield InputError(
-            "model-without-code",
-            f"no version folder with a {file_name}",
-            f"put the model's code in {folder.name}/1/{file_name}",
-            str(folder),
-        )
+        fix = f"put the model's code in {folder.name}/1/{file_name}"
+        yield InputError("model-without-code", f"no version folder with a {file_name}", fix, str(folder))
     for version in reversed(incomplete):
-        yield InputError(
-            "model-without-code",
-            f"Triton loads this folder as a version of the model, but it has no {file_name}",
+        what = f"Triton loads this folder as a version of the model, but it has no {file_name}"
+        fix = (
             "add the file, or give the folder a name that does not start with a digit; "
-            "otherwise a server waits forever while it loads the model",
-            str(version),
+            "otherwise a server waits forever while it loads the model"
         )
+        yield InputError("model-without-code", what, fix, str(version))

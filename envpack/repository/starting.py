@@ -34,9 +34,5 @@ def starting_faults(config: ModelConfig, file: Path) -> Iterator[InputError]:
             continue
         value = config.parameters[key].string_value
         if value not in known:
-            yield InputError(
-                "bad-config",
-                f"the parameter {key} is {value!r}",
-                f"write {' or '.join(known)}, or remove the parameter",
-                str(file),
-            )
+            what = f"the parameter {key} is {value!r}"
+            yield InputError("bad-config", what, f"write {' or '.join(known)}, or remove the parameter", str(file))

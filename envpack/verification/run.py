@@ -177,11 +177,8 @@ class _Verification:
         wanted = self._options.where.release
         if wanted and (release is None or release.name != wanted):
             served = release.name if release else version
-            yield unchecked(
-                "release",
-                f"Triton {wanted} was asked for, and this server is {served}, which says nothing about {wanted}",
-                f"verify with the image of {wanted}: --runtime docker --set pull=true",
-            )
+            what = f"Triton {wanted} was asked for, and this server is {served}, which says nothing about {wanted}"
+            yield unchecked("release", what, f"verify with the image of {wanted}: --runtime docker --set pull=true")
 
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
         mismatches = functools.partial(

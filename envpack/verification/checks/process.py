@@ -132,11 +132,8 @@ def check_numpy(running: Examined) -> Check | None:
     stub, release = running.stub, running.release
     if stub.version or release is None or release.numpy2 or major_number(stub.numpy) < 2:
         return None
-    return failed(
-        "numpy",
-        f"the stub of Triton {release.name} itself runs NumPy {stub.numpy}; under NumPy 2 its outputs are empty",
-        f"give the model envpack's stub: envpack build {running.model.name} --stub always",
-    )
+    what = f"the stub of Triton {release.name} itself runs NumPy {stub.numpy}; under NumPy 2 its outputs are empty"
+    return failed("numpy", what, f"give the model envpack's stub: envpack build {running.model.name} --stub always")
 
 
 @check("start", of="process")
@@ -227,11 +224,8 @@ def check_user_site(running: Examined) -> Check:
     exclude the user site; for others, set `PYTHONNOUSERSITE=1` for the server, or export it in `bin/activate`.
     """
     if user_site_was_read(running.log):
-        return failed(
-            "user-site",
-            "the model's Python reads packages from ~/.local of the server's user",
-            "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sets it",
-        )
+        fix = "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sets it"
+        return failed("user-site", "the model's Python reads packages from ~/.local of the server's user", fix)
     how = "PYTHONNOUSERSITE is set" if running.variables.get("PYTHONNOUSERSITE") else "without PYTHONNOUSERSITE"
     return passed("user-site", f"packages in ~/.local were not read ({how})")
 
@@ -247,11 +241,8 @@ def check_isolation(running: Examined) -> Check | None:
         return None
     foreign = foreign_files(running.mapped, running.root)
     if foreign:
-        return failed(
-            "isolation",
-            f"{len(foreign)} files loaded from outside the environment, first {foreign[0]}",
-            "the environment lacks the file, or its activate script does not isolate it from the machine's own Python",
-        )
+        fix = "the environment lacks the file, or its activate script does not isolate it from the machine's own Python"
+        return failed("isolation", f"{len(foreign)} files loaded from outside the environment, first {foreign[0]}", fix)
     return passed("isolation", f"Python and its packages are from {running.root}")
 
 
