@@ -31,8 +31,9 @@ from envpack.environment import Environment
 from envpack.environment.build import build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
-from envpack.server import RuntimeOptions
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import Settings
+from envpack.verification import verify
 
 REQUIREMENTS = ("numpy==1.26.4", "scipy==1.13.1", "pandas==2.2.3", "scikit-learn==1.5.2")
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
@@ -111,7 +112,7 @@ def without_byte_code(environment: Environment, prefix: Path) -> Path:
 
 
 def load_seconds(repository: Path) -> float:
-    verdict = verify(repository, options=VerifyOptions(RuntimeOptions(runtime="process")))
+    verdict = verify(repository, spec=ServerSpec(Settings(runtime="process")))
     (model,) = verdict.models
     if model.failure or model.load_seconds is None:
         raise SystemExit(f"the model was not loaded: {model.failure}")

@@ -11,12 +11,13 @@ from pathlib import Path
 from rich.console import Console
 
 from envpack.cli.verdict_view import draw
-from envpack.server import RuntimeOptions
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import Settings
+from envpack.verification import verify
 
 
 def main(repository: Path, picture: Path) -> None:
-    verdict = verify(repository.absolute(), options=VerifyOptions(RuntimeOptions(runtime="process")))
+    verdict = verify(repository.absolute(), spec=ServerSpec(Settings(runtime="process")))
     console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print("$ envpack verify")
     for part in draw(verdict):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         read_signing_key as read_signing_key,
     )
     from envpack.inspection import inspect_repository as inspect_repository
+    from envpack.server import ServerSpec as ServerSpec
     from envpack.settings import (
         Project as Project,
         Release as Release,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from envpack.support.errors import EnvpackError as EnvpackError
     from envpack.verification import (
         Verdict as Verdict,
-        VerifyOptions as VerifyOptions,
         verify as verify,
         verify_image as verify_image,
         verify_published as verify_published,

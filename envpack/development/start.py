@@ -9,7 +9,7 @@ from envpack.development.debugger import Debugger
 from envpack.development.session import ServerNeeds
 from envpack.local import check_debug_port, opened_instruments
 from envpack.repository import backends_folder, open_model
-from envpack.server import Runtime, RuntimeOptions, choose_runtime, find_server
+from envpack.server import Runtime, ServerSpec, choose_runtime, find_server
 from envpack.settings import Project, RuntimeName
 from envpack.support.errors import UsageError
 
@@ -20,18 +20,13 @@ def runtime_chooser(project: Project, runtime: RuntimeName) -> Callable[[ServerN
 
     def choose(needs: ServerNeeds) -> Runtime:
         completion = () if needs.completes else ("--disable-auto-complete-config",)
-        where = RuntimeOptions(
-            runtime=runtime,
-            image=said.image,
-            release=said.triton,
-            port=needs.port or said.port,
-            served_from=said.served_from,
-            extra_backends=backends_folder(project),
-            environment=needs.environment,
-            arguments=("--log-verbose=0", *completion),
-            utilities=needs.utilities,
+        own = said.only("image", "triton", "served_from").saying(
+            runtime=runtime, port=needs.port or said.port, server_arg=("--log-verbose=0", *completion)
         )
-        return choose_runtime(where, project.repository, needs.models)
+        spec = ServerSpec(
+            own, backends=backends_folder(project), variables=needs.environment, utilities=needs.utilities
+        )
+        return choose_runtime(spec, project.repository, needs.models)
 
     return choose
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,14 +20,14 @@ from envpack.workflow import (
     make_lock,
     make_stub,
     models_to_verify,
+    server_spec,
     share_packages,
-    verify_options,
     verify_there,
 )
 
 if TYPE_CHECKING:
     from envpack.settings import Project
-    from envpack.workflow import Cell, VerifyOptions
+    from envpack.workflow import Cell
 
 
 def build_tasks(project: Project, names: Sequence[str], store: SharedStore | None) -> tuple[Task, ...]:
@@ -107,29 +106,29 @@ def _address(store: SharedStore | None) -> str:
 
 def verify_tasks(project: Project, place: str, names: Sequence[str]) -> tuple[Task, ...]:
     """The tasks that verify models of a folder or an address, as the settings say."""
-    options, size = verify_options(project), project.of().group
+    spec, size = server_spec(project), project.of().group
+    said = spec.settings
     models, unreadable = models_to_verify(place, names)
+
+    def task(part: Sequence[str], *, on_gpu: bool) -> Task:
+        return Task(
+            # Without a key of its own, it could get the verdict of a caller who began before the models changed.
+            key=f"envpack-verify-{uuid.uuid4().hex}",
+            names=tuple(part),
+            work=functools.partial(verify_there, place, tuple(part), spec.saying(gpu=on_gpu)),
+            makes_files=False,
+            needs=_server_needs(said.runtime, has_image=bool(said.image or said.pull), on_gpu=on_gpu),
+        )
+
     groups = [
         (on_gpu, part)
         for on_gpu in (True, False)
-        for part in _groups([name for name in models if (options.where.gpu or models[name]) == on_gpu], size)
+        for part in _groups([name for name in models if (said.gpu or models[name]) == on_gpu], size)
     ]
+    # The first server also reports the models that cannot be read.
     return tuple(
-        # The first server also reports the models that cannot be read.
-        _task((*part, *unreadable) if number == 0 else part, place, options, on_gpu=on_gpu)
+        task((*part, *unreadable) if number == 0 else part, on_gpu=on_gpu)
         for number, (on_gpu, part) in enumerate(groups)
-    )
-
-
-def _task(names: Sequence[str], place: str, options: VerifyOptions, *, on_gpu: bool) -> Task:
-    where = dataclasses.replace(options.where, gpu=on_gpu)
-    return Task(
-        # Without a key of its own, it could get the verdict of a caller who began before the models changed.
-        key=f"envpack-verify-{uuid.uuid4().hex}",
-        names=tuple(names),
-        work=functools.partial(verify_there, place, tuple(names), dataclasses.replace(options, where=where)),
-        makes_files=False,
-        needs=_server_needs(where.runtime, has_image=bool(where.image or where.pull), on_gpu=on_gpu),
     )
 
 

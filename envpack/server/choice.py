@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, unpacking_backends
 from envpack.server.container import ContainerRuntime
 from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
-from envpack.server.launch import find_server, is_other_backend
+from envpack.server.launch import find_preload, find_server, is_other_backend
 from envpack.server.process import ProcessRuntime
-from envpack.settings import DEFAULT_RELEASE, RuntimeName, find_release
-from envpack.support.errors import ServerError
+from envpack.settings import DEFAULT_RELEASE, Settings, find_release
+from envpack.support.errors import ServerError, UsageError
 
 _GIB = 1 << 30
 # Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
@@ -21,17 +24,13 @@ _GIB = 1 << 30
 _UNPACKED = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class RuntimeOptions:
-    """Where and how to run the server.
+@dataclass(frozen=True)
+class ServerSpec:
+    """How to run a server and verify models in it: what a user says, and what only the caller knows.
 
     Attributes:
-        runtime: ``"docker"`` (also podman, through Docker's API), ``"process"``, or ``"auto"``: a container if a daemon
-            is running and has the image, otherwise a process.
-        server: process only: a ``tritonserver`` program or installation; None searches for one, see `find_server`.
-        image: container only: name of the image; ``""`` is the official image of ``release``.
-        release: name of the Triton release of the image; ``""`` is the default release.
-        pull: container only: pull the image if the daemon does not have it.
+        said: settings; those that are not said have their defaults.
+        backends: folder with additional backend directories, for models that name one.
         address: address of the repository in an object store, from which a process loads it; the folder that is
             verified is a copy then.
         gpu: give the server access to all GPUs.
@@ -47,14 +46,12 @@ class RuntimeOptions:
         memory_bytes: container only: memory limit in bytes, including ``/tmp``; None sets no limit.
         keep: leave the server running after verification.
         utilities: process only: file in place of the backend's ``triton_python_backend_utils.py``.
+        together: load all models at the same time after each has been verified alone.
     """
 
-    runtime: RuntimeName = "auto"
+    said: Settings = field(default_factory=Settings)
     _: KW_ONLY
-    server: Path | None = None
-    image: str = ""
-    release: str = ""
-    pull: bool = False
+    backends: Path | None = None
     address: str = ""
     gpu: bool = False
     port: int | None = None
@@ -68,10 +65,21 @@ class RuntimeOptions:
     memory_bytes: int | None = None
     keep: bool = False
     utilities: Path | None = None
+    together: bool = True
 
-    def image_name(self) -> str:
-        """Name of the image: the given one, or the official image of the release."""
-        return self.image or find_release(self.release or DEFAULT_RELEASE).image
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The settings with their defaults."""
+        return self.said.settled()
+
+    @functools.cached_property
+    def preload(self) -> tuple[Path, ...]:
+        """Libraries for the server's ``LD_PRELOAD``, see `find_preload`."""
+        return tuple(map(find_preload, self.settings.preload))
+
+    def saying(self, **said: Any) -> ServerSpec:
+        """The same with other settings."""
+        return dataclasses.replace(self, said=self.said.saying(**said))
 
     def all_arguments(self, models: tuple[Model, ...]) -> tuple[str, ...]:
         """Arguments for tritonserver.
@@ -79,70 +87,79 @@ class RuntimeOptions:
         Models load one at a time if several backends would unpack environments at the same time.
         """
         careful = (ONE_AT_A_TIME,) if len(unpacking_backends(models)) > 1 else ()
-        return (*careful, *self.arguments)
+        return (*careful, *self.settings.server_arg)
 
     def all_variables(self) -> dict[str, str]:
         """Environment variables for the server."""
         preload = ":".join(map(str, self.preload))
-        return {**self.environment, **({"LD_PRELOAD": preload} if preload else {})}
+        said = dict(map(_variable, self.settings.env))
+        return {**self.variables, **said, **({"LD_PRELOAD": preload} if preload else {})}
 
 
-def choose_runtime(options: RuntimeOptions, repository: Path, models: tuple[Model, ...]) -> Runtime:
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError("usage", f"--env wants KEY=VALUE, not {text!r}", "envpack verify --help says what it takes")
+    return name, value
+
+
+def choose_runtime(spec: ServerSpec, repository: Path, models: tuple[Model, ...]) -> Runtime:
     """Choose a runtime for models of a repository."""
-    if options.runtime == "process" or (options.runtime == "auto" and options.server is not None):
-        return _process(options, models)
-    if options.runtime == "docker":
-        return _container(options, find_daemon(), repository, models)
+    said = spec.settings
+    if said.runtime == "process" or (said.runtime == "auto" and said.server is not None):
+        return _process(spec, models)
+    if said.runtime == "docker":
+        return _container(spec, find_daemon(), repository, models)
     try:
         daemon = find_daemon()
     except ServerError:
-        return _process(options, models)
-    container = _container(options, daemon, repository, models)
-    if options.image or options.pull or container.has_image():
+        return _process(spec, models)
+    container = _container(spec, daemon, repository, models)
+    if said.image or said.pull or container.has_image():
         return container
-    return _process(options, models, instead_of=container.image)
+    return _process(spec, models, instead_of=container.image)
 
 
-def _process(options: RuntimeOptions, models: tuple[Model, ...], *, instead_of: str = "") -> ProcessRuntime:
+def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: str = "") -> ProcessRuntime:
+    said = spec.settings
     return ProcessRuntime(
-        find_server(options.server),
-        port=options.port,
-        environment=options.all_variables(),
-        extra_backends=options.extra_backends,
-        arguments=options.all_arguments(models),
-        start_seconds=60.0 if options.gpu else 10.0,
+        find_server(said.server),
+        port=said.port,
+        environment=spec.all_variables(),
+        extra_backends=spec.backends,
+        arguments=spec.all_arguments(models),
+        start_seconds=60.0 if said.gpu else 10.0,
         instead_of=instead_of,
-        address=options.address,
-        utilities=options.utilities,
+        address=spec.address,
+        utilities=spec.utilities,
     )
 
 
-def _container(
-    options: RuntimeOptions, daemon: Daemon, repository: Path, models: tuple[Model, ...]
-) -> ContainerRuntime:
+def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple[Model, ...]) -> ContainerRuntime:
+    said = spec.settings
     named = (place for model in models if (place := environment_of(model)) and place.exists())
     environments = list(dict.fromkeys(named))  # models can share one
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(
         daemon=daemon,
-        image=options.image_name(),
-        served_from=options.served_from or "/models",
+        image=said.image or find_release(said.triton or DEFAULT_RELEASE).image,
+        served_from=said.served_from or "/models",
         same_path_mounts=(
             *(place for place in environments if not place.is_relative_to(repository)),
             *(library for library in options.preload if library.exists()),
             *options.mounts,
         ),
-        backends=_backend_folders(options.extra_backends),
-        environment=options.all_variables(),
-        arguments=options.all_arguments(models),
-        port=options.port,
-        gpu=options.gpu,
-        pull=options.pull,
-        shm_bytes=options.shm_bytes,
-        memory_bytes=options.memory_bytes,
+        backends=_backend_folders(spec.backends),
+        environment=spec.all_variables(),
+        arguments=spec.all_arguments(models),
+        port=said.port,
+        gpu=said.gpu,
+        pull=said.pull,
+        shm_bytes=said.shm_size,
+        memory_bytes=said.memory,
         tmp_bytes=_GIB + _UNPACKED * packed,
-        start_seconds=300.0 if options.gpu else 60.0,
-        keep=options.keep,
+        start_seconds=300.0 if said.gpu else 60.0,
+        keep=said.keep,
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from envpack.verification.published import verify_image, verify_published
     from envpack.verification.recorded import add_samples
     from envpack.verification.report import write_report
-    from envpack.verification.run import VerifyOptions, verify
+    from envpack.verification.run import verify
     from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
     from envpack.verification.stub_processes import dead_stubs, instances
     from envpack.verification.verdict import ModelVerdict, SampleCount, Verdict

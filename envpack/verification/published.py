@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from envpack.deployment import ImageAddress, PublicKey, copy_publication, pull_image
 from envpack.repository import STUB_NAME
-from envpack.server import temporary_home
+from envpack.server import ServerSpec, temporary_home
 from envpack.store import Location, Objects, server_address, server_variables
 from envpack.support.links_and_modes import FOLDER, PROGRAM
 from envpack.support.progress import NoProgress, Progress
-from envpack.verification.run import VerifyOptions, verify
+from envpack.verification.run import verify
 from envpack.verification.verdict import Verdict
 
 
@@ -19,7 +19,7 @@ def verify_published(
     location: Location,
     models: Sequence[str] = (),
     *,
-    options: VerifyOptions | None = None,
+    spec: ServerSpec | None = None,
     key: PublicKey | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
@@ -30,7 +30,7 @@ def verify_published(
     Args:
         location: the repository.
         models: as for `envpack.verification.verify`.
-        options: how to verify; the server is a process of this machine.
+        spec: how to run the server and verify; the server is a process of this machine.
         key: who must have signed all models, before any of them is loaded.
         progress: receives each step.
 
@@ -40,7 +40,7 @@ def verify_published(
         StorageError: the object store cannot be used.
         ServerError: there is no server, or it could not be started.
     """
-    options, progress = options or VerifyOptions(), progress or NoProgress()
+    spec, progress = spec or ServerSpec(), progress or NoProgress()
     with temporary_home() as home:
         copy = home / "models"
         copy.mkdir()
@@ -50,14 +50,10 @@ def verify_published(
         progress.end("the same, and signed" if key else "the same")
         for stub in copy.glob(f"*/{STUB_NAME}"):
             stub.chmod(PROGRAM)  # as the server does
-        where = dataclasses.replace(
-            options.where,
-            runtime="process",
-            address=server_address(location),
-            environment={**server_variables(), **options.where.environment},
+        spec = dataclasses.replace(
+            spec.saying(runtime="process"), address=server_address(location), variables=server_variables()
         )
-        options = dataclasses.replace(options, where=where)
-        verdict = verify(copy, models, options=options, progress=progress)
+        verdict = verify(copy, models, spec=spec, progress=progress)
     return dataclasses.replace(verdict, repository=str(location))
 
 
@@ -65,7 +61,7 @@ def verify_image(
     address: ImageAddress,
     models: Sequence[str] = (),
     *,
-    options: VerifyOptions | None = None,
+    spec: ServerSpec | None = None,
     key: PublicKey | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
@@ -74,7 +70,7 @@ def verify_image(
     Args:
         address: the image.
         models: as for `envpack.verification.verify`.
-        options: how to verify; the server is a process of this machine.
+        spec: how to run the server and verify; the server is a process of this machine.
         key: who must have signed the image, before any of it is fetched.
         progress: receives each step.
 
@@ -84,7 +80,7 @@ def verify_image(
         StorageError: the registry cannot be used.
         ServerError: there is no server, or it could not be started.
     """
-    options, progress = options or VerifyOptions(), progress or NoProgress()
+    spec, progress = spec or ServerSpec(), progress or NoProgress()
     with temporary_home() as home:
         folder = home / "image"
         folder.mkdir()
@@ -93,7 +89,6 @@ def verify_image(
         pulled = pull_image(address, folder, progress, key=key)
         progress.end("signed" if key else "")
         backends = pulled.backends if pulled.backends.is_dir() else None
-        where = dataclasses.replace(options.where, runtime="process", extra_backends=backends)
-        options = dataclasses.replace(options, where=where)
-        verdict = verify(pulled.models, models, options=options, progress=progress)
+        spec = dataclasses.replace(spec.saying(runtime="process"), backends=backends)
+        verdict = verify(pulled.models, models, spec=spec, progress=progress)
     return dataclasses.replace(verdict, repository=f"oci://{pulled.image}")

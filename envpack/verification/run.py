@@ -9,7 +9,6 @@ import functools
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.inspection import BuildState, build_state, find_unsafe_archive, fit_findings, preflight_model
@@ -28,8 +27,8 @@ from envpack.server import (
     Client,
     RequestError,
     Runtime,
-    RuntimeOptions,
     Server,
+    ServerSpec,
     StopResult,
     choose_runtime,
     interruptible,
@@ -39,6 +38,7 @@ from envpack.settings import (
     DEFAULT_RELEASE,
     Project,
     Release,
+    Settings,
     all_releases,
     find_release,
     open_project,
@@ -55,29 +55,11 @@ from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped, unchecked
 
 
-@dataclass(frozen=True)
-class VerifyOptions:
-    """Options of a verification.
-
-    Attributes:
-        where: where and how to run the server.
-        timeout: time limit in seconds for loading one model, and for one request.
-        requests: maximum number of timed requests to each model; 0 measures no latency.
-        together: load all models at the same time after each has been verified alone.
-
-    """
-
-    where: RuntimeOptions = field(default_factory=RuntimeOptions)
-    timeout: float = 120.0
-    requests: int = 20
-    together: bool = True
-
-
 def verify(
     repository: Path,
     models: Sequence[str] = (),
     *,
-    options: VerifyOptions | None = None,
+    spec: ServerSpec | None = None,
     progress: Progress | None = None,
     runtime: Runtime | None = None,
     project: Project | None = None,
@@ -87,9 +69,9 @@ def verify(
     Args:
         repository: the model repository.
         models: names of the models to verify, in addition to those that they run as ensembles or call; all by default.
-        options: how to verify.
+        spec: how to run the server and verify.
         progress: receives each step.
-        runtime: how to run the server; chosen according to ``options.where`` by default.
+        runtime: how to run the server; chosen according to ``spec`` by default.
         project: settings of the repository, which can name the models' requirements; read from its ``envpack.toml``
             by default.
 
@@ -101,13 +83,13 @@ def verify(
         ServerError: there is no server, or it could not be started.
 
     """
-    options, progress = options or VerifyOptions(), progress or NoProgress()
+    spec, progress = spec or ServerSpec(), progress or NoProgress()
     repository = repository.absolute()
     chosen, errors = _in_loading_order(repository, models)
-    runtime = runtime or choose_runtime(options.where, repository, chosen)
+    runtime = runtime or choose_runtime(spec, repository, chosen)
     project = project or open_project(repository)
-    with interruptible(), _restored_modes(chosen, options.where.extra_backends):
-        return _Verification(project, chosen, errors, options, progress, runtime, whole=not models).run()
+    with interruptible(), _restored_modes(chosen, spec.backends):
+        return _Verification(project, chosen, errors, spec, progress, runtime, whole=not models).run()
 
 
 class _Verification:
@@ -118,7 +100,7 @@ class _Verification:
         project: Project,
         models: tuple[Model, ...],
         errors: Mapping[str, EnvpackError],
-        options: VerifyOptions,
+        spec: ServerSpec,
         progress: Progress,
         runtime: Runtime,
         *,
@@ -126,14 +108,15 @@ class _Verification:
     ) -> None:
         self._project, self._repository = project, project.repository
         self._models, self._errors, self._whole = models, errors, whole
-        self._options, self._progress, self._runtime = options, progress, runtime
+        self._spec, self._said = spec, spec.settings
+        self._progress, self._runtime = progress, runtime
         self._began = datetime.datetime.now().astimezone()
         self._started = time.monotonic()
 
     def run(self) -> Verdict:
         self._progress.begin("start Triton")
-        with _folder_for_probe(self._options.where) as probe, self._runtime.start(self._repository, probe) as server:
-            client = Client(server.url, timeout=self._options.timeout)
+        with _folder_for_probe(self._said) as probe, self._runtime.start(self._repository, probe) as server:
+            client = Client(server.url, timeout=self._said.timeout)
             version = _version(client)
             self._progress.end(f"Triton {version}, {self._seconds():.1f} s")
             release = all_releases().get(self._runtime.release) or release_of_server(version)
@@ -174,7 +157,7 @@ class _Verification:
         """Only if the server is of another release than `--triton` or `envpack.toml` names: not checked; what keeps a
         model from that release, by its files, is its failure
         """
-        wanted = self._options.where.release
+        wanted = self._said.triton
         if wanted and (release is None or release.name != wanted):
             served = release.name if release else version
             what = f"Triton {wanted} was asked for, and this server is {served}, which says nothing about {wanted}"
@@ -186,7 +169,7 @@ class _Verification:
             default_stub=self._runtime.default_stub,
             release=release,
             host=self._runtime.host,
-            backends=self._options.where.extra_backends,
+            backends=self._spec.backends,
         )
 
         def preflight(model: Model) -> tuple[Finding, ...]:
@@ -195,17 +178,16 @@ class _Verification:
             unsafe = find_unsafe_archive(model, release)
             return (unsafe,) if unsafe else (*mismatches(model), *self._mismatches_of_wanted(model, release))
 
-        options, where = self._options, self._options.where
-        judging = JudgeOptions(options.timeout, options.requests, where.preload, release)
+        judging = JudgeOptions(self._said.timeout, self._said.requests, self._spec.preload, release)
         state = functools.partial(_build_state, self._project, release=release or find_release(DEFAULT_RELEASE))
         return Judge(server, client, judging, preflight, state)
 
     def _mismatches_of_wanted(self, model: Model, served: Release | None) -> Iterator[Finding]:
         """What keeps a model from the release that was asked for, if the server is of another one."""
-        name = self._options.where.release
+        name = self._said.triton
         if not name or (served and served.name == name):
             return
-        backends = self._options.where.extra_backends or backends_folder(self._project)
+        backends = self._spec.backends or backends_folder(self._project)
         for finding in fit_findings(model, find_release(name), backends):
             if finding.severity == "error":
                 yield dataclasses.replace(finding, what=f"for Triton {name}: {finding.what}")
@@ -225,7 +207,7 @@ class _Verification:
         environment = environment_of(like) if like else None
         if has_gpu.ok and like and environment:
             write_probe(probe, like, server.server_path(environment))
-            tensors = run_probe(client, like, self._options.timeout)
+            tensors = run_probe(client, like, self._said.timeout)
         elif has_gpu.ok:
             tensors = skip_probe(self._models)
         else:
@@ -235,10 +217,10 @@ class _Verification:
 
     def _server_checks(self, server: Server, client: Client, names: Sequence[str]) -> Iterator[Check]:
         """Checks of all loaded models together; only made if each model passed alone."""
-        if self._options.together and len(names) > 1:
+        if self._spec.together and len(names) > 1:
             self._progress.begin("load all models at the same time")
             unload_all(client, server, names)
-            together = check_together(client, names, self._options.timeout)
+            together = check_together(client, names, self._said.timeout)
             yield together
             self._progress.end(together.evidence)
         self._progress.begin("unload")
@@ -251,10 +233,10 @@ class _Verification:
         self, server: Server, client: Client, judge: Judge, loaded: Sequence[str], checks: list[Check]
     ) -> tuple[str, tuple[str, ...]]:
         """Stop the server, or keep it with every model loaded; returns how to reach it, and the leftovers."""
-        if self._options.where.keep and not judge.stuck and not server.ended():
+        if self._said.keep and not judge.stuck and not server.ended():
             for name in loaded:
                 with contextlib.suppress(RequestError):  # the verdict contains the load failure
-                    client.load(name, timeout=self._options.timeout)
+                    client.load(name, timeout=self._said.timeout)
             return server.keep(), ()
         self._progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck)
@@ -270,9 +252,9 @@ class _Verification:
 
 
 @contextlib.contextmanager
-def _folder_for_probe(where: RuntimeOptions) -> Iterator[Path | None]:
+def _folder_for_probe(said: Settings) -> Iterator[Path | None]:
     """A folder that the server uses as a second model repository, if the GPU is to be verified."""
-    if not where.gpu:
+    if not said.gpu:
         yield None
         return
     with temporary_home() as home:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from envpack.deployment import PublishedImage
     from envpack.requirements import host_platform
     from envpack.stub import Cell
-    from envpack.verification import ModelVerdict, Verdict, VerifyOptions, combine_verdicts, write_report
+    from envpack.verification import ModelVerdict, Verdict, combine_verdicts, write_report
     from envpack.workflow.build import BuiltModel, build_model, environment_in_cache
     from envpack.workflow.cache import CacheCheck, CacheEntry, list_cache, prune_cache, verify_cache
     from envpack.workflow.channel import add_python, list_channel
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from envpack.workflow.stub_plan import PlannedStubs, WantedStubs, build_one_stub, plan_stubs, stub_store
     from envpack.workflow.verify import (
         models_to_verify,
+        server_spec,
         verify_address,
-        verify_options,
         verify_repository,
         verify_there,
     )

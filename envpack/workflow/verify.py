@@ -17,12 +17,12 @@ from envpack.repository import (
     open_models,
     parse_config,
 )
-from envpack.server import RuntimeOptions, find_preload
+from envpack.server import ServerSpec
 from envpack.settings import Project
 from envpack.store import Location, Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
 from envpack.support.progress import Progress
-from envpack.verification import Verdict, VerifyOptions, verify, verify_image, verify_published
+from envpack.verification import Verdict, verify, verify_image, verify_published
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
@@ -31,30 +31,8 @@ if TYPE_CHECKING:
 _CONFIG_BYTES = 16 << 20
 
 
-def server_options(project: Project) -> RuntimeOptions:
-    """Where and how to run the server, from the settings of a repository."""
-    said = project.of()
-    return RuntimeOptions(
-        runtime=said.runtime,
-        server=said.server,
-        image=said.image,
-        release=said.triton,
-        pull=said.pull,
-        gpu=said.gpu,
-        port=said.port,
-        served_from=said.served_from,
-        extra_backends=backends_folder(project),
-        environment=dict(map(_variable, said.env)),
-        preload=tuple(map(find_preload, said.preload)),
-        arguments=said.server_arg,
-        shm_bytes=said.shm_size,
-        memory_bytes=said.memory,
-        keep=said.keep,
-    )
-
-
-def verify_options(project: Project) -> VerifyOptions:
-    """How to verify, from the settings of a repository.
+def server_spec(project: Project) -> ServerSpec:
+    """How to run the server and verify, from the settings of a repository.
 
     Raises:
         UsageError: kind ``usage``: settings do not go together.
@@ -64,23 +42,18 @@ def verify_options(project: Project) -> VerifyOptions:
         raise _usage("--server is for a process of this machine, and --runtime docker asks for a container")
     if said.runtime == "process" and (said.image or said.pull):
         raise _usage("--image and pull are for containers, and --runtime process asks for none")
-    return VerifyOptions(server_options(project), timeout=project.of().timeout, requests=project.of().requests)
+    spec = ServerSpec(project.of(), backends=backends_folder(project))
+    spec.all_variables()  # what is wrong with them is an error before any work
+    return spec
 
 
 def _usage(message: str) -> UsageError:
     return UsageError("usage", message, "envpack verify --help says what it takes")
 
 
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise _usage(f"--env wants KEY=VALUE, not {text!r}")
-    return name, value
-
-
 def verify_repository(project: Project, names: Sequence[str], progress: Progress) -> Verdict:
     """Verify models of a repository as its settings say; see `envpack.verification.verify`."""
-    return verify(project.repository, names, options=verify_options(project), progress=progress, project=project)
+    return verify(project.repository, names, spec=server_spec(project), progress=progress, project=project)
 
 
 def verify_address(
@@ -98,17 +71,17 @@ def verify_address(
     Raises:
         UsageError: kind ``usage``: a container is asked for, which cannot load them; or the address is wrong.
     """
-    options = verify_options(project)
-    if options.where.runtime == "docker" or options.where.image:
+    spec = server_spec(project)
+    if spec.settings.runtime == "docker" or spec.settings.image:
         raise _usage("a server loads published models as a process of this machine, not in a container")
     key = read_public_key(public_key) if public_key else None
     if address.startswith("oci://"):
-        return verify_image(parse_image_address(address), names, options=options, key=key, progress=progress)
-    return verify_published(parse_location(address), names, options=options, key=key, progress=progress)
+        return verify_image(parse_image_address(address), names, spec=spec, key=key, progress=progress)
+    return verify_published(parse_location(address), names, spec=spec, key=key, progress=progress)
 
 
 def verify_there(
-    place: str, names: Sequence[str], options: VerifyOptions, *, progress: Progress, store: SharedStore | None
+    place: str, names: Sequence[str], spec: ServerSpec, *, progress: Progress, store: SharedStore | None
 ) -> Made:
     """Verify models of a repository that a caller named and this machine must have too, or of a published one.
 
@@ -119,14 +92,14 @@ def verify_there(
 
     del store  # every task of a worker gets it
     if "://" in place:
-        found = verify_published(parse_location(place), names, options=options, progress=progress)
+        found = verify_published(parse_location(place), names, spec=spec, progress=progress)
         return Made(fresh=True, verdict=found)
     repository = Path(place)
     absent = [name for name in names if not (repository / name).is_dir()]
     if absent:
         fix = "publish the repository and verify its address, or keep it on a file system that all workers mount"
         raise InputError("repository-not-shared", f"the worker's machine has no model {absent[0]} there", fix, place)
-    return Made(fresh=True, verdict=verify(repository, names, options=options, progress=progress))
+    return Made(fresh=True, verdict=verify(repository, names, spec=spec, progress=progress))
 
 
 def models_to_verify(place: str, names: Sequence[str]) -> tuple[dict[str, bool], tuple[str, ...]]:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from envpack.server import RuntimeOptions
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import Settings
+from envpack.verification import verify
 from tests.server.concurrency.models import PAIRS, config_file, model_file
 from tests.server.verification.conftest import environment, server  # noqa: F401 - fixtures
 
-PROCESS = VerifyOptions(RuntimeOptions(runtime="process"), timeout=30)  # some of the wrong models never answer
+PROCESS = ServerSpec(Settings(runtime="process", timeout=30))  # some of the wrong models never answer
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def verdicts(environment, tmp_path_factory):  # noqa: F811
             (folder / "1").mkdir(parents=True)
             (folder / "1/model.py").write_text(model_file(getattr(pair, kind)))
             (folder / "config.pbtxt").write_text(config_file(pair, environment))
-    return {model.name: model for model in verify(repository, options=PROCESS).models}
+    return {model.name: model for model in verify(repository, spec=PROCESS).models}
 
 
 def concurrency(verdict):

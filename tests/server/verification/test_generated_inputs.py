@@ -2,8 +2,9 @@
 
 import pytest
 
-from envpack.server import RuntimeOptions
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import Settings
+from envpack.verification import verify
 
 pytestmark = pytest.mark.thorough
 
@@ -90,7 +91,7 @@ def verdicts(environment, tmp_path_factory):
     write("images_mixed_up", blue, [STRING], config=batches, end=_LAST_FOR_ALL)
     write("other_shape", "np.ones((len(given), 2, 2))", [("TYPE_FP32", "2")], outputs="4")
     write("nothing_found", "np.ones((len(given), 0))", [("TYPE_FP32", "2")])
-    found = verify(repository, options=VerifyOptions(RuntimeOptions(runtime="process")))
+    found = verify(repository, spec=ServerSpec(Settings(runtime="process")))
     assert found.answer == "no"
     return {model.name: model for model in found.models}
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import RuntimeOptions
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import Settings
+from envpack.verification import verify
 from tests.waiting import soon
 
-PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
+PROCESS = ServerSpec(Settings(runtime="process"))
 
 
 def verify_elsewhere(repository, *words):
@@ -125,7 +126,7 @@ class TritonPythonModel:
 
 def judged(faults, folder, environment, statement):
     faults.write_model(folder, faults.Broken("starter", starts(statement), "", ""), environment)
-    verdict = verify(folder, options=PROCESS)
+    verdict = verify(folder, spec=PROCESS)
     (model,) = verdict.models
     assert model.ok, model.failure
     return verdict
@@ -231,7 +232,7 @@ def extracted(marker):
 def test_a_time_out_while_an_archive_is_unpacked_leaves_nothing(archive, faults, tmp_path):
     packed, marker = archive
     faults.write_model(tmp_path / "models", faults.HANGS, packed)
-    (model,) = verify(tmp_path / "models", options=VerifyOptions(PROCESS.where, timeout=3)).models
+    (model,) = verify(tmp_path / "models", spec=PROCESS.saying(timeout=3)).models
     assert model.failure.kind == "load-timeout", model.failure
     assert extracted(marker) == []
 
@@ -270,7 +271,7 @@ def test_the_next_run_removes_what_a_killed_supervisor_left(archive, environment
     assert processes_that_name(temporary) != []
     assert home.exists()
     faults.write_model(tmp_path / "next", faults.GOOD, environment)
-    assert verify(tmp_path / "next", options=PROCESS).ok
+    assert verify(tmp_path / "next", spec=PROCESS).ok
     assert processes_that_name(temporary) == []
     assert list(temporary.iterdir()) == []
     assert not segment.exists()

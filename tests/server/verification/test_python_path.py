@@ -4,8 +4,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from envpack.server import RuntimeOptions
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import Settings
+from envpack.verification import verify
 from tests.faults.repositories import Site
 from tests.faults.repositories.running import Catalogue, build_kit
 
@@ -33,8 +34,9 @@ def test_a_sitecustomize_reaches_every_process_of_a_model(repository, tmp_path):
     seen.mkdir()
     (tmp_path / "path").mkdir()
     (tmp_path / "path/sitecustomize.py").write_text(SITECUSTOMIZE.format(folder=str(seen)))
-    where = RuntimeOptions(runtime="process", environment={"PYTHONPATH": str(tmp_path / "path")})
-    verdict = verify(repository, options=VerifyOptions(where, together=False))
+    path = {"PYTHONPATH": str(tmp_path / "path")}
+    spec = ServerSpec(Settings(runtime="process"), variables=path, together=False)
+    verdict = verify(repository, spec=spec)
     assert verdict.ok, verdict.models
     # Each model is started twice: to complete its configuration, and to serve.
     assert sorted(map(who, seen.iterdir())) == [

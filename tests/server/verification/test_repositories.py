@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import RuntimeOptions
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import Settings
+from envpack.verification import verify
 from tests.faults.repositories import CATALOGUE
 from tests.faults.repositories.broken import ENVIRONMENT, KEYWORD
 from tests.faults.repositories.running import Catalogue, assert_reported, build_kit, missing_tool
@@ -45,5 +46,5 @@ def test_a_folder_that_has_lost_all_modes_serves(kit, tmp_path):
     config = model / "config.pbtxt"
     config.write_text(config.read_text().replace(str(kit.environment), f"{KEYWORD}/{ENVIRONMENT}"))
     assert not any(file.stat().st_mode & 0o111 for file in model.rglob("*") if file.is_file())
-    verdict = verify(model.parent, options=VerifyOptions(RuntimeOptions(runtime="process")))
+    verdict = verify(model.parent, spec=ServerSpec(Settings(runtime="process")))
     assert verdict.ok, verdict.models

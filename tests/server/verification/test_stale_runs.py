@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import RuntimeOptions, stale_runs
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec, stale_runs
+from envpack.settings import Settings
+from envpack.verification import verify
 from tests.waiting import soon
 
-PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
+PROCESS = ServerSpec(Settings(runtime="process"))
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_kept_server_runs_until_the_printed_command_stops_it(repository, tempo
     assert verdict["ok"], error
     pid = int(re.search(r"kill (\d+)", verdict["kept"])[1])
     try:
-        assert verify(repository, ["good"], options=PROCESS).ok
+        assert verify(repository, ["good"], spec=PROCESS).ok
         assert is_running(pid)
     finally:
         subprocess.run(["bash", "-c", verdict["kept"].partition("with: ")[2]], check=True)

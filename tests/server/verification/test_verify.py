@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from envpack.cli.main import run
-from envpack.server import RuntimeOptions
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.server import ServerSpec
+from envpack.settings import DEFAULT_RELEASE, Settings, find_release
 from envpack.support.errors import InputError, ServerError
-from envpack.verification import VerifyOptions, verify
+from envpack.verification import verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments
 
-PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
+PROCESS = ServerSpec(Settings(runtime="process"))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def verdict(environment, faults, tmp_path_factory):
         faults.write_model(repository, broken, environment)
     (repository / "whole/1").mkdir(parents=True)
     (repository / "whole/config.pbtxt").write_text(faults.ENSEMBLE)
-    return verify(repository, options=PROCESS)
+    return verify(repository, spec=PROCESS)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_every_broken_model_has_its_own_kind_and_no_other_check_fails(verdict, f
 
 
 def test_one_good_model(good):
-    verdict = verify(good, options=PROCESS)
+    verdict = verify(good, spec=PROCESS)
     assert verdict.ok, verdict.models
     assert verdict.release == "24.10"
     assert verdict.leftovers == ()
@@ -105,7 +105,7 @@ def test_one_good_model(good):
 
 def test_the_servers_log_is_kept_for_its_user_alone(good, monkeypatch, tmp_path):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
-    log = Path(verify(good, options=PROCESS).log)
+    log = Path(verify(good, spec=PROCESS).log)
     assert log.parent == tmp_path / "cache"
     assert log.stat().st_mode & 0o777 == 0o600
     text = log.read_text()
@@ -119,12 +119,12 @@ def test_a_sample_that_run_has_saved_is_what_verify_expects(good):
     stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)
     (good / "good" / stub.name).symlink_to(stub)
     assert run(["run", "good", "--repository", str(good), "--input", str(good / "sent.json"), "--save-sample"]) == 0
-    (model,) = verify(good, options=PROCESS).models
+    (model,) = verify(good, spec=PROCESS).models
     assert (model.ok, str(model.samples)) == (True, "2 of 2 samples right"), model.failure
 
 
 def of_release(repository, release):
-    return verify(repository, options=VerifyOptions(RuntimeOptions(runtime="process", release=release)))
+    return verify(repository, spec=ServerSpec(Settings(runtime="process", triton=release)))
 
 
 def test_the_server_of_another_release_than_the_wanted_one_is_no_plain_yes(good):
@@ -145,7 +145,7 @@ def test_what_keeps_a_model_from_the_wanted_release_is_part_of_the_verdict(good)
 
 def test_other_folders_in_the_repository_are_a_warning(good):
     (good / "notes").mkdir()
-    (check,) = (check for check in verify(good, options=PROCESS).checks if check.id == "repository")
+    (check,) = (check for check in verify(good, spec=PROCESS).checks if check.id == "repository")
     assert check.status == "warning"
     assert "notes" in check.evidence
 
@@ -153,7 +153,7 @@ def test_other_folders_in_the_repository_are_a_warning(good):
 def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp_path):
     broken = next(fault for fault in faults.FAULTS if fault.name == "crashes_answering")
     faults.write_model(tmp_path, broken, environment)
-    verdict = verify(tmp_path, options=PROCESS)
+    verdict = verify(tmp_path, spec=PROCESS)
     assert verdict.models[0].failure.kind == "stub-died"
     assert verdict.leftovers == ()
 
@@ -161,7 +161,7 @@ def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp
 def test_a_model_that_was_never_built_is_not_loaded(good, faults):
     files = {"config.pbtxt": faults.CONFIG, "requirements.txt": "numpy\n"}
     faults.write_model(good, replace(faults.GOOD, name="unbuilt", files=files), "")
-    (model,) = verify(good, ["unbuilt"], options=PROCESS).models
+    (model,) = verify(good, ["unbuilt"], spec=PROCESS).models
     assert model.failure.kind == "not-built"
     assert model.failure.reason == "it has requirements.txt, but config.pbtxt names no execution environment"
     assert model.failure.fix == "run `envpack build unbuilt`"
@@ -299,7 +299,7 @@ def kinds(environment, faults, tmp_path_factory):
     option = 'input [ { name: "FACTOR" data_type: TYPE_FP32 dims: [ 1 ] optional: true } ]\n'
     write("needs_option", WITH_OPTION, option)
     write("has_option", WITH_OPTION.replace("(factor.as_numpy())", "(factor.as_numpy() if factor else 2)"), option)
-    return verify(repository, options=PROCESS)
+    return verify(repository, spec=PROCESS)
 
 
 def infer_check(verdict, name):
@@ -335,16 +335,16 @@ def test_an_unpacked_environment_is_removed_after_a_hang(environment, faults, tm
     subprocess.run(["tar", "-C", environment, "--dereference", "-cf", archive, "."], check=True)
     faults.write_model(repository, faults.GOOD, archive)
     faults.write_model(repository, faults.HANGS, archive)
-    (good,) = verify(repository, [faults.GOOD.name], options=PROCESS).models
+    (good,) = verify(repository, [faults.GOOD.name], spec=PROCESS).models
     assert good.ok, good.failure
-    options = VerifyOptions(PROCESS.where, timeout=5)
-    (hangs,) = verify(repository, [faults.HANGS.name], options=options).models
+    options = PROCESS.saying(timeout=5)
+    (hangs,) = verify(repository, [faults.HANGS.name], spec=options).models
     assert hangs.failure.kind == "load-timeout"
 
 
 def test_a_blocked_load_is_abandoned(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.HANGS, environment)
-    (model,) = verify(tmp_path, options=VerifyOptions(PROCESS.where, timeout=10)).models
+    (model,) = verify(tmp_path, spec=PROCESS.saying(timeout=10)).models
     assert model.failure.kind == faults.HANGS.kind
     assert faults.HANGS.says in model.failure.reason
     assert faults.HANGS.details in model.failure.details
@@ -367,7 +367,7 @@ def test_a_program_that_takes_the_port_meanwhile_is_not_mistaken_for_the_server(
         monkeypatch.setattr("envpack.server.process.is_free", lambda _: True)  # it was free at the check
         try:
             with pytest.raises(ServerError) as caught:
-                verify(good, options=VerifyOptions(RuntimeOptions(runtime="process", port=other.server_port)))
+                verify(good, spec=ServerSpec(Settings(runtime="process", port=other.server_port)))
         finally:
             other.shutdown()
     assert (caught.value.kind, caught.value.where) == ("port-taken", f"127.0.0.1:{other.server_port}")
@@ -377,7 +377,7 @@ def test_a_folder_for_temporary_files_that_the_shell_would_split_is_refused(good
     (tmp_path / "my files").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "my files"))
     with pytest.raises(ServerError, match="contains ' '") as caught:
-        verify(good, options=PROCESS)
+        verify(good, spec=PROCESS)
     assert (caught.value.kind, caught.value.where) == ("bad-path", str(tmp_path / "my files"))
     assert "TMPDIR" in caught.value.hint
     assert list((tmp_path / "my files").iterdir()) == []
@@ -389,13 +389,13 @@ def test_a_port_in_use_is_an_error(good):
         busy.listen()
         port = busy.getsockname()[1]
         with pytest.raises(ServerError, match=str(port)) as caught:
-            verify(good, options=VerifyOptions(RuntimeOptions(runtime="process", port=port)))
+            verify(good, spec=ServerSpec(Settings(runtime="process", port=port)))
     assert caught.value.kind == "port-taken"
 
 
 def test_a_missing_server_is_an_error(good, tmp_path):
     with pytest.raises(ServerError) as caught:
-        verify(good, options=VerifyOptions(RuntimeOptions(server=tmp_path / "nowhere")))
+        verify(good, spec=ServerSpec(Settings(server=tmp_path / "nowhere")))
     assert caught.value.kind == "server-missing"
 
 

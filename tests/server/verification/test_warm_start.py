@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
-from envpack.server import RuntimeOptions
-from envpack.settings import DEFAULT_RELEASE, find_release
-from envpack.verification import VerifyOptions, verify
+from envpack.server import ServerSpec
+from envpack.settings import DEFAULT_RELEASE, Settings, find_release
+from envpack.verification import verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments
 
-WHERE = RuntimeOptions(runtime="process")
+SPEC = ServerSpec(Settings(runtime="process"))
 CONFIG = """backend: "python"
 input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ 2 ] }} ]
 output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] }} ]
@@ -54,7 +54,7 @@ def judged(stub, environment, tmp_path):
         (folder / "1/model.py").write_text(text + code)
         shutil.copy(stub, folder / stub.name)
         (folder / "config.pbtxt").write_text(CONFIG.format(count=count, environment=environment))
-        verdict = verify(tmp_path, options=VerifyOptions(WHERE, **options))
+        verdict = verify(tmp_path, spec=SPEC.saying(**options))
         assert verdict.leftovers == ()
         return verdict
 

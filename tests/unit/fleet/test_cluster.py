@@ -19,9 +19,9 @@ from envpack.fleet.address import Address
 from envpack.fleet.tasks import Product
 from envpack.fleet.worker import Announcement, schedule_waiting, version_ability
 from envpack.requirements import host_platform
+from envpack.server import ServerSpec
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.progress import NoProgress
-from envpack.verification import VerifyOptions
 from envpack.workflow import make_stub, verify_there
 
 
@@ -53,7 +53,7 @@ def address(running):
 
 
 def verify_task(key, repository, *needs, **fields):
-    work = functools.partial(verify_there, str(repository), ("m",), VerifyOptions())
+    work = functools.partial(verify_there, str(repository), ("m",), ServerSpec())
     return Task(key=key, names=(key,), work=work, needs=needs, makes_files=False, **fields)
 
 

@@ -16,10 +16,10 @@ from envpack.fleet import Task
 from envpack.fleet.child import LineProgress
 from envpack.fleet.tasks import Done, Product, combined, task_key
 from envpack.requirements import Requirements, Target
+from envpack.server import ServerSpec
 from envpack.stub import STUB_NAME, Stub, inspect_stub
 from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
-from envpack.verification import VerifyOptions
 from envpack.workflow import Recipe, make_ingredients, make_lock, make_stub, verify_there
 from envpack.workflow.recipes import abilities
 from tests.unit.stub.elf_files import write_stub
@@ -134,7 +134,7 @@ def test_models_are_verified_where_the_task_says(monkeypatch, tmp_path):
     monkeypatch.setattr(
         "envpack.workflow.verify.verify_published", lambda *found, **__: asked.append(found) or "published"
     )
-    options = VerifyOptions()
+    options = ServerSpec()
 
     def verified(place, *models):
         return task(work=functools.partial(verify_there, place, models, options)).carry_out(NoProgress())
@@ -142,7 +142,7 @@ def test_models_are_verified_where_the_task_says(monkeypatch, tmp_path):
     product = verified(str(tmp_path), "m")
     assert (product.fresh, product.verdict) == (True, "verdict")
     assert asked[0][0] == (tmp_path, ("m",))
-    assert asked[0][1]["options"] == options
+    assert asked[0][1]["spec"] == options
     assert verified("s3://bucket/models", "m").verdict == "published"
     assert (str(asked[1][0]), asked[1][1]) == ("s3://bucket/models", ("m",))
     with pytest.raises(InputError, match="the worker's machine has no model other there") as raised:

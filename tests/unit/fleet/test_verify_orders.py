@@ -43,9 +43,9 @@ def test_a_model_on_gpus_goes_to_a_worker_with_one_and_so_does_an_ensemble_with_
     tasks = planned(tmp_path, group=4)
     assert set(tasks) == {("chain", "fast"), ("plain",)}
     assert "gpu" in tasks["chain", "fast"].needs
-    assert tasks["chain", "fast"].work.args[2].where.gpu
+    assert tasks["chain", "fast"].work.args[2].settings.gpu
     assert "gpu" not in tasks["plain",].needs
-    assert not tasks["plain",].work.args[2].where.gpu
+    assert not tasks["plain",].work.args[2].settings.gpu
     assert all("gpu" in task.needs for task in planned(tmp_path, gpu=True).values())
     assert set(planned(tmp_path, "chain")[("chain",)].needs) == {"platform linux-64", "server", "gpu"}
 
