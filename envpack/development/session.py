@@ -276,9 +276,9 @@ class Session:
         lines = "\n".join(last_lines(output))
         if self._deaths >= _MOST_DEATHS:
             raise ServerError(
+                "server-ended",
                 f"the server ended {self._deaths} times in a row, the last time {how}; its last lines:\n{lines}",
-                kind="server-ended",
-                hint="correct the model that it was loading; if it was killed, free memory",
+                "correct the model that it was loading; if it was killed, free memory",
             )
         self._death = f"the server ended {how}, and was started again; its last lines:\n{lines}"
         self._changed()

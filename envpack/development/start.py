@@ -52,4 +52,4 @@ def opened_debugger(project: Project, names: Sequence[str], port: int | None) ->
 
 
 def _usage(message: str) -> UsageError:
-    return UsageError(message, kind="usage", hint="envpack dev --help says what it takes")
+    return UsageError("usage", message, "envpack dev --help says what it takes")

@@ -27,10 +27,10 @@ def check_debug_port(port: int) -> None:
             probe.bind((HOST, port))
         except OSError as error:
             raise ServerError(
+                "port-taken",
                 f"the debugger cannot listen: {error.strerror}",
-                kind="port-taken",
-                where=f"{HOST}:{port}",
-                hint="choose another port: --debug PORT",
+                "choose another port: --debug PORT",
+                f"{HOST}:{port}",
             ) from error
 
 
@@ -97,10 +97,10 @@ class Instruments:
         ended = run_uv(["pip", "install", "--target", folder, "--python", program, "--no-deps", "debugpy"])
         if ended.returncode:
             raise EnvironmentBuildError(
+                "debugger-missing",
                 "debugpy cannot be installed",
-                kind="debugger-missing",
-                where=str(python.prefix),
-                hint="add debugpy to the requirements of the model, or see the output",
+                "add debugpy to the requirements of the model, or see the output",
+                str(python.prefix),
                 details=ended.stderr,
             )
         progress.end("ready")

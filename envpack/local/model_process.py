@@ -171,10 +171,10 @@ class ModelProcess:
             )
         except OSError as error:
             raise ServerError(
+                "stub-failed",
                 f"the stub cannot be started: {error.strerror}",
-                kind="stub-failed",
-                where=str(python.stub),
-                hint="set ENVPACK_CACHE_DIR to a folder whose programs can be run",
+                "set ENVPACK_CACHE_DIR to a folder whose programs can be run",
+                str(python.stub),
             ) from error
         finally:
             os.close(write_end)

@@ -102,10 +102,10 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
 
 def _only_on_a_server(model: Model, reason: str) -> InputError:
     return InputError(
+        "needs-server",
         f"it {reason}, and only a server runs that",
-        kind="needs-server",
-        where=str(model.folder),
-        hint="leave --local out, or let it be served: `envpack test`, `envpack dev`",
+        "leave --local out, or let it be served: `envpack test`, `envpack dev`",
+        str(model.folder),
     )
 
 
@@ -116,10 +116,10 @@ def _served_version(model: Model) -> str:
     served = [number for number in numbers if not allowed or number in allowed]
     if not served:
         raise InputError(
+            "model-without-code",
             "no version folder is one of those that version_policy names",
-            kind="model-without-code",
-            where=str(model.folder),
-            hint=f"known versions: {', '.join(map(str, sorted(numbers)))}",
+            f"known versions: {', '.join(map(str, sorted(numbers)))}",
+            str(model.folder),
         )
     return str(max(served))
 

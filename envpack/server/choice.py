@@ -33,18 +33,8 @@ class ServerSpec:
         backends: folder with additional backend directories, for models that name one.
         address: address of the repository in an object store, from which a process loads it; the folder that is
             verified is a copy then.
-        gpu: give the server access to all GPUs.
-        port: HTTP port on 127.0.0.1; None selects a free port.
-        served_from: container only: path of the model repository in the container; ``""`` is ``/models``.
-        extra_backends: folder with additional backend directories, for models that name one.
+        variables: environment variables for the server; those of the settings count more.
         mounts: container only: folders that the container gets at the same path, read only.
-        environment: additional environment variables for the server.
-        preload: libraries for the server's ``LD_PRELOAD``, see `find_preload`. A library of this machine is mounted at
-            the same path in the container.
-        arguments: additional arguments for tritonserver.
-        shm_bytes: container only: size of ``/dev/shm`` in bytes.
-        memory_bytes: container only: memory limit in bytes, including ``/tmp``; None sets no limit.
-        keep: leave the server running after verification.
         utilities: process only: file in place of the backend's ``triton_python_backend_utils.py``.
         together: load all models at the same time after each has been verified alone.
     """
@@ -53,17 +43,8 @@ class ServerSpec:
     _: KW_ONLY
     backends: Path | None = None
     address: str = ""
-    gpu: bool = False
-    port: int | None = None
-    served_from: str = ""
-    extra_backends: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Path, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    preload: tuple[Path, ...] = ()
-    arguments: tuple[str, ...] = ()
-    shm_bytes: int = 256 << 20
-    memory_bytes: int | None = None
-    keep: bool = False
     utilities: Path | None = None
     together: bool = True
 
@@ -146,8 +127,8 @@ def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple
         served_from=said.served_from or "/models",
         same_path_mounts=(
             *(place for place in environments if not place.is_relative_to(repository)),
-            *(library for library in options.preload if library.exists()),
-            *options.mounts,
+            *(library for library in spec.preload if library.exists()),
+            *spec.mounts,
         ),
         backends=_backend_folders(spec.backends),
         environment=spec.all_variables(),

@@ -141,4 +141,4 @@ def _without_numpy(where: str) -> InputError:
 
 
 def _bad(where: str, reason: str, hint: str) -> InputError:
-    return InputError(reason, kind="bad-input", where=where, hint=hint)
+    return InputError("bad-input", reason, hint, where)

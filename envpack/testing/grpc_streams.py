@@ -24,18 +24,18 @@ def stream_by_grpc(
     other_ports = getattr(server, "other_ports", None)
     if other_ports is None:
         raise UsageError(
+            "grpc-missing",
             f"stream() of model {request.model!r} needs gRPC, which a server in a container does not offer here",
-            kind="grpc-missing",
-            hint="install a server on this machine, or run the tests with --local",
+            "install a server on this machine, or run the tests with --local",
         )
     try:
         import grpc
         from tritonclient.grpc import service_pb2, service_pb2_grpc
     except ImportError as error:
         raise UsageError(
+            "grpc-missing",
             f"stream() of model {request.model!r} on a real server needs gRPC: {error}",
-            kind="grpc-missing",
-            hint="pip install 'tritonclient[grpc]', or run the tests with --local",
+            "pip install 'tritonclient[grpc]', or run the tests with --local",
         ) from None
     (port,) = other_ports()
     message = service_pb2.ModelInferRequest(

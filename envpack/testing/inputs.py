@@ -119,4 +119,4 @@ def _arrays(file: Path, name: str, config: ServedConfig) -> Iterator[RawTensor]:
 
 
 def _bad(file: Path, reason: str, hint: str) -> InputError:
-    return InputError(reason, kind="bad-input", where=str(file), hint=hint)
+    return InputError("bad-input", reason, hint, str(file))

@@ -144,7 +144,7 @@ def run_model(
     except ModelError as error:
         hint = fix_of(error.text) or "correct the model; its own lines are named above"
         place = str(project.repository / name)
-        raise InputError(error.text, kind="model-failed", where=place, hint=hint) from error
+        raise InputError("model-failed", error.text, hint, place) from error
     if output is not None and done.trial.answers and done.trial.answers[-1].responses:
         save_arrays(done.trial.answers[-1].responses[-1].outputs, output)
     if save_sample and done.trial.ok:
@@ -181,16 +181,16 @@ def _server_reason(project: Project, name: str) -> str:
 def _runtime(project: Project, reason: str, tools: Instruments) -> Runtime:
     if tools.are_used:
         raise UsageError(
+            "usage",
             f"{reason}, which only a server runs, and there --debug, --profile and --memory cannot be used",
-            kind="usage",
-            hint="leave them out, or use `envpack dev --debug`",
+            "leave them out, or use `envpack dev --debug`",
         )
     runtime = find_runtime(project)
     if runtime is None:
         raise ServerError(
+            "server-missing",
             f"{reason}, which only a server runs, and none can be started here",
-            kind="server-missing",
-            hint="envpack doctor says how to install one",
+            "envpack doctor says how to install one",
         )
     return runtime
 

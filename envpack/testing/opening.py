@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from envpack.repository import backends_folder, examine_model, may_complete, model_folders
-from envpack.server import Runtime, RuntimeOptions, choose_runtime, find_server
+from envpack.server import Runtime, ServerSpec, choose_runtime, find_server
 from envpack.settings import Project
 from envpack.support.errors import ServerError
 from envpack.support.folders import cache_folder
@@ -35,18 +35,18 @@ def find_runtime(project: Project) -> Runtime | None:
         is_installed = False
     models = tuple(filter(None, (examine_model(folder)[0] for folder in model_folders(project.repository))))
     completion = () if any(map(may_complete, models)) else ("--disable-auto-complete-config",)  # it takes a second
-    options = RuntimeOptions(
+    own = said.only("server", "image", "triton").saying(
         runtime="process" if is_installed else "auto",
-        server=said.server,
-        image=said.image,
-        release=said.triton,
-        extra_backends=backends_folder(project),
+        server_arg=("--log-verbose=0", *(GRPC_ARGUMENTS if is_installed else ()), *completion),
+    )
+    spec = ServerSpec(
+        own,
+        backends=backends_folder(project),
+        variables={"PYTHONUNBUFFERED": "1"},  # what a model prints belongs to the request that it has
         mounts=(project.repository.resolve(), cache_folder("environments")),
-        environment={"PYTHONUNBUFFERED": "1"},  # what a model prints belongs to the request that it has
-        arguments=("--log-verbose=0", *(GRPC_ARGUMENTS if is_installed else ()), *completion),
     )
     try:
-        return choose_runtime(options, project.repository, models)
+        return choose_runtime(spec, project.repository, models)
     except ServerError:
         if is_installed:
             raise

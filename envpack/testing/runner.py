@@ -88,10 +88,10 @@ def run_tests(
     show(where(runtime))
     if importlib.util.find_spec("pytest") is None:
         raise UsageError(
+            "pytest-missing",
             "tests need pytest beside envpack",
-            kind="pytest-missing",
-            where=sys.executable,
-            hint=f"{sys.executable} -m pip install pytest",
+            f"{sys.executable} -m pip install pytest",
+            sys.executable,
         )
     paths = [path for model in models for path in model.paths]
     if not paths:
@@ -118,25 +118,22 @@ def run_tests(
 def _check(code: int, repository: Path, *, has_outcomes: bool) -> None:
     if code == _USAGE:
         raise UsageError(
+            "pytest-usage",
             "pytest rejects its arguments; it says above why",
-            kind="pytest-usage",
-            hint="correct what follows -- on the command line",
+            "correct what follows -- on the command line",
         )
     if code == _NO_TESTS and has_outcomes:
         raise _no_tests(repository, "pytest found no tests to run")
     if code not in (0, _FAILED, _INTERRUPTED) or not has_outcomes:
         raise InputError(
+            "pytest-failed",
             f"pytest ended with {code} instead of a result: a test ended its process, or pytest failed",
-            kind="pytest-failed",
-            where=str(repository),
-            hint="its output above has the reason",
+            "its output above has the reason",
+            str(repository),
         )
 
 
 def _no_tests(repository: Path, reason: str) -> InputError:
     return InputError(
-        reason,
-        kind="tests-missing",
-        where=str(repository),
-        hint="write them in MODEL/tests/test_*.py or MODEL/test_*.py",
+        "tests-missing", reason, "write them in MODEL/tests/test_*.py or MODEL/test_*.py", str(repository)
     )

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from envpack.verification.combined import combine_verdicts
     from envpack.verification.fault_catalogue import explain
     from envpack.verification.generated import generate_requests
-    from envpack.verification.kubernetes import JobOptions, job_yaml, make_job
     from envpack.verification.loading import DeadStubTimer, abort_and_read_frames, load_model
     from envpack.verification.published import verify_image, verify_published
     from envpack.verification.recorded import add_samples

@@ -19,8 +19,8 @@ from envpack.support.progress import NoProgress
 from envpack.testing import ModelError, served_models as module
 from envpack.testing.grpc_streams import stream_by_grpc
 from envpack.testing.served_models import ServedModels
-from envpack.verification import Failure
 from envpack.verification.loading import LoadResult
+from envpack.verification.verdict import Failure
 
 CALLS = 'import triton_python_backend_utils as pb_utils\nr = pb_utils.InferenceRequest(model_name="one")\n'
 INPUT = RawTensor("IN", "INT32", (1,), struct.pack("<i", 5))
