@@ -16,7 +16,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -325,8 +324,7 @@ def _write_to(file: Path, text: str) -> None:
         stream.write(text)
 
 
-_TEMPORARY = "envpack-scratch-"  # shared with earlier versions, whose folders are removed too
-_MIN_AGE = 60  # seconds; the process that creates a younger folder may not have locked it yet
+_TEMPORARY = "envpack-scratch-"  # of folders that their owners have locked
 
 
 @contextlib.contextmanager
@@ -342,21 +340,34 @@ def temp_dir(purpose: str) -> Iterator[Path]:
         OSError: the folder cannot be created.
     """
     _remove_stale()
-    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{purpose}-") as name:
-        handle = os.open(name, os.O_RDONLY)
+    # It gets its name once it is locked, so that no other process takes it for that of a killed one.
+    new = Path(tempfile.mkdtemp(prefix=f".{_TEMPORARY}{purpose}-"))
+    handle = os.open(new, os.O_RDONLY)
+    try:
+        try_lock(handle)
+        folder = new.rename(new.with_name(new.name[1:]))
         try:
-            try_lock(handle)
-            yield Path(name)
+            yield folder
         finally:
-            os.close(handle)
+            with contextlib.suppress(OSError):  # it is gone
+                _delete_all(folder)
+    finally:
+        os.close(handle)
+
+
+def _delete_all(folder: Path) -> None:
+    """Delete a folder, also what a program has made read only in it."""
+    # Its own clean-up makes folders writable where that is needed.
+    made = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{_TEMPORARY}")
+    folder.rename(Path(made.name) / folder.name)
+    made.cleanup()
 
 
 def _remove_stale() -> None:
     for stale in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):  # another process may be removing it too
-            status = stale.lstat()
-            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _MIN_AGE and _is_unlocked(stale):
-                shutil.rmtree(stale, ignore_errors=True)
+            if stale.lstat().st_uid == os.getuid() and _is_unlocked(stale):
+                _delete_all(stale)
 
 
 def _is_unlocked(folder: Path) -> bool:

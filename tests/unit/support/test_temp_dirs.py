@@ -5,11 +5,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
+from envpack.support import replacement
 from envpack.support.replacement import temp_dir
 
 HOLD = """
@@ -20,7 +20,6 @@ with temp_dir("engine") as folder:
     print(folder, flush=True)
     time.sleep(60)
 """
-LONG_AGO = time.time() - 3600
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +30,10 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process with a folder that is an hour old."""
+    """Another process with a folder."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE, text=True) as process:
         folder = Path(process.stdout.readline().strip())
-        os.utime(folder, (LONG_AGO, LONG_AGO))
         yield process, folder
         process.kill()
 
@@ -57,16 +55,26 @@ def test_folder_of_a_killed_process_is_removed_by_the_next_process(other):
         assert not folder.exists()
 
 
-def test_folder_in_use_stays_at_any_age(other):
+def test_folder_in_use_stays(other):
     _, folder = other
     with temp_dir("engine"):
         assert (folder / "credentials.json").exists()
 
 
-def test_new_folder_stays_because_it_may_not_be_locked_yet(temporary):
-    folder = Path(tempfile.mkdtemp(prefix="envpack-scratch-engine-"))
-    with temp_dir("engine"):
+def test_a_folder_has_its_name_only_while_it_is_locked(temporary, monkeypatch):
+    """Another process would remove it in between."""
+    seen = []
+    monkeypatch.setattr(replacement, "try_lock", lambda handle: seen.extend(temporary.glob("envpack-*")) or True)
+    with temp_dir("engine") as folder:
         assert folder.is_dir()
+    assert seen == []
+
+
+def test_read_only_folders_are_removed(temporary):
+    with temp_dir("engine") as folder:
+        (folder / "a/b").mkdir(parents=True)
+        (folder / "a").chmod(0o500)
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_link_of_that_name_is_not_followed(temporary):
@@ -74,7 +82,6 @@ def test_a_link_of_that_name_is_not_followed(temporary):
     precious.mkdir()
     link = temporary / "envpack-scratch-engine-x"
     link.symlink_to(precious)
-    os.utime(link, (LONG_AGO, LONG_AGO), follow_symlinks=False)
     with temp_dir("engine"):
         assert precious.is_dir()
 
@@ -83,29 +90,25 @@ def test_a_pipe_of_that_name_is_not_opened(temporary):
     """Nobody writes to it, so that opening it would never end."""
     pipe = temporary / "envpack-scratch-engine-x"
     os.mkfifo(pipe)
-    os.utime(pipe, (LONG_AGO, LONG_AGO))
     with temp_dir("engine"):
         assert pipe.exists()
 
 
-def aged(temporary, name, seconds):
+def made(temporary, name):
     folder = temporary / name
     folder.mkdir()
-    used = time.time() - seconds
-    os.utime(folder, (used, used))
     return folder
 
 
-def test_only_folders_older_than_a_minute_and_of_this_prefix_are_removed(temporary):
-    young, old = aged(temporary, "envpack-scratch-a", 50), aged(temporary, "envpack-scratch-b", 61)
-    others = aged(temporary, "envpack-other", 3600)
+def test_only_folders_of_this_prefix_are_removed(temporary):
+    stale, other = made(temporary, "envpack-scratch-a"), made(temporary, "envpack-other")
     with temp_dir("engine") as folder:
         assert folder.name.startswith("envpack-scratch-engine-")
-        assert (young.exists(), old.exists(), others.exists()) == (True, False, True)
+        assert (stale.exists(), other.exists()) == (False, True)
 
 
 def test_folders_of_other_users_stay(temporary, monkeypatch):
-    folder = aged(temporary, "envpack-scratch-a", 3600)
+    folder = made(temporary, "envpack-scratch-a")
     monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
     with temp_dir("engine"):
         assert folder.exists()
@@ -113,7 +116,6 @@ def test_folders_of_other_users_stay(temporary, monkeypatch):
 
 def test_no_file_stays_open(temporary, other):
     (temporary / "envpack-scratch-x").mkdir()
-    os.utime(temporary / "envpack-scratch-x", (LONG_AGO, LONG_AGO))
     before = sorted(os.listdir("/proc/self/fd"))
     with temp_dir("engine"):
         assert len(os.listdir("/proc/self/fd")) == len(before) + 1  # the lock
