@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from envpack.development import ModelState, Session
 
+_MOST_NAMED = 3  # files
 _STYLES = {
     "ready": "green",
     "failed": "bold red",
@@ -82,6 +83,7 @@ class _Lines:
         self._once("", (session.trouble,), [plain(line) for line in session.trouble.splitlines()])
         for state in list(session.states.values()):
             self._once(state.name, (state.phase, state.error, state.loads), list(self._lines(state, session.url)))
+            self._once(f"{state.name} writes", state.own_writes, _own_writes(state))
             if state.request_error:
                 lines = [f"{plain(state.name)}: [red]a request failed[/red]", *_indented(state.request_error)]
                 self._once(f"request to {state.name}", (state.request_error, state.loads), lines)
@@ -103,6 +105,14 @@ class _Lines:
         self._shown[name] = known
         for line in lines:
             self._console.terminal.print(f"  {line}")
+
+
+def _own_writes(state: ModelState) -> list[str]:
+    """Which changes do not load a model."""
+    if not state.own_writes:
+        return []
+    names = ", ".join(state.own_writes[:_MOST_NAMED]) + (", …" if len(state.own_writes) > _MOST_NAMED else "")
+    return [f"{plain(state.name)}: {plain(names)}: written by the model, so its changes load nothing"]
 
 
 def _indented(error: str) -> list[str]:
@@ -181,6 +191,9 @@ class _Page:
         yield _line(Text.assemble(("envpack dev  ", "bold"), (address, "bold cyan"), ("   Ctrl-C ends it", "dim")))
         if self._debugger:
             yield _line(Text(f"debugger at {self._debugger}", style="magenta"))
+        for state in list(self._session.states.values()):
+            for line in _own_writes(state):
+                yield _line(Text.from_markup(line, style="dim"))
         yield _line(Text(printable_line(self._step), style="yellow"))
 
 

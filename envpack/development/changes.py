@@ -81,7 +81,7 @@ class Snapshot:
             before = self.models.get(name)
             if before is None or files.requirements != before.requirements:
                 yield Change(name, of_requirements=True)
-            elif (files.sources, files.folders) != (before.sources, before.folders):
+            elif files.sources != before.sources:
                 yield Change(name, of_requirements=False)
 
     def lost_in(self, now: Snapshot) -> bool:

@@ -69,7 +69,7 @@ class Loader:
         while True:
             with self._change:
                 self._current = ""
-                self._change.wait_for(lambda: self._pending or self._closed)
+                self._change.wait_for(lambda: self._pending or self._closed)  # no limit: put() and close() end it
                 if self._closed:
                     return
                 name = self._current = next(iter(self._pending))

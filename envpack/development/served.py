@@ -53,10 +53,12 @@ class Served:
         states: Mapping[str, ModelState],
         changed: Callable[[], None],
         prepare: Callable[[str], None],
+        *,
+        ended: Callable[[str], None],
         timeout: float,
     ) -> None:
         self._server, self._repository, self._states = server, repository, states
-        self._changed, self._prepare = changed, prepare
+        self._changed, self._prepare, self._load_ended = changed, prepare, ended
         self._timeout = timeout
         self._client = Client(server.url)
         self._counts: dict[str, _Counts] = {}
@@ -121,6 +123,16 @@ class Served:
             self.lost = name
             self._changed()
 
+    def is_over(self) -> bool:
+        """Whether the server has ended."""
+        return self._server.ended()
+
+    def written_files(self, name: str) -> frozenset[Path]:
+        """Files of this machine that the processes of a model have open for writing."""
+        pids = {pid for each in instances(self._server, name) for pid in (each.stub.pid, each.worker.pid)}
+        found = (self._server.host_path(file) for pid in pids for file in self._server.written_files(pid))
+        return frozenset(file for file in found if file is not None)
+
     def log(self) -> str:
         """The end of the server's output."""
         return self._server.log(max(0, self._server.log_size() - _LOG_BYTES))
@@ -180,6 +192,8 @@ class Served:
             with self._reading:
                 self._read_failures()  # of what ran before
                 state.request_error = ""
+        finally:
+            self._load_ended(name)
         state.seconds = time.monotonic() - started
         self._changed()
 

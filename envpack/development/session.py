@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from envpack.development.changes import Change, FileFinder, Snapshot, wait_for_changes
 from envpack.development.debugger import UTILITIES, Debugger
 from envpack.development.models import ServedModels, in_lines
+from envpack.development.own_writes import OwnWrites
 from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
 from envpack.local import python_of
@@ -25,6 +26,7 @@ from envpack.workflow import build_model
 _LOOK_SECONDS = 1.0
 _WRITE_SECONDS = 0.03
 _MOST_WRITES = 10  # a model may write into its own folder all the time
+_MOST_LOOKS = 10  # for files that were lost to come back, or to be all that is lost
 _PATIENCE = 5.0  # seconds that a load may take after which a change of its model ends it
 _LOAD_WITH_DEBUGGER = 7 * 24 * 3600.0  # seconds: it can hold a model for any time, until a change of it, or Ctrl-C
 _LONG_LIFE = 60.0  # seconds after which the end of a server has nothing to do with its start
@@ -69,6 +71,7 @@ class Session:
         self._timeout = timeout if debugger is None else _LOAD_WITH_DEBUGGER
         self._showing = threading.RLock()
         self._finder = FileFinder(project)
+        self._own = OwnWrites()
         self._models = ServedModels(project.repository, names)
         self._built: dict[str, Path | None] = {}  # environments of the models that have been built
         self._served: Served | None = None
@@ -114,7 +117,13 @@ class Session:
         started = time.monotonic()
         with self._runtime(needs).start(self._project.repository) as server:
             self._served = served = Served(
-                server, self._project.repository, self.states, self._changed, self._prepare, self._timeout
+                server,
+                self._project.repository,
+                self.states,
+                self._changed,
+                self._prepare,
+                ended=self._own.load_ends,
+                timeout=self._timeout,
             )
             self.url = server.url
             try:
@@ -135,7 +144,7 @@ class Session:
         while not stop.is_set():
             folders = self._folders()
             for _ in wait_for_changes(folders, stop, _LOOK_SECONDS):
-                self._carry_out(served)
+                self._carry_out(served, stop)
                 if (
                     served.has_died
                     or served.lost
@@ -148,10 +157,11 @@ class Session:
                 if self._folders() != folders:
                     break
 
-    def _carry_out(self, served: Served) -> None:
+    def _carry_out(self, served: Served, stop: threading.Event) -> None:
         """Build and load what has changed since the last call."""
         started = time.monotonic()
-        now = self._settled_snapshot()
+        now = self._settled_snapshot(served, stop)
+        self._leave_out_own_writes(served, now)
         if now.settings != self._seen.settings:
             self._read_settings()
             now = self._finder.snapshot(self.states)
@@ -178,24 +188,35 @@ class Session:
         affected = {other for name in ready for other in self._models.affected_by(name)}
         served.load([name for name in self._models.order() if name in affected and self._may_load(name)], started)
 
-    def _settled_snapshot(self) -> Snapshot:
-        """The files when their writers are done.
+    def _settled_snapshot(self, served: Served, stop: threading.Event) -> Snapshot:
+        """The files when their writers are done, or have written for ten looks.
 
         If files are gone, nothing has changed for a second, since a folder may be being removed: a build would write
         into what is left of it.
         """
         now = self._finder.snapshot(self.states)
         for _ in range(_MOST_WRITES if any(self._seen.changes_to(now)) else 0):
-            time.sleep(_WRITE_SECONDS)  # an editor empties a file before it writes the new content
+            stop.wait(_WRITE_SECONDS)  # an editor empties a file before it writes the new content
             before, now = now, self._finder.snapshot(self.states)
             if now == before:
                 break
-        while self._seen.lost_in(now):
-            time.sleep(_LOOK_SECONDS)
+        for _ in range(_MOST_LOOKS):
+            if not self._seen.lost_in(now) or stop.wait(_LOOK_SECONDS) or served.is_over():
+                break
             before, now = now, self._finder.snapshot(self.states)
             if now == before:
                 break
         return now
+
+    def _leave_out_own_writes(self, served: Served, now: Snapshot) -> None:
+        """Let files be as they were before in a snapshot where their model has changed them."""
+        for name, files in now.models.items():
+            before = self._seen.models.get(name)
+            if before is not None and files.sources != before.sources:
+                folder = self._project.repository / name
+                now.models[name] = self._own.without(name, folder, before, files, served.written_files(name))
+            if name in self.states:
+                self.states[name].own_writes = tuple(sorted(self._own.named.get(name, ())))
 
     def _take_note_of_models(self, served: Served) -> Iterator[Change]:
         """Forget models that are gone, and report those that have come."""
@@ -260,6 +281,8 @@ class Session:
 
     def _prepare(self, name: str) -> None:
         """Do what has to be done before a load, in the thread that loads."""
+        if name in self._seen.models:
+            self._own.load_begins(name, self._seen.models[name])
         model, debugger = self._models.model(name), self._debugger
         if debugger is None or model is None or name != debugger.model or self._served is None:
             return

@@ -25,6 +25,7 @@ class ModelState:
         failures: how many requests to it have failed since then.
         per_second: requests in a second, since the last look.
         latency: mean time of a request in seconds, since the last look; 0 without requests.
+        own_writes: files in its folder that it writes itself, which load nothing.
         memory: memory of each instance in bytes, with its share of what it shares with others (PSS).
     """
 
@@ -40,4 +41,5 @@ class ModelState:
     failures: int = 0
     per_second: float = 0.0
     latency: float = 0.0
+    own_writes: tuple[str, ...] = ()
     memory: tuple[int, ...] = ()

@@ -237,7 +237,7 @@ class LocalModel:
         self._close_queue()
         if not self._limit.wait(self._limit.end(), self._has_ended):
             self.process.end(f"{self._limit} passed while it had requests to answer; {MORE_TIME}")
-        self._worker.join()
+        self._worker.join()  # no limit: what it waited for has answered or ended
         self.process.stop()
 
     def kill(self) -> None:
@@ -326,7 +326,7 @@ class LocalModel:
         if self._limit.wait(until, batch.done.wait):
             return ""
         text = self.process.end(self._missing(open_))
-        batch.done.wait()
+        batch.done.wait()  # no limit: its process has ended
         return text
 
     def _has_ended(self, seconds: float) -> bool:

@@ -80,6 +80,9 @@ class ContainerServer:
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return self._procfs.mapped_files(pid)
 
+    def written_files(self, pid: int) -> tuple[str, ...]:  # noqa: ARG002 - it has the models read only
+        return ()
+
     def executable(self, pid: int) -> str:
         return self._procfs.executable(pid)
 

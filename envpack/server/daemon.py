@@ -178,7 +178,7 @@ def _exactly(connection: socket.socket, count: int, until: float) -> bytes:
     parts = []
     while count:
         connection.settimeout(max(0.001, until - time.monotonic()))
-        part = connection.recv(count)
+        part = connection.recv(count)  # limit: settimeout()
         if not part:
             raise ConnectionError("the shell in the container has ended")
         parts.append(part)

@@ -91,6 +91,9 @@ class Server(Protocol):
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         """Paths of the files that a child has mapped; empty if its memory map cannot be read."""
 
+    def written_files(self, pid: int) -> tuple[str, ...]:
+        """Paths of the files that a child has open for writing; empty if they cannot be read, and for a container."""
+
     def executable(self, pid: int) -> str:
         """Path of the program that a child runs; empty if it cannot be read."""
 

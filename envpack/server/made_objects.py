@@ -189,7 +189,7 @@ def _record_text(file: str) -> str:
         try:
             if not stat.S_ISREG(os.fstat(record).st_mode):
                 return ""
-            return os.read(record, _LARGEST_RECORD).decode("ascii", "replace")
+            return os.read(record, _LARGEST_RECORD).decode("ascii", "replace")  # no limit: a regular file
         finally:
             os.close(record)
     except OSError:
@@ -237,5 +237,5 @@ def _entries(folder: str) -> list[tuple[str, int]]:
 def drain(descriptor: int) -> None:
     """Read everything from a descriptor that does not block."""
     with contextlib.suppress(BlockingIOError):
-        while os.read(descriptor, 1 << 16):
+        while os.read(descriptor, 1 << 16):  # no limit: it does not block
             pass

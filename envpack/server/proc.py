@@ -123,3 +123,20 @@ def open_files(pid: int) -> list[str]:
     """
     targets = (link(pid, name) for name in ("cwd", *(f"fd/{name}" for name in names(pid, "fd"))))
     return [target for target in targets if target]
+
+
+def written_files(pid: int) -> tuple[str, ...]:
+    """Paths of the files that a process has open for writing."""
+    return tuple(
+        target
+        for name in names(pid, "fd")
+        if _ACCESS & _flags(text(pid, f"fdinfo/{name}")) and (target := link(pid, f"fd/{name}")).startswith("/")
+    )
+
+
+_ACCESS = os.O_WRONLY | os.O_RDWR
+
+
+def _flags(content: str) -> int:
+    found = (line.split()[1] for line in content.splitlines() if line.startswith("flags:"))
+    return int(next(found, "0"), 8)

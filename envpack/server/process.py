@@ -101,6 +101,9 @@ class ProcessServer:
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return procfs.mapped_files(pid)
 
+    def written_files(self, pid: int) -> tuple[str, ...]:
+        return proc.written_files(pid)
+
     def executable(self, pid: int) -> str:
         return proc.link(pid, "exe")
 

@@ -173,7 +173,7 @@ class Supervisor:
         self._reports.wait(_END_SECONDS)
         if not self._reports.are_over:
             self._program.kill()
-        self._program.wait()
+        self._program.wait()  # no limit: it has reported its end, or was killed
         self._close_orders()
         self._reports.join(_END_SECONDS)
 

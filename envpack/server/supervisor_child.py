@@ -80,7 +80,7 @@ class Supervisor:
             self._reap()
             seconds = self._made.look(0 if self._ended else self._server)
             if self._orders in ready:
-                self._follow(os.read(self._orders, 64), poll)
+                self._follow(os.read(self._orders, 64), poll)  # no limit: poll() found something to read
             self._abandoned |= not self._detached and os.getppid() != self._parent
             self._finished |= self._detached and self._ended
 
@@ -167,7 +167,7 @@ def _start(command: list[str], environment: dict[str, str]) -> int:
         finally:
             os._exit(127)
     os.close(failure)
-    reason = os.read(failed, 16)
+    reason = os.read(failed, 16)  # no limit: exec() or the end of the child closes it
     os.close(failed)
     if reason:
         os.waitpid(pid, 0)
@@ -185,7 +185,7 @@ def main() -> None:
         os.set_inheritable(descriptor, False)
     line = b""
     while not line.endswith(b"\n"):
-        piece = os.read(orders, 1)
+        piece = os.read(orders, 1)  # no limit: envpack writes it at once, or is gone
         if not piece:  # envpack is gone
             return remove(home)
         line += piece

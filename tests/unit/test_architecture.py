@@ -32,11 +32,11 @@ ROOMS = {
     "verification": "support settings conda repository archive stub store inspection deployment server",
     "workflow": "support settings requirements conda repository lock environment archive "
     "stub store inspection deployment server verification",
-    "local": "support settings repository stub store server verification workflow",
+    "local": "support settings repository stub store server workflow",
     "fleet": "support settings store workflow",
     "development": "support settings requirements repository server verification workflow local",
-    "testing": "support settings repository server verification local",
-    "cli": "support settings repository store server verification workflow local fleet development testing",
+    "testing": "support settings repository store server verification local",
+    "cli": "support settings server workflow fleet development testing",
 }
 ORDER = list(ROOMS)
 RANK = {room: rank for rank, room in enumerate(ORDER)}

@@ -27,9 +27,15 @@ class Bench:
     def __init__(self, server, repository):
         self.server = server
         self.states = {name: ModelState(name) for name in ("one", "two")}
-        self.changes, self.prepared, self.fault = [], [], None
+        self.changes, self.prepared, self.ended, self.fault = [], [], [], None
         self.served = Served(
-            server, repository, self.states, lambda: self.changes.append(self.phases()), self._prepare, 60
+            server,
+            repository,
+            self.states,
+            lambda: self.changes.append(self.phases()),
+            self._prepare,
+            ended=self.ended.append,
+            timeout=60,
         )
 
     def _prepare(self, name):
@@ -61,7 +67,7 @@ def test_models_are_loaded_one_after_the_other(bench):
     bench.states["one"].error = "an old one"
     bench.load("one", "two")
     assert bench.server.asked == ["load one", "load two"]
-    assert bench.prepared == ["one", "two"]
+    assert bench.prepared == bench.ended == ["one", "two"]
     assert bench.changes == [["loading", "waiting"], ["ready", "waiting"], ["ready", "loading"], ["ready", "ready"]]
     for state in bench.states.values():
         assert (state.serves, state.loads, state.error, state.seconds > 0) == (True, 1, "", True)

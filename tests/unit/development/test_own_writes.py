@@ -1,0 +1,127 @@
+"""Which changes in a model's folder are its own, and which ones a person's."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from envpack.development import own_writes as module
+from envpack.development.changes import ModelFiles
+from envpack.development.own_writes import OwnWrites
+
+FOLDER = Path("/models/m")
+CODE, HELPER, DATA = FOLDER / "1/model.py", FOLDER / "1/helper.py", FOLDER / "1/weights.bin"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time in seconds, which passes as the test says."""
+
+    class Clock:
+        now = 1000.0
+
+        def time(self):
+            return self.now
+
+    found = Clock()
+    monkeypatch.setattr(module, "time", found)
+    return found
+
+
+@pytest.fixture
+def model(clock):
+    """A model that was loaded from 1000 to 1002 s, and whose files were written at 900 s."""
+    return Model(clock)
+
+
+class Model:
+    def __init__(self, clock):
+        self.clock, self.own = clock, OwnWrites()
+        self.before = files({CODE: 900, HELPER: 900, DATA: 900})
+        self.load()
+
+    def load(self):
+        self.own.load_begins("m", self.before)
+        self.clock.now += 2
+        self.own.load_ends("m")
+
+    def changed(self, *, written=(), **later):
+        """Which of the changed files count as a person's; with what a file was changed at, None for a removal."""
+        named = {
+            "code": CODE,
+            "helper": HELPER,
+            "data": DATA,
+            "new": FOLDER / "1/new.txt",
+            "other": FOLDER / "1/new.py",
+        }
+        stamps = dict(self.before.sources)
+        for name, at in later.items():
+            stamps.pop(named[name], None)
+            if at is not None:
+                stamps[named[name]] = stamp(at)
+        now = ModelFiles(stamps, {}, frozenset())
+        found = self.own.without("m", FOLDER, self.before, now, written)
+        both = found.sources.keys() | self.before.sources.keys()
+        return {file for file in both if found.sources.get(file) != self.before.sources.get(file)}
+
+
+def stamp(seconds):
+    return int(seconds * 1e9), 1, 1
+
+
+def files(stamps):
+    return ModelFiles({file: stamp(at) for file, at in stamps.items()}, {}, frozenset())
+
+
+def test_code_and_data_that_a_person_saves_count(model):
+    model.clock.now = 2000
+    assert model.changed(code=1999) == {CODE}
+    assert model.changed(data=1999) == {DATA}
+    assert model.changed(data=None) == {DATA}
+    assert model.changed(other=1999) == {FOLDER / "1/new.py"}
+    assert model.own.named == {"m": set()}
+
+
+def test_what_is_written_during_a_load_is_the_models_but_for_code(model):
+    assert model.changed(data=1001) == set()
+    assert model.changed(data=1000 - 0.2) == {DATA}
+    model.clock.now = 2000
+    assert model.changed(code=1001) == {CODE}, "somebody saved it while the model was being loaded"
+    assert model.own.named == {"m": {"1/weights.bin"}}
+
+
+def test_files_that_have_come_since_the_load_or_are_open_are_the_models(model):
+    model.clock.now = 2000
+    assert model.changed(new=1500) == set()
+    assert model.changed(data=1500, written={DATA}) == set()
+    assert model.own.named == {"m": {"1/new.txt", "1/weights.bin"}}
+
+
+def test_what_the_model_removes_while_it_is_loaded_is_its_own(model):
+    assert model.changed(data=None) == set()
+
+
+def test_files_that_cause_one_load_after_the_other_are_the_models(model):
+    for name, is_own in (("data", True), ("helper", True), ("code", False)):
+        model.load()
+        expected = {"data": DATA, "helper": HELPER, "code": CODE}[name]
+        for _ in range(3):
+            model.clock.now += 1
+            assert model.changed(**{name: model.clock.now}) == {expected}
+            model.load()
+        model.clock.now += 1
+        assert model.changed(**{name: model.clock.now}) == (set() if is_own else {expected}), name
+        model.clock.now += 100
+        assert model.changed(**{name: model.clock.now}) == {expected}, "somebody saved it later"
+
+
+def test_a_model_that_was_never_loaded_writes_nothing():
+    before, now = files({DATA: 1}), files({DATA: 2})
+    assert OwnWrites().without("m", FOLDER, before, now, ()) is now
+
+
+def test_the_clock_is_that_of_files(tmp_path):
+    """The stamps of files and the clock agree, or nothing of this holds."""
+    before = time.time()
+    (tmp_path / "file").touch()
+    assert before - module._CLOCK <= (tmp_path / "file").stat().st_mtime <= time.time() + module._CLOCK
