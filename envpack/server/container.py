@@ -8,6 +8,7 @@ import re
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,8 @@ class ContainerServer:
         self._procfs = ContainerProcfs(self._shell.run)
         self._stopped: StopResult | None = None
         self.kept = False
-        self._written = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lasts as long as the server
+        self._written = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lasts as long as this object
+        weakref.finalize(self, self._written.close)
         self._reader = threading.Thread(target=self._read_log, name="container log", daemon=True)
         self._reader.start()
         self.url = url
