@@ -58,6 +58,11 @@ class ModelFiles:
         """All files."""
         return frozenset((*self.sources, *self.requirements))
 
+    @property
+    def versions(self) -> frozenset[Path]:
+        """The folders of versions, which a server looks for even if they are empty."""
+        return frozenset(folder for folder in self.folders if folder.name.isdecimal())
+
     def with_sources(self, later: ModelFiles) -> ModelFiles:
         """The same requirements, with the sources of a later time."""
         return ModelFiles(later.sources, self.requirements, later.folders)
@@ -81,7 +86,7 @@ class Snapshot:
             before = self.models.get(name)
             if before is None or files.requirements != before.requirements:
                 yield Change(name, of_requirements=True)
-            elif files.sources != before.sources:
+            elif (files.sources, files.versions) != (before.sources, before.versions):
                 yield Change(name, of_requirements=False)
 
     def lost_in(self, now: Snapshot) -> bool:

@@ -39,9 +39,9 @@ def test_what_a_server_loads_is_a_source(repository, changes, file):
     assert changes((repository / "model" / file).unlink) == SOURCE
 
 
-def test_a_new_version_is_a_change_once_it_has_a_file(repository, changes):
-    assert changes((repository / "model/2").mkdir) == []
-    assert changes((repository / "model/2/model.py").touch) == SOURCE
+def test_a_new_folder_is_a_change_if_it_is_a_version(repository, changes):
+    assert changes((repository / "model/2").mkdir) == SOURCE
+    assert changes((repository / "model/1/cache").mkdir) == []
 
 
 @pytest.mark.parametrize(
