@@ -1,9 +1,10 @@
-"""Claims: who makes the content of a key, so that two machines do not build the same thing at once.
+"""Claims: who works on a key, or on an address, so that two machines do not write the same thing at once.
 
-A claim is the object ``claims/KIND/KEY/N`` with a random name of its owner, made by create-if-absent. The owner writes
-it again from time to time. If the store's clock says that the newest claim of a key was not written for longer than it
-lasts, its owner is dead, and the next machine creates claim ``N+1``. No claim is ever taken from a living owner by
-removing or replacing it, so create-if-absent is all that a store must be able to do.
+A claim is an object whose name ends with a number, made by create-if-absent. The owner writes it again from time to
+time, and empties it at the end; an emptied claim stays, so that no number is used twice, and nothing that an owner
+sends late reaches the claim of its successor. A claim is over if it is empty, or if by the store's clock it was not
+written for longer than it lasts. The next machine then creates the next number. Create-if-absent is all that a store
+must be able to do.
 
 Records decide what is valid, not claims: if two machines build the same key after all, the first record stays.
 """
@@ -11,12 +12,11 @@ Records decide what is valid, not claims: if two machines build the same key aft
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from envpack.store.objects import ObjectInfo, Objects
@@ -24,9 +24,11 @@ from envpack.store.records import RecordKind
 from envpack.support.errors import StorageError
 from envpack.support.processes import raise_if_stopped
 
-EXPIRY = 60.0  # seconds without a sign of life after which a claim does not count
+EXPIRY = 60.0  # seconds without a sign of life after which a claim is over
+_TICK = 1.0  # seconds: object stores note times without fractions
 _PAUSE = 1.0  # seconds between two looks at a claim
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_PROBES = "probes/"
 
 
 class StoreClock:
@@ -41,13 +43,13 @@ class StoreClock:
         return self._offset + time.monotonic()
 
 
-def probe(objects: Objects) -> tuple[bool, StoreClock]:
+def probe(objects: Objects, stem: str = _PROBES) -> tuple[bool, StoreClock]:
     """Find out whether a store honours create-if-absent, and what time it is there.
 
     Returns:
         Whether a second creation of the same object is refused, and the store's clock.
     """
-    path = f"probes/{uuid.uuid4().hex}"
+    path = f"{stem}{uuid.uuid4().hex}"
     objects.write(path, b"first")
     try:
         refuses = not _created_again(objects, path)
@@ -68,27 +70,56 @@ def _created_again(objects: Objects, path: str) -> bool:
 
 
 class Claim:
-    """A key that this process works on until the block of `claimed` ends."""
+    """What this process works on until it releases the claim, or has shown no sign of life for too long."""
 
-    def __init__(self, objects: Objects, folder: str, number: int, owner: str, expiry: float) -> None:
-        self._objects, self._folder, self._number = objects, folder, number
-        self._content = json.dumps({"owner": owner}).encode()
+    def __init__(
+        self, objects: Objects, path: str, owner: bytes, earlier: Sequence[str], begun: float, expiry: float
+    ) -> None:
+        """Keep a claim that was created by a request that began at a time of `_uptime`."""
+        self._objects, self._path, self._owner, self._earlier = objects, path, owner, earlier
+        self._written, self._expiry = begun, expiry
         self._ended = threading.Event()
-        self._renewer = threading.Thread(target=self._renew, args=(expiry / 3,), daemon=True)
+        self._renewer = threading.Thread(target=self._renew, daemon=True)
         self._renewer.start()
 
+    @property
+    def held(self) -> bool:
+        """Whether no other machine can have begun the same work."""
+        return _uptime() - self._written < self._expiry
+
     def release(self) -> None:
-        """Give the key back."""
+        """Let others begin at once."""
         self._ended.set()
         self._renewer.join()
         with contextlib.suppress(StorageError):  # then it expires
-            numbers = [number for number in (self._number - 1, self._number) if number]
-            self._objects.delete([f"{self._folder}/{number}" for number in numbers])
+            if self.held:
+                self._objects.write(self._path, b"")
+                self._objects.delete(self._earlier)
 
-    def _renew(self, pause: float) -> None:
-        while not self._ended.wait(pause):
+    def _renew(self) -> None:
+        while not self._ended.wait(self._expiry / 3) and self.held:
+            begun = _uptime()
             with contextlib.suppress(StorageError):  # the next time, or it expires
-                self._objects.write(f"{self._folder}/{self._number}", self._content)
+                self._objects.write(self._path, self._owner)
+                self._written = begun
+
+
+def take(objects: Objects, stem: str, clock: StoreClock, expiry: float = EXPIRY) -> Claim | None:
+    """Claim what a stem stands for, ``None`` while another machine works on it."""
+    begun, found = _uptime(), _claims(objects, stem)
+    number = max(found, default=0)
+    if number and _is_live(found[number], clock, expiry):
+        return None
+    path, owner = f"{stem}{number + 1}", uuid.uuid4().hex.encode()
+    if not objects.create(path, owner):
+        there = objects.read(path, len(owner))
+        if there is None or there[0] != owner:  # else the answer was lost, and the request repeated
+            return None
+    # Meanwhile, others may have worked and removed all claims up to this number.
+    if max(_claims(objects, stem), default=0) > number + 1:
+        objects.delete([path])
+        return None
+    return Claim(objects, path, owner, [info.path for info in found.values()], begun, expiry)
 
 
 @contextmanager
@@ -107,19 +138,12 @@ def claimed(
     Yields:
         Whether this process has to make it: false if there is a record now.
     """
-    folder, owner, reported = f"claims/{kind}/{key}", uuid.uuid4().hex, False
-    claim = None
-    while claim is None:
-        newest, number = _newest(objects, folder)
-        expired = newest is None or clock.now() - newest.modified > expiry
-        if expired and objects.create(f"{folder}/{number + 1}", json.dumps({"owner": owner}).encode()):
-            claim = Claim(objects, folder, number + 1, owner, expiry)
-            break
+    reported = False
+    while (claim := take(objects, f"claims/{kind}/{key}/", clock, expiry)) is None:
         if not reported:
             waiting()
         reported = True
-        raise_if_stopped()
-        time.sleep(min(_PAUSE, expiry / 5))
+        _pause(expiry)
         if is_made():
             yield False
             return
@@ -129,17 +153,60 @@ def claimed(
         claim.release()
 
 
+@contextmanager
+def reserved(
+    objects: Objects, stem: str, *, patience: float, say: Callable[[str], object], expiry: float = EXPIRY
+) -> Iterator[Claim | None]:
+    """Wait until no other machine works on what a stem stands for, and work on it during the block.
+
+    Args:
+        objects: where the claim is.
+        stem: path of the claim, without its number.
+        patience: seconds to wait.
+        say: receives a sentence if it has to wait, or if the store cannot keep others out.
+        expiry: seconds after which the claim of a machine that gives no sign of life is over.
+
+    Yields:
+        The claim, ``None`` if others work on it after all that time.
+    """
+    refuses, clock = probe(objects, f"{stem}probe-")
+    if not refuses:
+        say(f"{objects.location} ignores conditional writes, so that two machines may write there at once")
+    limit, claim = time.monotonic() + patience, take(objects, stem, clock, expiry)
+    if claim is None:
+        say(f"another machine writes to {objects.location}; wait for it, at most {patience:.0f} s")
+    while claim is None and time.monotonic() < limit:
+        _pause(expiry)
+        claim = take(objects, stem, clock, expiry)
+    try:
+        yield claim
+    finally:
+        if claim:
+            claim.release()
+
+
+def _pause(expiry: float) -> None:
+    """Wait before the next look at a claim."""
+    raise_if_stopped()
+    time.sleep(min(_PAUSE, expiry / 5))
+
+
 def live_claims(objects: Objects, clock: StoreClock, expiry: float = EXPIRY) -> int:
     """How many keys are being worked on."""
-    return sum(clock.now() - claim.modified <= expiry for claim in objects.list("claims"))
+    return sum(_is_live(claim, clock, expiry) for claim in objects.list("claims"))
 
 
-def _newest(objects: Objects, folder: str) -> tuple[ObjectInfo | None, int]:
-    """The newest claim and its number; 0 if there is none."""
-    numbered = {
-        int(claim.path.rpartition("/")[2]): claim
-        for claim in objects.list(folder)
-        if _NUMBER.fullmatch(claim.path.rpartition("/")[2])
-    }
-    number = max(numbered, default=0)
-    return numbered.get(number), number
+def _is_live(claim: ObjectInfo, clock: StoreClock, expiry: float) -> bool:
+    return claim.size > 0 and clock.now() - claim.modified <= expiry + _TICK
+
+
+def _claims(objects: Objects, stem: str) -> dict[int, ObjectInfo]:
+    """The claims of a stem, by their numbers."""
+    folder = stem.rpartition("/")[0]
+    found = ((info.path.removeprefix(stem), info) for info in objects.list_here(folder) if info.path.startswith(stem))
+    return {int(number): info for number, info in found if _NUMBER.fullmatch(number)}
+
+
+def _uptime() -> float:
+    """Seconds, also those in which this machine was suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

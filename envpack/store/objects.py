@@ -179,6 +179,13 @@ class Objects:
         with self._errors():
             return interruptible(listed)
 
+    def list_here(self, folder: str = "") -> Sequence[ObjectInfo]:
+        """The objects of a folder of the store, without those of the folders in it."""
+        obstore = self._library
+        with self._errors():
+            found = interruptible(lambda: obstore.list_with_delimiter(self._store, folder or None))
+            return [_info(meta) for meta in found["objects"]]
+
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""
         obstore = self._library

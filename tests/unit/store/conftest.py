@@ -36,3 +36,8 @@ class Steps(NoProgress):
 def paths(store, folder=""):
     """The paths of all objects below a folder of a store."""
     return sorted(found.path for found in store.objects.list(folder))
+
+
+def claimed_paths(store):
+    """The paths of claims that their owners have not released."""
+    return sorted(found.path for found in store.objects.list("claims") if found.size)

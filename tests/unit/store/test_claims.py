@@ -9,6 +9,8 @@ from envpack.store.claims import claimed, live_claims, probe
 from envpack.support.progress import NoProgress
 from tests.waiting import soon
 
+from .conftest import claimed_paths
+
 KEY = "0" * 32
 
 
@@ -26,22 +28,49 @@ def take(store, is_made=lambda: False, waiting=lambda: None, expiry=0.6):
     )
 
 
-def claims_of(store):
-    return sorted(found.path for found in store.objects.list("claims"))
-
-
 def test_a_claim_is_given_back(store):
     with take(store) as mine:
         assert mine
-        assert claims_of(store) == [f"claims/environment/{KEY}/1"]
+        assert claimed_paths(store) == [f"claims/environment/{KEY}/1"]
         assert live_claims(store.objects, store.clock) == 1
-    assert claims_of(store) == []
+    assert claimed_paths(store) == []
 
 
 def test_a_claim_is_given_back_after_a_failure(store):
     with pytest.raises(RuntimeError), take(store):
         raise RuntimeError
-    assert claims_of(store) == []
+    assert claimed_paths(store) == []
+
+
+def test_a_number_is_not_used_twice(store):
+    for number in (1, 2, 3):
+        with take(store):
+            assert claimed_paths(store) == [f"claims/environment/{KEY}/{number}"]
+    assert len(store.objects.list("claims")) == 1
+
+
+def test_who_lists_before_others_have_come_and_gone_gets_no_claim(store, monkeypatch):
+    """Numbers that others have removed meanwhile can be created again."""
+    with take(store):
+        pass
+    listed = claims._claims(store.objects, f"claims/environment/{KEY}/")
+    for _ in range(2):
+        with take(store):
+            pass
+    answers = [listed]
+    real = claims._claims
+    monkeypatch.setattr(claims, "_claims", lambda *words: answers.pop() if answers else real(*words))
+    assert claims.take(store.objects, f"claims/environment/{KEY}/", store.clock, 0.6) is None
+    assert [path for path in claimed_paths(store) if path.endswith("/2")] == []
+
+
+def test_an_owner_that_stood_still_releases_nothing(store, monkeypatch):
+    stem = f"claims/environment/{KEY}/"
+    late = claims.take(store.objects, stem, store.clock, 60)
+    monkeypatch.setattr(late, "_written", late._written - 61)
+    assert not late.held
+    late.release()
+    assert claimed_paths(store) == [f"{stem}1"]
 
 
 def test_a_second_machine_waits_until_the_first_has_made_it(store):
@@ -75,8 +104,8 @@ def test_the_claim_of_a_dead_machine_expires(store):
     with take(store, waiting=lambda: waited.append(True)) as mine:
         assert mine
         assert waited == [True]
-        assert claims_of(store) == [f"claims/environment/{KEY}/7", f"claims/environment/{KEY}/8"]
-    assert claims_of(store) == []
+        assert claimed_paths(store) == [f"claims/environment/{KEY}/7", f"claims/environment/{KEY}/8"]
+    assert claimed_paths(store) == []
 
 
 def test_of_two_that_wait_for_a_dead_machine_one_gets_the_claim_at_a_time(store):

@@ -16,7 +16,7 @@ from envpack.workflow.shared import fetch_stub, obtain_environment, obtain_stub,
 from tests.unit.archive.conftest import Prefixes, files_below
 from tests.unit.stub.elf_files import write_stub
 
-from .conftest import Steps, paths
+from .conftest import Steps, claimed_paths, paths
 
 KEY = "0" * 32
 
@@ -83,7 +83,7 @@ def test_the_second_machine_gets_the_environment_of_the_first(machine):
     assert len(second.steps.seen) == 1, "what is in the cache is not fetched"
     for one in (first, second):
         assert [name for name in one.cache.glob("transfers/*") if not name.name.startswith(".")] == []
-    assert paths(first.store, "claims") == []
+    assert claimed_paths(first.store) == []
 
 
 def test_without_push_nothing_is_put_there(machine):
@@ -161,7 +161,7 @@ def test_a_failure_of_the_build_is_the_callers(machine):
     first.make = fail
     with pytest.raises(EnvironmentBuildError, match="no such package"):
         first.environment()
-    assert paths(first.store, "claims") == []
+    assert claimed_paths(first.store) == []
 
 
 # Stubs
@@ -214,7 +214,7 @@ def test_the_second_machine_gets_the_stub_of_the_first(machine, target, tmp_path
     assert second.steps.seen == [f"fetch the stub for Python 3.10 from the store: {record.size / 1e6:.1f} MB"]
     assert second.stub(target, make).path == found.path
     assert len(second.steps.seen) == 1
-    assert paths(first.store, "claims") == []
+    assert claimed_paths(first.store) == []
 
 
 def test_without_push_a_stub_is_compiled_and_stays_here(machine, target, tmp_path):
