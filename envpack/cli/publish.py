@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @options.models
 @click.option("--delete", is_flag=True, help="Remove what earlier publications sent and the repository has no more.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent and removed, and change nothing.")
-@click.option("--force", is_flag=True, help="Replace objects that envpack did not publish, instead of refusing.")
+@click.option("--force", is_flag=True, help="Send everything again, and replace objects that envpack did not publish.")
 @click.option(
     "--sign",
     type=click.Path(path_type=Path, dir_okay=False),

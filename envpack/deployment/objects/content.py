@@ -30,6 +30,7 @@ from envpack.repository import (
     config_text,
     in_model_folder,
     is_custom_config,
+    is_model_file,
     python_configs,
     set_backend,
     set_execution_environment,
@@ -62,10 +63,10 @@ class PublishedFile:
     sha256: str = ""
 
     @property
-    def is_config(self) -> bool:
-        """Whether a server reads the paths of other files from it, so that it has to come after them."""
+    def is_visible(self) -> bool:
+        """Whether a server acts on it, so that it comes after what it needs: a configuration, or what is loaded."""
         _, _, path = self.path.partition("/")
-        return path == CONFIG_NAME or is_custom_config(path)
+        return path == CONFIG_NAME or is_custom_config(path) or is_model_file(path)
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,18 @@ class Publication:
     """A repository as a server reads it from an object store.
 
     Attributes:
-        files: all objects; those that a server looks at last come last.
+        files: all objects, each after those that it needs.
         cautions: warnings, one sentence each.
         triton: the release that the models are for.
         packages: the packages in the environment of each model, by its name; each with ``name``, ``uri``, ``sha256``.
+        late: the models that come after all others, because they run them: ensembles.
     """
 
     files: tuple[PublishedFile, ...]
     cautions: tuple[str, ...]
     triton: str = ""
     packages: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
 
 
 @contextlib.contextmanager
@@ -112,16 +115,16 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
             except (InputError, EnvironmentBuildError) as error:
                 errors[model.name] = error
         ModelsError.raise_any(errors, len(deployment.models))
-        ensembles = {model.name for model in deployment.models if not model.backend}
-        files.sort(key=lambda file: _turn(file, ensembles))
-        yield Publication(tuple(files), tuple(cautions), deployment.release.name, packages)
+        late = frozenset(model.name for model in deployment.models if not model.backend)
+        files.sort(key=lambda file: _turn(file, late))
+        yield Publication(tuple(files), tuple(cautions), deployment.release.name, packages, late)
 
 
-def _turn(file: PublishedFile, ensembles: Collection[str]) -> tuple[int, str]:
-    """When a file is sent: content, then custom configurations, those of models, and those of ensembles."""
+def _turn(file: PublishedFile, late: Collection[str]) -> tuple[bool, bool, str, int, str]:
+    """When a file is sent: content; then model by model its configurations, and what makes a version one."""
     name, _, path = file.path.partition("/")
-    of_model = 3 if name in ensembles else 2
-    return 0 if not file.is_config else of_model if path == CONFIG_NAME else 1, file.path
+    step = 0 if is_custom_config(path) else 1 if path == CONFIG_NAME else 2
+    return file.is_visible, name in late, name if file.is_visible else "", step if file.is_visible else 0, file.path
 
 
 def packages_of(deployment: Deployment) -> dict[str, list[dict[str, str]]]:

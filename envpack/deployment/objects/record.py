@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import uuid
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envpack.store import Objects
+from envpack.store import ObjectInfo, Objects
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import StorageError
 
 RECORD = ".envpack-publication.json"
 STATEMENT = ".envpack-statement.json"  # in the folder of each model that was signed
+OWN = ".envpack-"  # begins the name of each object beside the models that envpack keeps for itself
 _SCHEMA = 1
 _MOST_RECORD = 64 << 20  # bytes
 _LARGE = 32 << 20  # bytes of a file after which the record is written, so that it is not sent again
+_PIECE = 4 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class RecordEntry:
-    """An object that was published: digest and size of its content, and the store's tag."""
+    """An object that was published: digest and size of its content, and the tag that the store gave it."""
 
     sha256: str
     size: int
@@ -28,7 +32,10 @@ class RecordEntry:
 
 
 class PublicationRecord:
-    """The object that lists what was published."""
+    """The object that lists what was published.
+
+    Its random name of the publication that wrote it makes its tag unique: many tags depend on nothing but the content.
+    """
 
     def __init__(
         self, objects: Objects, entries: dict[str, RecordEntry], pending: dict[str, int], tag: str | None
@@ -37,11 +44,17 @@ class PublicationRecord:
         self.entries = entries
         self.pending = pending
         self._tag = tag
+        self._name = uuid.uuid4().hex
         self._sent: set[str] = set()
 
+    @property
+    def exists(self) -> bool:
+        """Whether the store has one."""
+        return self._tag is not None
+
     @classmethod
-    def read(cls, objects: Objects) -> PublicationRecord:
-        """The record in the store, an empty one if there is none."""
+    def read(cls, objects: Objects, *, or_damaged: bool = False) -> PublicationRecord:
+        """The record in the store, an empty one if there is none; or if it is damaged, in case that it is replaced."""
         found = objects.read(RECORD, _MOST_RECORD)
         if found is None:
             return cls(objects, {}, {}, None)
@@ -53,6 +66,8 @@ class PublicationRecord:
             entries = {str(path): RecordEntry(*_texts(entry)) for path, entry in document["files"].items()}
             pending = {str(path): int(size) for path, size in document["pending"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if or_damaged:
+                return cls(objects, {}, {}, info.tag)
             raise objects.corrupt(RECORD, "it is no record of this version of envpack") from error
         return cls(objects, entries, pending, info.tag)
 
@@ -72,36 +87,61 @@ class PublicationRecord:
         if entry.size > _LARGE:
             self._save()
 
-    def finish(self) -> None:
-        """Write down the result, with what earlier publications left there.
+    def finish(self, wanted: Collection[str]) -> None:
+        """Write down the result, with what earlier publications left there, if the store has what was sent.
 
-        The tags are those of a listing, because some stores return others for what was just written.
+        Raises:
+            StorageError: kind ``publication-conflict``: another program wrote there meanwhile.
         """
         present = {info.path: info for info in self._objects.list()}
+        for path in wanted:
+            self._confirm(path, present.get(path))
         self.entries = {path: entry for path, entry in self.entries.items() if path in present}
-        for path in self._sent & self.entries.keys():
-            self.entries[path] = replace(self.entries[path], tag=present[path].tag)
-        self.pending = {p: size for p, size in self.pending.items() if p in present and p not in self._sent}
+        self.pending = {path: size for path, size in self.pending.items() if path in present and path not in wanted}
         self._save()
+
+    def _confirm(self, path: str, info: ObjectInfo | None) -> None:
+        """Check that an object is what was sent; some stores list another tag than they gave it."""
+        entry = self.entries[path]
+        if info is None or info.size != entry.size:
+            raise self._conflict(f"{path} is not what was sent: another program writes there")
+        if info.tag == entry.tag:
+            return
+        if path not in self._sent or self._digest(info) != entry.sha256:
+            raise self._conflict(f"{path} is not what was sent: another program writes there")
+        self.entries[path] = replace(entry, tag=info.tag)
+
+    def _digest(self, info: ObjectInfo) -> str:
+        digest = hashlib.sha256()
+        for start in range(0, info.size, _PIECE):
+            digest.update(self._objects.read_part(info.path, start, min(_PIECE, info.size - start), info.size))
+        return digest.hexdigest()
 
     def _save(self) -> None:
         files = {path: [entry.sha256, entry.size, entry.tag] for path, entry in sorted(self.entries.items())}
-        document = {"schema": _SCHEMA, "files": files, "pending": dict(sorted(self.pending.items()))}
+        document = {
+            "schema": _SCHEMA,
+            "publication": self._name,
+            "files": files,
+            "pending": dict(sorted(self.pending.items())),
+        }
         content = json.dumps(document, indent=1).encode() + b"\n"
-        replaced = (
+        if self._tag is None:
             self._objects.create(RECORD, content)
-            if self._tag is None
-            else self._objects.replace(RECORD, content, self._tag)
+        else:
+            self._objects.replace(RECORD, content, self._tag)
+        found = self._objects.read(RECORD, _MOST_RECORD)
+        if found is None or found[0] != content:
+            raise self._conflict("another publication to this address runs, or has just ended")
+        self._tag = found[1].tag
+
+    def _conflict(self, reason: str) -> StorageError:
+        return StorageError(
+            reason,
+            kind="publication-conflict",
+            where=str(self._objects.location),
+            hint="publish again when nothing else writes there",
         )
-        if not replaced:
-            raise StorageError(
-                "another publication to this address runs, or has just ended",
-                kind="publication-conflict",
-                where=str(self._objects.location),
-                hint="publish again when it has ended",
-            )
-        info = self._objects.head(RECORD)
-        self._tag = info.tag if info else None
 
 
 def _texts(entry: Any) -> tuple[str, int, str]:

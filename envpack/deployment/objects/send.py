@@ -1,35 +1,30 @@
-"""Publishes a model repository to an object store: sends what changed, configurations last, and removes only its own.
+"""Publishes a model repository to an object store: sends what changed, what servers act on last, removes only its own.
 
 A hidden object beside the models, `RECORD`, lists what was published with its digest and the store's tag. An object is
 replaced or removed only if the record has it with that tag, or announces it: the record names what will be written
-before it is written, so that a killed publication can be repeated.
+before it is written, so that a killed publication can be repeated. While one publication writes, others wait: it holds
+a claim of the store, `LEASE`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.deployment.objects.record import RECORD, STATEMENT, PublicationRecord, RecordEntry
+from envpack.deployment.objects.digests import PIECE, Described, changed, describe_files, pieces
+from envpack.deployment.objects.record import OWN, STATEMENT, PublicationRecord, RecordEntry
 from envpack.deployment.signing import SigningKey, provenance, sign_statement
-from envpack.store import Objects
-from envpack.support.bounded_reading import read_json
+from envpack.store import EXPIRY, Claim, ObjectInfo, Objects, reserved
 from envpack.support.errors import InputError, StorageError
-from envpack.support.failures import storage_errors
-from envpack.support.folders import cache_folder
 from envpack.support.pool import Report, transfer_all
-from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.replacement import write_text
 
-_PIECE = 4 << 20  # bytes
+LEASE = f"{OWN}lease-"
+_PATIENCE = 300.0  # seconds to wait for another publication
 _SENDERS = 4  # files at once
 
 
@@ -52,19 +47,6 @@ class Published:
     size: int
 
 
-@dataclass(frozen=True)
-class _Described:
-    """A file to publish with digest and size of its content."""
-
-    file: PublishedFile
-    sha256: str
-    size: int
-
-    @property
-    def path(self) -> str:
-        return self.file.path
-
-
 def publish(
     publication: Publication,
     objects: Objects,
@@ -84,16 +66,34 @@ def publish(
         only: the models that this is about; what earlier publications sent of others stays. All by default.
         dry_run: only determine what would be sent and removed.
         delete: remove what earlier publications sent and this one does not have.
-        force: replace objects that no publication sent, too.
+        force: send everything, and replace objects that no publication sent, too.
         key: signs a statement about each model, which is published in the model's folder.
         progress: receives the bytes.
 
     Raises:
         InputError: kind ``published-not-ours``: an object that would be replaced was not published by envpack.
-        StorageError: the store cannot be used; kind ``publication-conflict``: another publication runs there.
+        StorageError: the store cannot be used; kind ``publication-conflict``: another publication runs there, or
+            another program writes there.
     """
     publishing = _Publishing(publication, objects, force=force, key=key, progress=progress or NoProgress())
     return publishing.run(only, dry_run=dry_run, delete=delete)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """What a store has, compared with what it should have.
+
+    Attributes:
+        record: what earlier publications sent.
+        changed: what has to be sent.
+        gone: what earlier publications sent and this one does not have.
+        removable: what of that nobody else has written since.
+    """
+
+    record: PublicationRecord
+    changed: Sequence[Described]
+    gone: Sequence[str]
+    removable: Sequence[str]
 
 
 class _Publishing:
@@ -110,147 +110,141 @@ class _Publishing:
     ) -> None:
         self._objects = objects
         self._progress = progress
-        self._files = _described(publication.files, objects)
-        if key is not None:
-            statements = _described(list(_statements(publication, self._files, key)), objects)
-            self._files = sorted([*self._files, *statements], key=lambda file: file.file.is_config)
-        self._record = PublicationRecord.read(objects)
-        self._present = {info.path: info for info in objects.list() if info.path != RECORD}
         self._force = force
+        self._late = publication.late
+        self._files = describe_files(publication.files, objects)
+        if key is not None:
+            statements = describe_files(list(_statements(publication, self._files, key)), objects)
+            self._files = sorted([*self._files, *statements], key=lambda file: file.file.is_visible)
+        self._lease: Claim | None = None
 
     def run(self, only: Collection[str], *, dry_run: bool, delete: bool) -> Published:
-        changed = [file for file in self._files if not self._is_there(file)]
-        foreign = [file.path for file in changed if not self._force and self._is_foreign(file.path)]
+        found = self._difference(only)
+        if not dry_run and (found.changed or found.record.pending or (delete and found.removable)):
+            with self._alone():
+                found = self._difference(only)  # another publication may have ended just now
+                self._send(found)
+                if delete:
+                    self._remove(found.removable)
+                found.record.finish([file.path for file in self._files])
+        return Published(
+            tuple(file.path for file in found.changed),
+            len(self._files) - len(found.changed),
+            tuple(found.removable) if delete else (),
+            tuple(path for path in found.gone if not delete or path not in found.removable),
+            sum(file.size for file in found.changed),
+        )
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other publication write during the block."""
+        leased = reserved(self._objects, LEASE, patience=_PATIENCE, say=self._progress.detail, expiry=EXPIRY)
+        with leased as self._lease:
+            self._require_lease()
+            yield
+
+    def _require_lease(self) -> None:
+        if self._lease is None or not self._lease.held:
+            raise StorageError(
+                "another publication to this address runs, or this one stood still for too long",
+                kind="publication-conflict",
+                where=str(self._objects.location),
+                hint="publish again when it has ended",
+            )
+
+    def _difference(self, only: Collection[str]) -> _Difference:
+        record = PublicationRecord.read(self._objects, or_damaged=self._force)
+        present = {info.path: info for info in self._objects.list() if not info.path.startswith(OWN)}
+        changed = [file for file in self._files if self._force or not _is_there(file, record, present)]
+        foreign = [file.path for file in changed if not self._force and _is_foreign(file.path, record, present)]
         if foreign:
             raise _not_ours(foreign, self._objects)
         wanted = {file.path for file in self._files}
-        known = [path for path in self._record.known() if not only or path.split("/")[0] in only]
-        gone = [path for path in known if path not in wanted and path in self._present]
-        removable = [path for path in gone if not self._is_foreign(path)]
-        if not dry_run and (changed or (delete and removable)):
-            self._send(changed)
-            if delete:
-                self._remove(removable)
-            self._record.finish()
-        return Published(
-            tuple(file.path for file in changed),
-            len(self._files) - len(changed),
-            tuple(removable) if delete else (),
-            tuple(path for path in gone if not delete or path not in removable),
-            sum(file.size for file in changed),
-        )
+        known = [path for path in record.known() if not only or path.split("/")[0] in only]
+        gone = [path for path in known if path not in wanted and path in present]
+        return _Difference(record, changed, gone, [path for path in gone if not _is_foreign(path, record, present)])
 
-    def _is_there(self, file: _Described) -> bool:
-        entry, info = self._record.entries.get(file.path), self._present.get(file.path)
-        if entry is None or info is None or entry.sha256 != file.sha256:
-            return False
-        return info.size == entry.size and info.tag == entry.tag
+    def _send(self, found: _Difference) -> None:
+        """Send the content of all models; then what servers act on, model by model; ensembles last."""
+        found.record.announce({file.path: file.size for file in found.changed})
+        content = [[file] for file in found.changed if not file.file.is_visible]
+        visible = _by_model(file for file in found.changed if file.file.is_visible)
+        early = [files for model, files in visible.items() if model not in self._late]
+        late = [files for model, files in visible.items() if model in self._late]
+        for turn in (content, early, late):
+            self._send_side_by_side(turn, found.record)
 
-    def _is_foreign(self, path: str) -> bool:
-        """Whether an object exists that no publication wrote, or that was written by somebody else since."""
-        info, entry = self._present.get(path), self._record.entries.get(path)
-        if info is None or path in self._record.pending:
-            return False
-        return entry is None or (entry.size, entry.tag) != (info.size, info.tag)
+    def _send_side_by_side(self, groups: Sequence[Sequence[Described]], record: PublicationRecord) -> None:
+        """Send groups of files at once, and the files of each group one after the other."""
 
-    def _send(self, changed: Sequence[_Described]) -> None:
-        self._record.announce({file.path: file.size for file in changed})
-        configs = [file for file in changed if file.file.is_config]
-        others = [file for file in changed if not file.file.is_config]
+        def done(number: int, tags: Sequence[str]) -> None:
+            for file, tag in zip(groups[number], tags, strict=True):
+                record.sent(file.path, RecordEntry(file.sha256, file.size, tag))
+
         transfer_all(
-            [partial(self._send_one, file) for file in others],
-            total=sum(file.size for file in others),
+            [partial(self._send_in_order, group) for group in groups],
+            total=sum(file.size for group in groups for file in group),
             threads=_SENDERS,
             progress=self._progress,
-            done=lambda number, tag: self._sent(others[number], tag),
+            done=done,
         )
-        for file in configs:
-            self._sent(file, self._send_one(file, lambda _: None))
 
-    def _sent(self, file: _Described, tag: str) -> None:
-        self._record.sent(file.path, RecordEntry(file.sha256, file.size, tag))
+    def _send_in_order(self, files: Sequence[Described], report: Report) -> list[str]:
+        return [self._send_one(file, report) for file in files]
 
-    def _send_one(self, file: _Described, report: Report) -> str:
+    def _send_one(self, file: Described, report: Report) -> str:
         """Send a file; returns the store's tag."""
+        self._require_lease()
         if file.file.file is None:
             return self._objects.write(file.path, file.file.content)
         digest = hashlib.sha256()
-        pieces = _pieces(file.file.file, digest, report)
-        if file.size > _PIECE:
-            tag = self._objects.upload(file.path, pieces)
+        content = pieces(file.file.file, digest, report)
+        if file.size > PIECE:
+            tag = self._objects.upload(file.path, content)
         else:
-            tag = self._objects.write(file.path, b"".join(pieces))
+            tag = self._objects.write(file.path, b"".join(content))
         if digest.hexdigest() != file.sha256:
-            raise StorageError(
-                "this file changed while it was published",
-                kind="file-unusable",
-                where=str(file.file.file),
-                hint="publish again when nothing writes to the repository",
-            )
+            raise changed(file.file.file)
         return tag
 
     def _remove(self, paths: Sequence[str]) -> None:
-        """Remove objects; configurations first, so that no server finds a model without its files."""
-        configs = [path for path in paths if path.endswith("/config.pbtxt")]
-        self._objects.delete(configs)
-        self._objects.delete([path for path in paths if path not in configs])
+        """Remove objects; those that servers act on first, so that no server finds a model without its files."""
+        self._require_lease()
+        visible = [path for path in paths if PublishedFile(path).is_visible]
+        self._objects.delete(visible)
+        self._objects.delete([path for path in paths if path not in visible])
 
 
-def _statements(publication: Publication, files: Sequence[_Described], key: SigningKey) -> Iterator[PublishedFile]:
+def _by_model(files: Iterator[Described]) -> dict[str, list[Described]]:
+    found: dict[str, list[Described]] = {}
+    for file in files:
+        found.setdefault(file.path.split("/")[0], []).append(file)
+    return found
+
+
+def _is_there(file: Described, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
+    """Whether nobody wrote an object since a publication sent this file."""
+    entry, info = record.entries.get(file.path), present.get(file.path)
+    if entry is None or info is None or entry.sha256 != file.sha256:
+        return False
+    return info.size == entry.size and info.tag == entry.tag
+
+
+def _is_foreign(path: str, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
+    """Whether an object exists that no publication wrote, or that was written by somebody else since."""
+    info, entry = present.get(path), record.entries.get(path)
+    if info is None or path in record.pending:
+        return False
+    return entry is None or (entry.size, entry.tag) != (info.size, info.tag)
+
+
+def _statements(publication: Publication, files: Sequence[Described], key: SigningKey) -> Iterator[PublishedFile]:
     """A signed statement about each model."""
     for model in dict.fromkeys(file.path.split("/")[0] for file in files):
         subjects = {file.path: file.sha256 for file in files if file.path.startswith(f"{model}/")}
         parameters = {"model": model, "triton": publication.triton}
         statement = provenance(subjects, parameters, publication.packages.get(model, ()))
         yield PublishedFile(f"{model}/{STATEMENT}", content=sign_statement(statement, key))
-
-
-def _described(files: Sequence[PublishedFile], objects: Objects) -> list[_Described]:
-    """Files with their digests. Those of large files are remembered by size, time stamp and inode."""
-    place = hashlib.sha256(str(objects.location).encode()).hexdigest()[:16]
-    memory = cache_folder("publications") / f"{place}.json"
-    known, found = _remembered(memory), {}
-    described = []
-    for file in files:
-        raise_if_stopped()
-        if file.file is None:
-            described.append(_Described(file, hashlib.sha256(file.content).hexdigest(), len(file.content)))
-            continue
-        status = file.file.stat()
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
-        name = str(file.file.absolute())
-        sha256 = file.sha256 or (known[name][3] if known.get(name, [])[:3] == stamp else _sha256(file.file))
-        found[name] = [*stamp, sha256]
-        described.append(_Described(file, str(sha256), status.st_size))
-    with storage_errors(memory):
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        if found and found != known:
-            write_text(memory, json.dumps(found))
-    return described
-
-
-def _remembered(memory: Path) -> dict[str, list[Any]]:
-    try:
-        known = read_json(memory)
-        return {name: list(entry) for name, entry in known.items() if len(entry) == 4}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    for _ in _pieces(file, digest):
-        pass
-    return digest.hexdigest()
-
-
-def _pieces(file: Path, digest: Any, report: Report = lambda _: None) -> Iterator[bytes]:
-    with file.open("rb") as content:
-        os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while piece := content.read(_PIECE):
-            digest.update(piece)
-            yield piece
-            report(len(piece))
 
 
 def _not_ours(paths: Sequence[str], objects: Objects) -> InputError:

@@ -16,7 +16,7 @@ from envpack.deployment import (
     publish,
     published_files,
 )
-from envpack.deployment.objects.record import RECORD
+from envpack.deployment.objects.record import OWN, RECORD
 from envpack.deployment.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
 from envpack.settings import Settings
@@ -38,7 +38,7 @@ class Noted(Objects):
     def _note(self, path):
         if path == self.broken:
             raise KeyboardInterrupt
-        if path != RECORD:
+        if not path.startswith(OWN):
             self.written.append(path)
 
     def write(self, path, content):
@@ -50,7 +50,7 @@ class Noted(Objects):
         return super().upload(path, content)
 
     def delete(self, paths):
-        self.removed += paths
+        self.removed += [path for path in paths if not path.startswith(OWN)]
         super().delete(paths)
 
 
@@ -74,7 +74,7 @@ def cache(tmp_path, monkeypatch):
 def publication(**contents):
     """Objects by path, where ``m__x`` stands for ``m/x``; configurations last."""
     files = [PublishedFile(name.replace("__", "/"), content=text.encode()) for name, text in contents.items()]
-    return Publication(tuple(sorted(files, key=lambda file: file.is_config)), ())
+    return Publication(tuple(sorted(files, key=lambda file: file.path.endswith("model.py"))), ())
 
 
 def config(model, text="a"):
@@ -83,15 +83,18 @@ def config(model, text="a"):
 
 def below(remote):
     found = (str(path.relative_to(remote)) for path in remote.rglob("*") if path.is_file())
-    return sorted(name for name in found if name != RECORD)
+    return sorted(name for name in found if not name.startswith(OWN))
 
 
-def test_a_configuration_is_sent_after_all_files_of_all_models(objects, remote):
-    done = publish(publication(**config("a"), **config("b")), objects)
-    assert sorted(objects.written[:2]) == ["a/1/model.py", "b/1/model.py"]
-    assert objects.written[2:] == ["a/config.pbtxt", "b/config.pbtxt"]
+def test_what_a_server_acts_on_is_sent_last_and_model_by_model(objects, remote):
+    siblings = {"a__1__helper.py": "a", "b__1__helper.py": "b", "a__weights.bin": "a"}
+    done = publish(publication(**config("a"), **config("b"), **siblings), objects)
+    assert sorted(objects.written[:3]) == ["a/1/helper.py", "a/weights.bin", "b/1/helper.py"]
+    for model in ("a", "b"):
+        of_model = [path for path in objects.written[3:] if path.startswith(model)]
+        assert of_model == [f"{model}/config.pbtxt", f"{model}/1/model.py"]
     assert below(remote) == sorted(done.sent)
-    assert (len(done.sent), done.unchanged, done.size) == (4, 0, 4)
+    assert (len(done.sent), done.unchanged, done.size) == (7, 0, 7)
 
 
 def test_what_is_there_is_not_sent_again(objects):
@@ -106,7 +109,7 @@ def test_what_is_there_is_not_sent_again(objects):
 
 def test_a_dry_run_changes_nothing(objects, remote):
     done = publish(publication(**config("a")), objects, dry_run=True)
-    assert done.sent == ("a/1/model.py", "a/config.pbtxt")
+    assert done.sent == ("a/config.pbtxt", "a/1/model.py")
     assert os.listdir(remote) == []
     publish(publication(**config("a")), objects)
     done = publish(publication(**config("b")), objects, dry_run=True, delete=True)
@@ -114,13 +117,13 @@ def test_a_dry_run_changes_nothing(objects, remote):
     assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
 
 
-def test_what_went_stays_until_it_is_to_be_deleted_configurations_first(objects, remote):
+def test_what_went_stays_until_it_is_to_be_deleted(objects, remote):
     publish(publication(**config("a"), **config("b")), objects)
     done = publish(publication(**config("b")), objects)
     assert (done.removed, sorted(done.outdated)) == ((), ["a/1/model.py", "a/config.pbtxt"])
     done = publish(publication(**config("b")), objects, delete=True)
     assert (sorted(done.removed), done.outdated) == (["a/1/model.py", "a/config.pbtxt"], ())
-    assert objects.removed == ["a/config.pbtxt", "a/1/model.py"]
+    assert objects.removed == ["a/1/model.py", "a/config.pbtxt"]
     assert below(remote) == ["b/1/model.py", "b/config.pbtxt"]
 
 
@@ -188,7 +191,13 @@ def test_a_model_that_only_an_interrupted_publication_sent_can_be_removed(object
 
 
 def test_two_publications_at_once_are_noticed(objects, remote, monkeypatch):
-    monkeypatch.setattr(objects, "create", lambda path, content: False)
+    """The lease of the other one has expired, but it goes on."""
+    create = objects.create
+
+    def late(path, content):
+        return create(path, b"of the other") if path == RECORD else create(path, content)
+
+    monkeypatch.setattr(objects, "create", late)
     with pytest.raises(StorageError) as raised:
         publish(publication(**config("a")), objects)
     assert raised.value.kind == "publication-conflict"
@@ -196,11 +205,13 @@ def test_two_publications_at_once_are_noticed(objects, remote, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"schema": 2}', '{"schema": 1, "files": {"a": 1}, "pending": {}}'])
-def test_a_damaged_record_is_refused(objects, remote, content):
+def test_a_damaged_record_is_refused_unless_everything_is_sent_again(objects, remote, content):
     (remote / RECORD).write_text(content)
     with pytest.raises(StorageError) as raised:
-        publish(publication(**config("a")), objects, force=True)
+        publish(publication(**config("a")), objects)
     assert raised.value.kind == "store-corrupt"
+    publish(publication(**config("a")), objects, force=True)
+    assert publish(publication(**config("a")), objects).sent == ()
 
 
 def test_a_file_that_changes_while_it_is_published_is_an_error(objects, tmp_path):
@@ -241,7 +252,7 @@ def copied(objects, tmp_path, public=None):
 def test_each_model_gets_a_signed_statement_and_an_unchanged_one_is_not_sent_again(objects, remote, keys, tmp_path):
     key = read_signing_key(keys[0])
     done = publish(publication(**config("a"), **config("b")), objects, key=key)
-    assert done.sent[2:] == (SIGNED, "b/.envpack-statement.json", "a/config.pbtxt", "b/config.pbtxt")
+    assert done.sent[:2] == (SIGNED, "b/.envpack-statement.json")
     assert publish(publication(**config("a"), **config("b")), objects, key=key).sent == ()
     copied(objects, tmp_path, keys[1])
     again = publish(publication(**config("a", "new"), **config("b")), objects, key=key)
@@ -378,10 +389,10 @@ def test_custom_configurations_name_the_archives_too(repository, release, tmp_pa
     plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
     with published_files(plan, NoProgress()) as publication:
         publish(publication, objects)
-    configs = [path for path in objects.written if path.endswith(".pbtxt")]
-    customs = [f"{model}/configs/large.pbtxt" for model in ("both", "early", "late")]
-    assert configs == [*customs, "early/config.pbtxt", "late/config.pbtxt", "both/config.pbtxt"]
-    assert objects.written[-6:] == configs
+    for model in ("both", "early", "late"):
+        configs = [path for path in objects.written if path.startswith(f"{model}/") and path.endswith(".pbtxt")]
+        assert configs == [f"{model}/configs/large.pbtxt", f"{model}/config.pbtxt"]
+    assert objects.written[-2:] == ["both/configs/large.pbtxt", "both/config.pbtxt"]
     for model in ("early", "late"):
         files = [objects.location.folder / model / name for name in ("config.pbtxt", "configs/large.pbtxt")]
         configs = [parse_config(file.read_text(), file) for file in files]

@@ -1,0 +1,105 @@
+"""Size and SHA-256 of files to publish; those of large files are remembered as long as nothing touches them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.deployment.objects.content import PublishedFile
+from envpack.store import Objects
+from envpack.support.bounded_reading import read_json
+from envpack.support.errors import StorageError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder
+from envpack.support.pool import Report
+from envpack.support.processes import raise_if_stopped
+from envpack.support.replacement import write_text
+
+PIECE = 4 << 20  # bytes
+_SETTLED = 2 * 10**9  # nanoseconds after which another change of a file has other time stamps
+
+
+@dataclass(frozen=True)
+class Described:
+    """A file to publish with digest and size of its content."""
+
+    file: PublishedFile
+    sha256: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """Its path below the address."""
+        return self.file.path
+
+
+def describe_files(files: Sequence[PublishedFile], objects: Objects) -> list[Described]:
+    """Files with their digests. All can be read."""
+    place = hashlib.sha256(str(objects.location).encode()).hexdigest()[:16]
+    memory = cache_folder("publications") / f"{place}.json"
+    known, found = _remembered(memory), {}
+    described = []
+    for file in files:
+        raise_if_stopped()
+        if file.file is None:
+            described.append(Described(file, hashlib.sha256(file.content).hexdigest(), len(file.content)))
+            continue
+        with storage_errors(file.file), file.file.open("rb"):
+            status = file.file.stat()
+        name, stamp = str(file.file.absolute()), _stamp(status)
+        sha256 = file.sha256 or (known[name][-1] if known.get(name, [])[:-1] == stamp else _sha256(file.file, stamp))
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED:
+            found[name] = [*stamp, sha256]
+        described.append(Described(file, str(sha256), status.st_size))
+    with storage_errors(memory):
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        if found and found != known:
+            write_text(memory, json.dumps(found))
+    return described
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    """What differs after any change of a file, also after one that sets its modification time back."""
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino]
+
+
+def _remembered(memory: Path) -> dict[str, list[Any]]:
+    try:
+        return {name: list(entry) for name, entry in read_json(memory).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _sha256(file: Path, stamp: list[int]) -> str:
+    digest = hashlib.sha256()
+    for _ in pieces(file, digest):
+        pass
+    if _stamp(file.stat()) != stamp:
+        raise changed(file)
+    return digest.hexdigest()
+
+
+def pieces(file: Path, digest: Any, report: Report = lambda _: None) -> Iterator[bytes]:
+    """The content of a file, which also goes into a digest."""
+    with file.open("rb") as content:
+        os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while piece := content.read(PIECE):
+            digest.update(piece)
+            yield piece
+            report(len(piece))
+
+
+def changed(file: Path) -> StorageError:
+    """The error for a file that somebody writes."""
+    return StorageError(
+        "this file changed while it was published",
+        kind="file-unusable",
+        where=str(file),
+        hint="publish again when nothing writes to the repository",
+    )
