@@ -1,5 +1,6 @@
 """Publishing a repository: only what changed is sent, configurations last, and nothing of others is touched."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from envpack.deployment import (
     publish,
     published_files,
 )
+from envpack.deployment.objects import digests
 from envpack.deployment.objects.record import OWN, RECORD
 from envpack.deployment.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
@@ -498,3 +500,55 @@ def test_a_statement_names_the_packages_of_the_environment(described, objects, r
     build = statement["predicate"]["buildDefinition"]
     assert build["externalParameters"] == {"model": "late", "triton": "24.10"}
     assert [package["name"] for package in build["resolvedDependencies"]] == ["x 1", "y 1"]
+
+
+class TestDigests:
+    """Digests of files are remembered, and forgotten with any change."""
+
+    @pytest.fixture
+    def file(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(digests, "_SETTLED", 0)
+        (tmp_path / "weights.bin").write_bytes(b"before")
+        return tmp_path / "weights.bin"
+
+    def digest(self, file):
+        (described,) = digests.describe_files([PublishedFile("m/weights.bin", file)], "place")
+        return described.sha256
+
+    def test_an_unchanged_file_is_not_read_again(self, file, monkeypatch):
+        before = self.digest(file)
+        monkeypatch.setattr(digests, "_sha256", lambda *_: pytest.fail("it was read"))
+        assert self.digest(file) == before
+
+    def test_a_change_that_keeps_size_and_modification_time_is_noticed(self, file):
+        before, status = self.digest(file), file.stat()
+        file.write_bytes(b"after!")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert (file.stat().st_size, file.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+        assert self.digest(file) == hashlib.sha256(b"after!").hexdigest() != before
+
+    def test_another_file_in_its_place_is_noticed(self, file, tmp_path):
+        before, status = self.digest(file), file.stat()
+        (tmp_path / "other").write_bytes(b"after!")
+        os.utime(tmp_path / "other", ns=(status.st_atime_ns, status.st_mtime_ns))
+        (tmp_path / "other").rename(file)
+        assert self.digest(file) != before
+
+    def test_what_has_just_been_written_is_read_again(self, file, monkeypatch):
+        """Its next change may have the same time stamps."""
+        monkeypatch.setattr(digests, "_SETTLED", 10**12)
+        self.digest(file)
+        monkeypatch.setattr(digests, "_sha256", lambda *_: "read")
+        assert self.digest(file) == "read"
+
+    def test_a_changed_file_is_never_signed_with_its_old_digest(self, file, objects, remote, keys, tmp_path):
+        key = read_signing_key(keys[0])
+        files = (PublishedFile("m/weights.bin", file), PublishedFile("m/1/model.py", content=b"a"))
+        publish(Publication(files, ()), objects, key=key)
+        status = file.stat()
+        file.write_bytes(b"after!")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        publish(Publication(files, ()), objects, key=key)
+        statement = verify_statement((remote / "m/.envpack-statement.json").read_bytes(), read_public_key(keys[1]), "")
+        assert parse_subjects(statement)["m/weights.bin"] == hashlib.sha256(b"after!").hexdigest()
+        copied(objects, tmp_path, keys[1])
