@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be sent and removed, and change nothing.")
 @click.option("--force", is_flag=True, help="Send everything again, and replace objects that envpack did not publish.")
 @click.option(
+    "--prune",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of an address with {digest}, keep the newest N publications, and remove the others.",
+)
+@click.option(
     "--sign",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="KEY",
@@ -49,22 +55,26 @@ def command(
     delete: bool,
     dry_run: bool,
     force: bool,
+    prune: int | None,
     sign: Path | None,
     base: str,
     repository: Path,
 ) -> None:
-    """Publish each MODEL, by default all, to URL: s3://bucket/models, gs://, az://, file:// or oci://registry/name:tag.
+    """Publish each MODEL, by default all, to URL: s3://bucket/models/{digest}, gs://, az://, file:// or
+    oci://registry/name:tag.
 
-    In an object store, environments become archives in the folders of their models; configurations come last, so
-    that a server never sees half a model. In a registry, they become layers of an image. What is there already is not
-    sent again.
+    In an object store, environments become archives in the folders of their models. {digest} becomes the digest of
+    what is published, so that no publication replaces another one. In a registry, environments become layers of an
+    image. What is there already is not sent again.
     """
     from envpack.settings import open_project
     from envpack.workflow import model_names, publish_objects, publish_to_registry
 
     as_image = url.startswith("oci://")
-    if as_image and (delete or force):
-        raise click.UsageError("--delete and --force are for object stores; a tag of an image is always replaced.")
+    if as_image and (delete or force or prune):
+        raise click.UsageError(
+            "--delete, --force and --prune are for object stores; a tag of an image is always replaced."
+        )
     if not as_image and (base or said.served_from):
         raise click.UsageError("--base and --served-from are for images, oci://registry/name:tag.")
     project = open_project(repository, said)
@@ -73,11 +83,13 @@ def command(
         image = publish_to_registry(project, names, url, console, base=base, dry_run=dry_run, sign=sign)
         _show_image(url, image, console, dry_run=dry_run)
         return
-    done = publish_objects(project, names, url, console, dry_run=dry_run, delete=delete, force=force, sign=sign)
-    _show_objects(url, done, console, dry_run=dry_run, delete=delete)
+    done = publish_objects(
+        project, names, url, console, dry_run=dry_run, delete=delete, force=force, prune=prune or 0, sign=sign
+    )
+    _show_objects(done, console, dry_run=dry_run, delete=delete)
 
 
-def _show_objects(url: str, done: PublishedObjects, console: Console, *, dry_run: bool, delete: bool) -> None:
+def _show_objects(done: PublishedObjects, console: Console, *, dry_run: bool, delete: bool) -> None:
     published = done.published
     for caution in done.cautions:
         console.warned(caution)
@@ -90,9 +102,18 @@ def _show_objects(url: str, done: PublishedObjects, console: Console, *, dry_run
         console.note(
             f"    {counted(len(published.outdated), 'file')} of earlier publications stay; --delete removes them"
         )
+    for address in done.pruned:
+        console.show(f"  removed {plain(address)}")
+    console.show(plain(done.url))
     console.show("serve it with:")
     console.show(plain(f"  {' '.join(done.command)}"))
-    document = {"url": url, "dry_run": dry_run, "command": list(done.command), "cautions": list(done.cautions)}
+    document = {
+        "url": done.url,
+        "dry_run": dry_run,
+        "pruned": list(done.pruned),
+        "command": list(done.command),
+        "cautions": list(done.cautions),
+    }
     console.result(document | dataclasses.asdict(published))
 
 

@@ -65,6 +65,8 @@ def parse_location(url: str) -> Location:
     """
     if has_secret(url.removeprefix("s3://")) or has_secret(url):
         raise _bad("it contains credentials", url, "remove them; the usual variables and files of the cloud hold them")
+    if "{digest}" in url:
+        raise _bad("it names no publication", url, "write the address that `envpack publish` printed")
     match = _ENDPOINT.fullmatch(url)
     endpoint = match["endpoint"] if match else ""
     try:

@@ -135,31 +135,30 @@ class Objects:
     def replace(self, path: str, content: bytes, tag: str) -> bool:
         """Replace an object unless it was written since it had a tag; whether it was replaced.
 
-        Stores without this condition, as folders, replace it in any case.
+        A folder knows no such condition: another process can write between the comparison and the replacement.
         """
-        obstore = self._library
-        exceptions = obstore.exceptions
+        obstore, exceptions = self._library, self._library.exceptions
         with self._errors():
             try:
                 mode = self._unchanged(path, tag)
                 if mode is None:
                     return False
                 interruptible(lambda: obstore.put(self._store, path, content, mode=mode, use_multipart=False))
-            except (NotImplementedError, exceptions.NotSupportedError):
-                interruptible(lambda: obstore.put(self._store, path, content, use_multipart=False))
             except (exceptions.PreconditionError, FileNotFoundError):
                 return False
         return True
 
-    def _unchanged(self, path: str, tag: str) -> dict[str, str] | None:
+    def _unchanged(self, path: str, tag: str) -> dict[str, str] | str | None:
         """The condition that an object was not written since it had a tag; None if it was.
 
         Google Cloud Storage compares generations instead of tags.
         """
-        if self.location.scheme != "gs":
+        if self.location.scheme in ("s3", "az"):
             return {"e_tag": tag}
         meta = interruptible(lambda: self._library.head(self._store, path))
-        return {"version": str(meta["version"])} if meta["e_tag"] == tag else None
+        if meta["e_tag"] != tag:
+            return None
+        return {"version": str(meta["version"])} if self.location.scheme == "gs" else "overwrite"
 
     def upload(self, path: str, content: Iterable[bytes]) -> str:
         """Write a large object in parts; it appears when it is complete. Returns its tag."""
@@ -185,6 +184,13 @@ class Objects:
         with self._errors():
             found = interruptible(lambda: obstore.list_with_delimiter(self._store, folder or None))
             return [_info(meta) for meta in found["objects"]]
+
+    def folders(self) -> Sequence[str]:
+        """The names of the folders in the store's folder."""
+        obstore = self._library
+        with self._errors():
+            found = interruptible(lambda: obstore.list_with_delimiter(self._store, None))
+            return [str(prefix) for prefix in found["common_prefixes"]]
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""

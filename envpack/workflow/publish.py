@@ -9,12 +9,16 @@ from typing import Any
 
 from envpack.deployment import (
     MODELS_ON_SERVER,
+    DigestAddress,
     Published,
     PublishedImage,
     assemble,
     docker_command,
+    parse_digest_address,
     parse_image_address,
+    pin,
     plan_deployment,
+    prune_publications,
     publish,
     publish_image,
     published_files,
@@ -23,6 +27,7 @@ from envpack.deployment import (
 )
 from envpack.settings import Project
 from envpack.store import Objects, parse_location, server_address
+from envpack.support.errors import UsageError
 from envpack.support.progress import Progress
 from envpack.support.text import counted
 
@@ -49,12 +54,16 @@ class PublishedObjects:
     """A repository in an object store.
 
     Attributes:
+        url: the address, with the digest if it is to have one.
         published: what was sent and removed, or would be.
+        pruned: addresses of earlier publications that were removed.
         cautions: what may not work on the server.
         command: a command that serves it.
     """
 
+    url: str
     published: Published
+    pruned: tuple[str, ...]
     cautions: tuple[str, ...]
     command: tuple[str, ...]
 
@@ -83,6 +92,7 @@ def publish_objects(
     dry_run: bool = False,
     delete: bool = False,
     force: bool = False,
+    prune: int = 0,
     sign: Path | None = None,
 ) -> PublishedObjects:
     """Publish models to an object store; raises what `envpack.deployment.publish` does.
@@ -90,18 +100,23 @@ def publish_objects(
     Args:
         project: the repository.
         names: folder names of the models, all by default.
-        url: address in the object store.
+        url: address in the object store; ``{digest}`` in it is replaced by the digest of what is published.
         progress: receives each step.
         dry_run: change nothing.
         delete: remove what earlier publications sent and the repository has no more.
         force: replace what envpack did not publish.
+        prune: how many publications of an address with ``{digest}`` stay, this one included; all by default.
         sign: file with a private key that signs a statement about each model.
     """
+    template = parse_digest_address(url)
+    _refuse_options(template, delete=delete, prune=prune)
     key = read_signing_key(sign) if sign else None
     # The archives do not contain the path on the server.
-    plan, location = plan_deployment(project, names, served_from=str(project.repository)), parse_location(url)
+    plan = plan_deployment(project, names, served_from=str(project.repository))
     only = tuple(model.name for model in plan.models) if names else ()
-    with published_files(plan, progress) as publication:
+    with published_files(plan, progress) as found:
+        publication, digest = pin(found, url)
+        location = template.of(digest) if template else parse_location(url)
         progress.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
         published = publish(
             publication,
@@ -110,12 +125,31 @@ def publish_objects(
             dry_run=dry_run,
             delete=delete,
             force=force,
+            renew=bool(template),
             key=key,
             progress=progress,
         )
     progress.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB")
+    pruned = prune_publications(template, prune, digest, progress) if template and prune and not dry_run else ()
     command = ("tritonserver", f"--model-repository={server_address(location)}")
-    return PublishedObjects(published=published, cautions=publication.cautions, command=command)
+    return PublishedObjects(
+        url=str(location), published=published, pruned=pruned, cautions=publication.cautions, command=command
+    )
+
+
+def _refuse_options(template: DigestAddress | None, *, delete: bool, prune: int) -> None:
+    if template and delete:
+        raise UsageError(
+            "nothing is replaced at an address with {digest}, so there is nothing to delete",
+            kind="usage",
+            hint="leave --delete out; --prune N removes publications that newer ones have replaced",
+        )
+    if prune and not template:
+        raise UsageError(
+            "--prune is for an address with {digest}, where each publication has its own",
+            kind="usage",
+            hint="write s3://bucket/models/{digest}, or use --delete",
+        )
 
 
 def publish_to_registry(

@@ -1,7 +1,8 @@
-"""Size and SHA-256 of files to publish; those of large files are remembered as long as nothing touches them."""
+"""Size and SHA-256 of files to publish, remembered as long as nothing touches them; and the digest of a publication."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -11,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.deployment.objects.content import PublishedFile
-from envpack.store import Objects
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import StorageError
 from envpack.support.failures import storage_errors
@@ -39,9 +39,21 @@ class Described:
         return self.file.path
 
 
-def describe_files(files: Sequence[PublishedFile], objects: Objects) -> list[Described]:
-    """Files with their digests. All can be read."""
-    place = hashlib.sha256(str(objects.location).encode()).hexdigest()[:16]
+def pin(publication: Publication, address: str) -> tuple[Publication, str]:
+    """A publication whose files cannot change any more without an error, and the digest of its content.
+
+    The digest is the SHA-256 of what ``sha256sum`` prints for the files, sorted by their paths.
+    """
+    described = describe_files(publication.files, address)
+    files = tuple(dataclasses.replace(one.file, sha256=one.sha256) for one in described)
+    lines = sorted((one.path, one.sha256) for one in described)
+    text = "".join(f"{sha256}  {path}\n" for path, sha256 in lines)
+    return dataclasses.replace(publication, files=files), hashlib.sha256(text.encode()).hexdigest()
+
+
+def describe_files(files: Sequence[PublishedFile], address: str) -> list[Described]:
+    """Files with their digests, which are remembered for an address. All can be read."""
+    place = hashlib.sha256(address.encode()).hexdigest()[:16]
     memory = cache_folder("publications") / f"{place}.json"
     known, found = _remembered(memory), {}
     described = []
@@ -52,11 +64,14 @@ def describe_files(files: Sequence[PublishedFile], objects: Objects) -> list[Des
             continue
         with storage_errors(file.file), file.file.open("rb"):
             status = file.file.stat()
-        name, stamp = str(file.file.absolute()), _stamp(status)
-        sha256 = file.sha256 or (known[name][-1] if known.get(name, [])[:-1] == stamp else _sha256(file.file, stamp))
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED:
-            found[name] = [*stamp, sha256]
-        described.append(Described(file, str(sha256), status.st_size))
+        sha256 = file.sha256
+        if not sha256:
+            name, stamp = str(file.file.absolute()), _stamp(status)
+            entry = known.get(name, [""])
+            sha256 = str(entry[-1]) if entry[:-1] == stamp and entry[-1] else _sha256(file.file, stamp)
+            settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED
+            found[name] = [*stamp, sha256 if settled else ""]
+        described.append(Described(file, sha256, status.st_size))
     with storage_errors(memory):
         memory.parent.mkdir(parents=True, exist_ok=True)
         if found and found != known:

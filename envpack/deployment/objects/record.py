@@ -32,18 +32,24 @@ class RecordEntry:
 
 
 class PublicationRecord:
-    """The object that lists what was published.
+    """The object that lists what was published, ``written`` at a time by the store's clock.
 
     Its random name of the publication that wrote it makes its tag unique: many tags depend on nothing but the content.
     """
 
     def __init__(
-        self, objects: Objects, entries: dict[str, RecordEntry], pending: dict[str, int], tag: str | None
+        self,
+        objects: Objects,
+        entries: dict[str, RecordEntry],
+        pending: dict[str, int],
+        tag: str | None,
+        written: float = 0.0,
     ) -> None:
         self._objects = objects
         self.entries = entries
         self.pending = pending
         self._tag = tag
+        self.written = written
         self._name = uuid.uuid4().hex
         self._sent: set[str] = set()
 
@@ -67,9 +73,9 @@ class PublicationRecord:
             pending = {str(path): int(size) for path, size in document["pending"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if or_damaged:
-                return cls(objects, {}, {}, info.tag)
+                return cls(objects, {}, {}, info.tag, info.modified)
             raise objects.corrupt(RECORD, "it is no record of this version of envpack") from error
-        return cls(objects, entries, pending, info.tag)
+        return cls(objects, entries, pending, info.tag, info.modified)
 
     def known(self) -> tuple[str, ...]:
         """The paths of everything that was published, or would have been."""
@@ -79,6 +85,16 @@ class PublicationRecord:
         """Write down what will be written."""
         self.pending |= paths
         self._save()
+
+    def renew(self) -> bool:
+        """Write the same again, with the time of the store; whether nobody has written meanwhile."""
+        try:
+            self._save()
+        except StorageError as error:
+            if error.kind == "publication-conflict":
+                return False
+            raise
+        return True
 
     def sent(self, path: str, entry: RecordEntry) -> None:
         """Note what was written; a large file at once."""

@@ -55,6 +55,7 @@ def publish(
     dry_run: bool = False,
     delete: bool = False,
     force: bool = False,
+    renew: bool = False,
     key: SigningKey | None = None,
     progress: Progress | None = None,
 ) -> Published:
@@ -67,6 +68,7 @@ def publish(
         dry_run: only determine what would be sent and removed.
         delete: remove what earlier publications sent and this one does not have.
         force: send everything, and replace objects that no publication sent, too.
+        renew: note the time also if nothing has to be sent, for `prune_publications`.
         key: signs a statement about each model, which is published in the model's folder.
         progress: receives the bytes.
 
@@ -76,7 +78,7 @@ def publish(
             another program writes there.
     """
     publishing = _Publishing(publication, objects, force=force, key=key, progress=progress or NoProgress())
-    return publishing.run(only, dry_run=dry_run, delete=delete)
+    return publishing.run(only, dry_run=dry_run, delete=delete, renew=renew)
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,13 @@ class _Publishing:
         self._progress = progress
         self._force = force
         self._late = publication.late
-        self._files = describe_files(publication.files, objects)
+        self._files = describe_files(publication.files, str(objects.location))
         if key is not None:
-            statements = describe_files(list(_statements(publication, self._files, key)), objects)
+            statements = describe_files(list(_statements(publication, self._files, key)), "")
             self._files = sorted([*self._files, *statements], key=lambda file: file.file.is_visible)
         self._lease: Claim | None = None
 
-    def run(self, only: Collection[str], *, dry_run: bool, delete: bool) -> Published:
+    def run(self, only: Collection[str], *, dry_run: bool, delete: bool, renew: bool = False) -> Published:
         found = self._difference(only)
         if not dry_run and (found.changed or found.record.pending or (delete and found.removable)):
             with self._alone():
@@ -127,6 +129,8 @@ class _Publishing:
                 if delete:
                     self._remove(found.removable)
                 found.record.finish([file.path for file in self._files])
+        elif not dry_run and renew and not found.record.renew():
+            return self.run(only, dry_run=dry_run, delete=delete)  # it is being removed
         return Published(
             tuple(file.path for file in found.changed),
             len(self._files) - len(found.changed),
@@ -156,13 +160,13 @@ class _Publishing:
         record = PublicationRecord.read(self._objects, or_damaged=self._force)
         present = {info.path: info for info in self._objects.list() if not info.path.startswith(OWN)}
         changed = [file for file in self._files if self._force or not _is_there(file, record, present)]
-        foreign = [file.path for file in changed if not self._force and _is_foreign(file.path, record, present)]
+        foreign = [file.path for file in changed if not self._force and is_foreign(file.path, record, present)]
         if foreign:
             raise _not_ours(foreign, self._objects)
         wanted = {file.path for file in self._files}
         known = [path for path in record.known() if not only or path.split("/")[0] in only]
         gone = [path for path in known if path not in wanted and path in present]
-        return _Difference(record, changed, gone, [path for path in gone if not _is_foreign(path, record, present)])
+        return _Difference(record, changed, gone, [path for path in gone if not is_foreign(path, record, present)])
 
     def _send(self, found: _Difference) -> None:
         """Send the content of all models; then what servers act on, model by model; ensembles last."""
@@ -230,7 +234,7 @@ def _is_there(file: Described, record: PublicationRecord, present: dict[str, Obj
     return info.size == entry.size and info.tag == entry.tag
 
 
-def _is_foreign(path: str, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
+def is_foreign(path: str, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
     """Whether an object exists that no publication wrote, or that was written by somebody else since."""
     info, entry = present.get(path), record.entries.get(path)
     if info is None or path in record.pending:

@@ -1,0 +1,108 @@
+"""Addresses with the digest of what lies there, and the removal of those that newer publications have replaced."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from envpack.deployment.objects.content import PublishedFile
+from envpack.deployment.objects.record import RECORD, PublicationRecord
+from envpack.deployment.objects.send import LEASE, is_foreign
+from envpack.store import EXPIRY, Location, Objects, parse_location, reserved
+from envpack.support.errors import StorageError, UsageError
+from envpack.support.progress import Progress
+
+DIGEST = "{digest}"
+
+
+@dataclass(frozen=True)
+class DigestAddress:
+    """An address whose last part contains the digest of what lies there: ``s3://bucket/models/{digest}``."""
+
+    folder: str
+    name: str
+
+    def of(self, digest: str) -> Location:
+        """Where a publication with a digest is."""
+        return parse_location(f"{self.folder}/{self.name.replace(DIGEST, digest)}")
+
+    def matches(self, name: str) -> bool:
+        """Whether the last part of an address can be one of these."""
+        before, after = map(re.escape, self.name.split(DIGEST))
+        return re.fullmatch(f"{before}[0-9a-f]{{64}}{after}", name) is not None
+
+
+def parse_digest_address(url: str) -> DigestAddress | None:
+    """The address if it has ``{digest}``, else ``None``.
+
+    Raises:
+        UsageError: kind ``bad-store-address``.
+    """
+    if DIGEST not in url:
+        return None
+    folder, _, name = url.rstrip("/").rpartition("/")
+    if name.count(DIGEST) != 1 or DIGEST in folder:
+        raise UsageError(
+            f"{url} cannot be used: {DIGEST} is not in its last part, and once",
+            kind="bad-store-address",
+            hint=f"write s3://bucket/models/{DIGEST}",
+        )
+    address = DigestAddress(folder, name)
+    address.of("0" * 64)
+    parse_location(folder)
+    return address
+
+
+def prune_publications(address: DigestAddress, keep: int, current: str, progress: Progress) -> tuple[str, ...]:
+    """Remove all publications but the newest ones.
+
+    Args:
+        address: where they are.
+        keep: how many stay.
+        current: digest of one that stays, and counts.
+        progress: receives each that is removed, or stays because somebody works on it.
+
+    Returns:
+        The addresses that were removed.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    there = Objects(parse_location(address.folder))
+    found = []
+    for name in there.folders():
+        if address.matches(name) and name != address.name.replace(DIGEST, current):
+            info = there.head(f"{name}/{RECORD}")
+            found += [(info.modified, name)] if info else []
+    old = [name for _, name in sorted(found, reverse=True)[max(keep - 1, 0) :]]
+    return tuple(
+        str(objects.location)
+        for objects in (Objects(parse_location(f"{address.folder}/{name}")) for name in reversed(old))
+        if _removed(objects, progress)
+    )
+
+
+def _removed(objects: Objects, progress: Progress) -> bool:
+    """Remove a publication and what belongs to it, unless another process publishes there; whether it went."""
+    with reserved(objects, LEASE, patience=0, say=lambda _: None, expiry=EXPIRY) as lease:
+        if lease is None:
+            progress.detail(f"{objects.location} stays: another publication writes there")
+            return False
+        record = PublicationRecord.read(objects)
+        present = {info.path: info for info in objects.list()}
+        ours = [path for path in record.known() if path in present and not is_foreign(path, record, present)]
+        leases = [path for path in present if path.removeprefix(LEASE).isdigit()]
+        try:
+            # Who finds all files there, and the record as it was, publishes without a lease.
+            record.announce({path: entry.size for path, entry in record.entries.items()})
+        except StorageError as error:
+            if error.kind != "publication-conflict":
+                raise
+            progress.detail(f"{objects.location} stays: another publication has just ended there")
+            return False
+        objects.delete([path for path in ours if PublishedFile(path).is_visible])
+        objects.delete([path for path in ours if not PublishedFile(path).is_visible])
+        objects.delete([RECORD])
+    objects.delete(leases)
+    progress.detail(f"removed {objects.location}")
+    return True

@@ -1,0 +1,173 @@
+"""Addresses with the digest of what lies there: nothing overwrites them, and old ones are removed on request."""
+
+import hashlib
+
+import pytest
+
+from envpack.deployment import (
+    Publication,
+    PublishedFile,
+    parse_digest_address,
+    pin,
+    prune_publications,
+    publish,
+)
+from envpack.deployment.objects import prune, send
+from envpack.deployment.objects.record import RECORD
+from envpack.settings import Settings
+from envpack.store import Objects
+from envpack.support.errors import StorageError, UsageError
+from envpack.support.progress import NoProgress
+from envpack.workflow import publish_objects
+from tests.faults.command_line import assert_refused, envpack
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def parent(tmp_path):
+    (tmp_path / "remote").mkdir()
+    return tmp_path / "remote"
+
+
+@pytest.fixture
+def address(parent):
+    return parse_digest_address(f"file://{parent}/models-{{digest}}")
+
+
+def publication(text):
+    names = ("m/1/model.py", "m/1/helper.py", "m/config.pbtxt")
+    return Publication(tuple(PublishedFile(name, content=text.encode()) for name in names), ())
+
+
+def published(address, text, **options):
+    pinned, digest = pin(publication(text), "place")
+    objects = Objects(address.of(digest))
+    return objects, digest, publish(pinned, objects, renew=True, **options)
+
+
+def test_the_digest_is_that_of_what_sha256sum_prints():
+    text = "".join(
+        f"{hashlib.sha256(b'a').hexdigest()}  {name}\n" for name in ("m/1/helper.py", "m/1/model.py", "m/config.pbtxt")
+    )
+    assert pin(publication("a"), "place")[1] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_each_content_has_its_own_address_and_an_unchanged_one_is_not_sent_again(address, parent):
+    first, digest, done = published(address, "a")
+    assert len(done.sent) == 3
+    second, other, _ = published(address, "b")
+    assert sorted(path.name for path in parent.iterdir()) == sorted([f"models-{digest}", f"models-{other}"])
+    assert published(address, "a")[2].sent == ()
+    assert {objects.read("m/1/model.py", 9)[0] for objects in (first, second)} == {b"a", b"b"}
+
+
+def test_a_file_that_changes_after_its_digest_was_taken_is_refused(address, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text("before")
+    pinned, digest = pin(Publication((PublishedFile("m/1/model.py", file),), ()), "place")
+    file.write_text("after")
+    with pytest.raises(StorageError, match="changed while"):
+        publish(pinned, Objects(address.of(digest)))
+
+
+def names(parent):
+    """The publications below a folder, which stays when its objects go."""
+    return {path.parent.name for path in parent.glob(f"*/{RECORD}")}
+
+
+def of(*digests):
+    return {f"models-{digest}" for digest in digests}
+
+
+def test_prune_keeps_the_newest_and_what_is_of_others(address, parent):
+    digests = [published(address, text)[1] for text in "abcd"]
+    (parent / "notes").mkdir()
+    (parent / "notes/readme.txt").write_text("of somebody")
+    (parent / f"models-{'0' * 64}").mkdir()
+    (parent / f"models-{'0' * 64}/file").write_text("of somebody")
+    (parent / f"models-{digests[0]}/m/own.txt").write_text("of somebody")
+    removed = prune_publications(address, 2, digests[3], NoProgress())
+    assert removed == tuple(f"file://{parent}/models-{digest}" for digest in digests[:2])
+    assert names(parent) == of(*digests[2:])
+    left = sorted(str(path.relative_to(parent)) for path in parent.rglob("*") if path.is_file())
+    others = [f"models-{'0' * 64}/file", f"models-{digests[0]}/m/own.txt", "notes/readme.txt"]
+    assert [path for path in left if not path.startswith(tuple(of(*digests[2:])))] == sorted(others)
+    assert prune_publications(address, 2, digests[3], NoProgress()) == ()
+
+
+def test_what_was_published_again_unchanged_is_new(address, parent):
+    digests = [published(address, text)[1] for text in "abc"]
+    published(address, "a")
+    published(address, "d")
+    prune_publications(address, 2, pin(publication("d"), "place")[1], NoProgress())
+    assert names(parent) == of(digests[0], pin(publication("d"), "place")[1])
+
+
+def test_what_somebody_publishes_stays(address, parent):
+    objects, old, _ = published(address, "a")
+    _, new, _ = published(address, "b")
+    objects.write(f"{send.LEASE}9", b"owner")
+    assert prune_publications(address, 1, new, NoProgress()) == ()
+    assert names(parent) == of(old, new)
+
+
+def test_who_finds_everything_there_while_it_is_removed_sends_it_again(address, parent, monkeypatch):
+    """The record is read before the removal begins, and written after its announcement."""
+    objects = published(address, "a")[0]
+    new = published(address, "b")[1]
+    real = send._Publishing._difference
+    turns = []
+
+    def interrupted(self, only):
+        found = real(self, only)
+        if not turns:
+            turns.append(prune.prune_publications(address, 1, new, NoProgress()))
+        return found
+
+    monkeypatch.setattr(send._Publishing, "_difference", interrupted)
+    done = published(address, "a")[2]
+    assert len(turns[0]) == 1
+    assert len(done.sent) == 3
+    assert objects.read("m/1/model.py", 9)[0] == b"a"
+
+
+@pytest.mark.parametrize("url", ["s3://{digest}/models", "s3://b/{digest}/m", "s3://b/{digest}-{digest}", "x/{digest}"])
+def test_other_addresses_are_refused(url):
+    with pytest.raises(UsageError) as raised:
+        parse_digest_address(url)
+    assert raised.value.kind == "bad-store-address"
+
+
+def test_only_publish_takes_the_word(tmp_path):
+    assert_refused(envpack("verify", f"file://{tmp_path}/{{digest}}", "--json"), 2, "bad-store-address")
+
+
+@pytest.mark.parametrize(
+    ("url", "options"), [("file://{}/{{digest}}", {"delete": True}), ("file://{}/models", {"prune": 1})]
+)
+def test_options_of_the_other_kind_of_address_are_refused(url, options, tmp_path, project):
+    with pytest.raises(UsageError) as raised:
+        publish_objects(project, (), url.format(tmp_path), NoProgress(), **options)
+    assert raised.value.kind == "usage"
+
+
+def test_the_address_is_part_of_the_result(project, parent, tmp_path):
+    project = project.saying(Settings(backends=tmp_path / "backends"))
+    bare = [model for model in ("both", "early", "late") if (project.repository / model).exists()]
+    assert bare
+    for model in ("early", "late"):
+        folder = project.repository / model
+        (folder / "config.pbtxt").write_text('backend: "python"\n')
+    done = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress())
+    assert done.url.startswith(f"file://{parent}/")
+    assert done.command == ("tritonserver", f"--model-repository={done.url.removeprefix('file://')}")
+    again = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress(), prune=1)
+    assert (again.url, again.published.sent, again.pruned) == (done.url, (), ())
+    (project.repository / "early/1/model.py").write_text("other")
+    changed = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress(), prune=1)
+    assert changed.pruned == (done.url,)
+    assert changed.url != done.url
