@@ -11,10 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from envpack.support.errors import UsageError
 from envpack.support.installation import install_command
-from envpack.support.redaction import has_secret
+from envpack.support.redaction import has_secret, public_url
 from envpack.support.text import printable_line
 
 Scheme = Literal["file", "s3", "gs", "az"]
@@ -23,6 +24,7 @@ _EXAMPLES = "file:///mnt/store, s3://bucket/folder, gs://bucket/folder or az://c
 # Triton's notation for a server other than Amazon's: s3://http://127.0.0.1:9000/bucket/folder
 _ENDPOINT = re.compile(r"s3://(?P<endpoint>https?://[^/\s@]+)/(?P<rest>.+)", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
+_MOST_PATH = 800  # bytes; S3 allows 1024 for all of a key
 _SEGMENT = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 
 
@@ -96,7 +98,7 @@ def server_address(location: Location, variables: Mapping[str, str] | None = Non
         return f"as://{names.get('AZURE_STORAGE_ACCOUNT_NAME') or 'ACCOUNT'}/{path}"
     endpoint = location.endpoint or names.get("AWS_ENDPOINT_URL_S3") or names.get("AWS_ENDPOINT_URL") or ""
     if location.scheme == "s3" and endpoint:
-        return f"s3://{endpoint.rstrip('/')}/{path}"
+        return f"s3://{public_url(endpoint).rstrip('/')}/{path}"
     return f"{location.scheme}://{path}"
 
 
@@ -109,6 +111,15 @@ def _folder(url: str, host: str, path: str) -> Location:
     return Location(url.rstrip("/"), "file", "", folder.rstrip("/"))
 
 
+def is_object_path(path: str) -> bool:
+    """Whether all stores can hold an object of this path, below an address of usual length."""
+    try:
+        length = len(path.encode())
+    except UnicodeEncodeError:
+        return False
+    return length <= _MOST_PATH and all(_is_name(segment) for segment in path.split("/"))
+
+
 def _is_name(segment: str) -> bool:
     return segment not in (".", "..") and _SEGMENT.fullmatch(segment) is not None
 
@@ -117,7 +128,20 @@ def _bad(reason: str, url: str, hint: str) -> UsageError:
     return UsageError(f"{printable_line(url)} cannot be used: {reason}", kind="bad-store-address", hint=hint)
 
 
-_RETRIES = 3
+_NOWHERE = "127.0.0.1:0"  # nothing can listen there
+# Amazon's own services, and those of its machines and containers that hand out credentials.
+_AMAZON = ("amazonaws.com", "amazonaws.com.cn", "169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254")
+_AWS_SERVICES = ("AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT")
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "az": ("AZURE_STORAGE_ENDPOINT",),
+    "gs": ("GOOGLE_BASE_URL",),
+}
+_CLOUDS = {
+    "s3": "https://s3.amazonaws.com",
+    "gs": "https://storage.googleapis.com",
+    "az": "https://blob.core.windows.net",
+}
 _AWS_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "credentials", "AWS_CONFIG_FILE": "config"}
 _AWS_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
@@ -141,7 +165,7 @@ def obstore_for(location: Location) -> Any:
     return obstore
 
 
-def connect(location: Location, timeout: float) -> Any:
+def connect(location: Location, timeout: float, retries: int) -> Any:
     """The object store of a location. Nothing is sent yet."""
     obstore = obstore_for(location)
     stores = obstore.store
@@ -154,8 +178,9 @@ def connect(location: Location, timeout: float) -> Any:
             "timeout": timedelta(seconds=timeout),
             "connect_timeout": timedelta(seconds=min(timeout, 10)),
             "allow_http": allow_http,
+            **_only_to(location),
         },
-        "retry_config": {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=timeout)},
+        "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=timeout)},
     }
     try:
         if location.scheme == "s3":
@@ -172,6 +197,38 @@ def connect(location: Location, timeout: float) -> Any:
         ) from error
 
 
+def _only_to(location: Location) -> dict[str, str]:
+    """Settings that keep a redirection from taking the token of an S3 account to another host.
+
+    The library follows redirections and sends the token along. So all other hosts are reached through a proxy that
+    nothing can be. Where the user has a proxy, that one decides which hosts are reached.
+    """
+    if location.scheme != "s3" or getproxies().keys() - {"no"}:
+        return {}
+    services = (_endpoint(location), *(os.environ.get(name, "") for name in _AWS_SERVICES))
+    hosts = [host for service in services if (host := urlsplit(service).hostname)]
+    return {"proxy_url": f"http://{_NOWHERE}", "proxy_excludes": ",".join((*hosts, *_AMAZON))}
+
+
+def was_redirected(text: str) -> bool:
+    """Whether an error of the library is that a store has redirected to another host."""
+    return re.search(rf"\b{re.escape(_NOWHERE)}\b", text) is not None
+
+
+def proxy_of(location: Location) -> str:
+    """The proxy that the user's environment names for a store, without secrets; ``""`` if there is none."""
+    address = urlsplit(_endpoint(location) or _CLOUDS.get(location.scheme, ""))
+    proxies = getproxies()
+    proxy = proxies.get(address.scheme) or proxies.get("all") or ""
+    return public_url(proxy) if address.hostname and not proxy_bypass(address.hostname) else ""
+
+
+def _endpoint(location: Location) -> str:
+    """The address of the service of a location if the user names one."""
+    names = _ENDPOINTS.get(location.scheme, ())
+    return location.endpoint or next((value for name in names if (value := os.environ.get(name))), "")
+
+
 def server_variables() -> dict[str, str]:
     """The variables of this process that let a server on this machine use the same account."""
     prefixes = ("AWS_", "AZURE_", "GOOGLE_", "CLOUD_STORAGE_")
@@ -185,7 +242,7 @@ def server_variables() -> dict[str, str]:
 
 def _plain_endpoint() -> bool:
     """Whether the user's environment names a service without encryption, as one on this machine is."""
-    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
+    names = (name for of_scheme in _ENDPOINTS.values() for name in of_scheme)
     emulated = os.environ.get("AZURE_STORAGE_USE_EMULATOR", "").lower() in ("1", "true")
     return emulated or any(os.environ.get(name, "").startswith("http:") for name in names)
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from envpack.store.location import Location, connect, obstore_for
+from envpack.store.location import Location, connect, obstore_for, proxy_of, was_redirected
 from envpack.support.errors import StorageError
 from envpack.support.failures import DISK_FULL_TEXT, disk_full
 from envpack.support.pool import interruptible
 from envpack.support.text import one_line, printable_line
 
+_Answer = TypeVar("_Answer")
 TIMEOUT = 60.0  # seconds for one request with its answer
+_HASTY, _PATIENT = 3, 10  # times that a request is repeated: within a second, and within a minute
 _PIECE = 1 << 20  # bytes that are handed over at once
 _PART = 8 << 20  # bytes of a part of a multipart upload
 _PARTS = 4  # that are uploaded at once
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
+_BUSY = re.compile(r"status code: (?:429|5[0-9]{2})\b")
+_BAD_PATH = re.compile(r'invalid path: Path "([^"\n]+)"')
+_PROXY = re.compile(r"kind: Connect\b|tunnel")
 _REFUSED = re.compile(r"status code: 40[13]\b|Permission denied|AccessDenied|169\.254\.169\.254|metadata\.google")
 _REASONS = (
     (re.compile(r"non-partial response"), "it does not answer requests for a part of an object"),
@@ -59,6 +64,7 @@ class Objects:
     def __init__(self, location: Location, *, timeout: float = TIMEOUT) -> None:
         self.location = location
         self._timeout = timeout
+        self._answered = False
 
     @cached_property
     def _library(self) -> Any:
@@ -66,15 +72,37 @@ class Objects:
         return obstore_for(self.location)
 
     @cached_property
-    def _store(self) -> Any:
-        return connect(self.location, self._timeout)
+    def _hasty(self) -> Any:
+        return connect(self.location, self._timeout, _HASTY)
+
+    @cached_property
+    def _patient(self) -> Any:
+        return connect(self.location, self._timeout, _PATIENT)
+
+    def _ask(self, request: Callable[[Any], _Answer]) -> _Answer:
+        """The answer to a request; Ctrl-C need not wait for it.
+
+        A store that has answered before gets tens of seconds to do so again, as S3 wants when it is busy. An address at
+        which nothing is gets less.
+        """
+        if not self._answered:
+            try:
+                answer = interruptible(lambda: request(self._hasty))
+            except self._library.exceptions.BaseError as error:
+                if not _BUSY.search(str(error)):
+                    raise
+            else:
+                self._answered = True
+                return answer
+        self._answered = True
+        return interruptible(lambda: request(self._patient))
 
     def head(self, path: str) -> ObjectInfo | None:
         """What the store says of an object, ``None`` if there is none."""
         obstore = self._library
         with self._errors():
             try:
-                return _info(interruptible(lambda: obstore.head(self._store, path)))
+                return _info(self._ask(lambda store: obstore.head(store, path)))
             except FileNotFoundError:
                 return None
 
@@ -86,7 +114,7 @@ class Objects:
         """
         with self._errors():
             try:
-                return interruptible(lambda: self._get(path, most, {}))
+                return self._ask(lambda store: self._get(store, path, most, {}))
             except FileNotFoundError as error:
                 if _NO_BUCKET.search(str(error)):
                     raise self._absent() from error
@@ -107,7 +135,7 @@ class Objects:
         with self._errors():
             try:
                 options = {} if size == of else {"range": (start, start + size)}
-                content, _ = interruptible(lambda: self._get(path, size, options))
+                content, _ = self._ask(lambda store: self._get(store, path, size, options))
             except FileNotFoundError as error:
                 raise self.corrupt(path, "it is missing") from error
         if len(content) != size:
@@ -120,7 +148,7 @@ class Objects:
         exceptions = obstore.exceptions
         with self._errors():
             try:
-                interruptible(lambda: obstore.put(self._store, path, content, mode="create", use_multipart=False))
+                self._ask(lambda store: obstore.put(store, path, content, mode="create", use_multipart=False))
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return False
         return True
@@ -129,7 +157,7 @@ class Objects:
         """Write an object, or replace it; returns its tag."""
         obstore = self._library
         with self._errors():
-            result = interruptible(lambda: obstore.put(self._store, path, content, use_multipart=False))
+            result = self._ask(lambda store: obstore.put(store, path, content, use_multipart=False))
             return str(result["e_tag"] or "")
 
     def replace(self, path: str, content: bytes, tag: str) -> bool:
@@ -143,7 +171,7 @@ class Objects:
                 mode = self._unchanged(path, tag)
                 if mode is None:
                     return False
-                interruptible(lambda: obstore.put(self._store, path, content, mode=mode, use_multipart=False))
+                self._ask(lambda store: obstore.put(store, path, content, mode=mode, use_multipart=False))
             except (exceptions.PreconditionError, FileNotFoundError):
                 return False
         return True
@@ -155,7 +183,7 @@ class Objects:
         """
         if self.location.scheme in ("s3", "az"):
             return {"e_tag": tag}
-        meta = interruptible(lambda: self._library.head(self._store, path))
+        meta = self._ask(lambda store: self._library.head(store, path))
         if meta["e_tag"] != tag:
             return None
         return {"version": str(meta["version"])} if self.location.scheme == "gs" else "overwrite"
@@ -165,31 +193,32 @@ class Objects:
         obstore = self._library
         with self._errors():
             options = {"chunk_size": _PART, "max_concurrency": _PARTS}
-            result = interruptible(lambda: obstore.put(self._store, path, iter(content), **options))
+            result = interruptible(lambda: obstore.put(self._patient, path, iter(content), **options))
             return str(result["e_tag"] or "")
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         """The objects below a folder of the store, in no order."""
         obstore = self._library
 
-        def listed() -> list[ObjectInfo]:
-            return [_info(meta) for batch in obstore.list(self._store, prefix or None) for meta in batch]
+        def listed(store: Any) -> list[ObjectInfo]:
+            found = (_info(meta) for batch in obstore.list(store, prefix or None) for meta in batch)
+            return [info for info in found if info.path]  # without the folder itself, which consoles make an object
 
         with self._errors():
-            return interruptible(listed)
+            return self._ask(listed)
 
     def list_here(self, folder: str = "") -> Sequence[ObjectInfo]:
         """The objects of a folder of the store, without those of the folders in it."""
         obstore = self._library
         with self._errors():
-            found = interruptible(lambda: obstore.list_with_delimiter(self._store, folder or None))
-            return [_info(meta) for meta in found["objects"]]
+            found = self._ask(lambda store: obstore.list_with_delimiter(store, folder or None))
+            return [info for info in map(_info, found["objects"]) if info.path]
 
     def folders(self) -> Sequence[str]:
         """The names of the folders in the store's folder."""
         obstore = self._library
         with self._errors():
-            found = interruptible(lambda: obstore.list_with_delimiter(self._store, None))
+            found = self._ask(lambda store: obstore.list_with_delimiter(store, None))
             return [str(prefix) for prefix in found["common_prefixes"]]
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -197,7 +226,7 @@ class Objects:
         obstore = self._library
         with self._errors(), contextlib.suppress(FileNotFoundError):
             if paths:
-                interruptible(lambda: obstore.delete(self._store, [*paths]))
+                self._ask(lambda store: obstore.delete(store, [*paths]))
 
     def corrupt(self, path: str, reason: str) -> StorageError:
         """The error for content that cannot be used."""
@@ -208,9 +237,9 @@ class Objects:
             hint="run the command again; if it stays, find out who writes to the store, and remove the object",
         )
 
-    def _get(self, path: str, most: int, options: dict[str, Any]) -> tuple[bytes, ObjectInfo]:
+    def _get(self, store: Any, path: str, most: int, options: dict[str, Any]) -> tuple[bytes, ObjectInfo]:
         """The content of an object, or of a part of it, and what the store says of it."""
-        result = self._library.get(self._store, path, options=options)
+        result = self._library.get(store, path, options=options)
         return b"".join(self._bounded(result, path, most)), _info(result.meta)
 
     def _bounded(self, result: Any, path: str, most: int) -> Iterator[bytes]:
@@ -241,16 +270,34 @@ class Objects:
             return disk_full(str(self.location))
         if _REFUSED.search(text):
             return self._forbidden()
-        status = _STATUS.search(text)
-        known = next((reason for pattern, reason in _REASONS if pattern.search(text)), "")
-        reason = (
-            f"it answers {status[1].strip()}" if status else known or one_line(printable_line(text.partition("\n")[0]))
-        )
+        if name := _BAD_PATH.search(text):
+            return self._bad_name(name[1])
+        proxy = proxy_of(self.location) if _PROXY.search(text) else ""
+        return self._failing_proxy(proxy, text) if proxy else self._unusable(_reason(text))
+
+    def _unusable(self, reason: str) -> StorageError:
         return StorageError(
             f"the store cannot be used: {reason}",
             kind="store-unreachable",
             where=str(self.location),
             hint="check the address and the network, and run the command again; --store none works without it",
+        )
+
+    def _failing_proxy(self, proxy: str, text: str) -> StorageError:
+        reason = next((reason for pattern, reason in _REASONS if pattern.search(text)), "does not reach the store")
+        return StorageError(
+            f"the store cannot be used: the proxy {proxy} {reason.removeprefix('it ')}",
+            kind="store-unreachable",
+            where=str(self.location),
+            hint="correct HTTP_PROXY or HTTPS_PROXY, or name the store's host in NO_PROXY",
+        )
+
+    def _bad_name(self, key: str) -> StorageError:
+        return StorageError(
+            f"an object there has a name that is no path: {printable_line(key)}",
+            kind="store-corrupt",
+            where=str(self.location),
+            hint="remove or rename it with the cloud's own tools; envpack writes no such names",
         )
 
     def _forbidden(self) -> StorageError:
@@ -268,6 +315,16 @@ class Objects:
             where=str(self.location),
             hint="correct the address, or create it; envpack creates none",
         )
+
+
+def _reason(text: str) -> str:
+    """Why a store cannot be used, from what the library says."""
+    if was_redirected(text):
+        return "it redirects to another host, which would get the token of the account"
+    if status := _STATUS.search(text):
+        return f"it answers {status[1].strip()}"
+    known = next((reason for pattern, reason in _REASONS if pattern.search(text)), "")
+    return known or one_line(printable_line(text.partition("\n")[0]))
 
 
 def _info(meta: Any) -> ObjectInfo:

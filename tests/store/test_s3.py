@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -117,10 +118,69 @@ def test_a_refusal_is_named(proxy, faulty_url, status):
 
 def test_a_service_that_fails_is_asked_again_and_named(proxy, faulty_url):
     proxy.fault = lambda method, path, *_: (503, {"Content-Length": "0"}, b"")
-    error = refused(open_store(faulty_url).find, "stub", "a")
+    error = refused(open_store(faulty_url, timeout=2).find, "stub", "a")
     assert error.kind == "store-unreachable"
     assert "503 Service Unavailable" in error.message
-    assert 1 < len(proxy.requests) < 10
+    assert 1 < len(proxy.requests) < 20
+
+
+def test_a_busy_service_is_given_time(proxy, faulty_url):
+    """S3 answers 503 SlowDown to many clients at once, and wants them to wait for longer and longer."""
+    answers = iter(range(8))
+    proxy.fault = lambda method, path, *answer: (
+        (503, {"Content-Length": "0"}, b"") if next(answers, None) is not None else answer
+    )
+    assert open_store(faulty_url).find("stub", "a") is None
+    assert len(proxy.requests) == 9
+
+
+def test_an_object_without_a_usable_name_is_named(s3, url, folder):
+    request = urllib.request.Request(f"{s3}/{BUCKET}/{folder}/core//1/x.py", b"", method="PUT")
+    urllib.request.urlopen(request, timeout=60).close()
+    error = refused(open_store(url).objects.list)
+    assert error.kind == "store-corrupt"
+    assert f"{folder}/core//1/x.py" in error.message
+
+
+def test_a_folder_that_a_console_made_is_no_object(s3, url, folder):
+    urllib.request.urlopen(urllib.request.Request(f"{s3}/{BUCKET}/{folder}/", b"", method="PUT"), timeout=60).close()
+    objects = open_store(url).objects
+    objects.write("a", b"1")
+    assert [info.path for info in objects.list()] == [info.path for info in objects.list_here()] == ["a"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1"])
+def test_a_redirection_takes_no_token_to_another_host(proxy, faulty_url, monkeypatch, host):
+    """`localhost` is the same service by another name."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+    there = host if ":" in host else f"{host}:{proxy.url.rpartition(':')[2]}"
+    seen = []
+
+    def redirect(method, path, *_):
+        seen.append(path)
+        return 307, {"Location": f"http://{there}{path}", "Content-Length": "0"}, b""
+
+    proxy.fault = redirect
+    error = refused(open_store(faulty_url, timeout=2).find, "stub", "a")
+    assert error.kind == "store-unreachable"
+    if host == "localhost":
+        assert "redirects to another host" in error.message
+        assert set(seen) == {seen[0]}
+
+
+def test_a_dead_proxy_is_named_as_the_proxy(monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://me:word@127.0.0.1:{free_port()}")
+    error = refused(open_store(f"s3://http://store.example:9000/{BUCKET}").find, "stub", "a")
+    assert error.kind == "store-unreachable"
+    assert "the proxy http://127.0.0.1:" in error.message
+    assert "word" not in str(error)
+    assert "NO_PROXY" in error.hint
+
+
+def test_a_proxy_that_is_not_for_the_store_is_not_named(monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert "proxy" not in refused(open_store(f"s3://http://127.0.0.1:{free_port()}/{BUCKET}").find, "stub", "a").message
 
 
 def test_a_service_that_does_not_answer_is_given_up(proxy, faulty_url):

@@ -36,10 +36,12 @@ from envpack.repository import (
     set_execution_environment,
     version_folders,
 )
+from envpack.store import is_object_path
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, ModelsError
 from envpack.support.folders import cache_folder
 from envpack.support.progress import Progress
 from envpack.support.redaction import public_url
+from envpack.support.text import printable_line
 
 _SUFFIXES = (".tar.gz", ".tar")
 _DIGITS = 12  # of the SHA-256 in an archive's name
@@ -111,7 +113,7 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
         for model in deployment.models:
             try:
                 archive = kept.enter_context(_archive(model, progress)) if model.environment else None
-                files += _model_files(model, archive, backends.get(model.backend), cautions)
+                files += _storable(model, _model_files(model, archive, backends.get(model.backend), cautions))
             except (InputError, EnvironmentBuildError) as error:
                 errors[model.name] = error
         ModelsError.raise_any(errors, len(deployment.models))
@@ -213,6 +215,19 @@ def _model_files(
         if version not in filled:
             yield PublishedFile(f"{model.name}/{version}/{_KEEP}")
     yield from (PublishedFile(f"{model.name}/{path}", content=text.encode()) for path, text in texts.items() if text)
+
+
+def _storable(model: DeployedModel, files: Iterator[PublishedFile]) -> Iterator[PublishedFile]:
+    """Refuse names that an object store does not take, before anything is sent."""
+    for file in files:
+        if not is_object_path(file.path):
+            raise InputError(
+                f"an object store cannot hold this name: {printable_line(file.path)}",
+                kind="unpublishable-name",
+                where=str(file.file or model.folder),
+                hint="rename it: no control characters, UTF-8, 255 characters for each part, 800 bytes in all",
+            )
+        yield file
 
 
 def _recorded(archive: Path) -> str:

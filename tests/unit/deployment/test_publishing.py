@@ -491,6 +491,21 @@ def test_what_is_no_file_is_refused(repository, release, tmp_path):
     assert raised.value.kind == "special-file"
 
 
+@pytest.mark.parametrize(
+    "name", ["tab\t.py", "line\n.py", "escape\x1b.py", "delete\x7f.py", "byte\udcff.py", "/".join(["a" * 250] * 4)]
+)
+def test_a_name_that_no_object_store_holds_is_refused_before_anything_is_sent(repository, tmp_path, objects, name):
+    file = repository.repository / "late" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
+    with pytest.raises(EnvpackError) as raised, published_files(plan, NoProgress()):
+        pass
+    assert raised.value.kind == "unpublishable-name"
+    assert "\n" not in raised.value.message
+    assert "\x1b" not in raised.value.message
+
+
 def test_a_statement_names_the_packages_of_the_environment(described, objects, remote, keys):
     publish(described, objects, key=read_signing_key(keys[0]))
     statement = verify_statement((remote / "late/.envpack-statement.json").read_bytes(), read_public_key(keys[1]), "")

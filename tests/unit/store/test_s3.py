@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from moto.server import ThreadedMotoServer
 
-from envpack.store import Objects, location, open_store, parse_location
+from envpack.store import Objects, objects, open_store, parse_location
 from envpack.store.claims import probe
 from envpack.store.location import connect, server_variables
 from envpack.support.errors import StorageError, UsageError
@@ -36,7 +36,8 @@ def settings(monkeypatch, tmp_path):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(location, "_RETRIES", 0)  # the library waits before it repeats a request
+    for retries in ("_HASTY", "_PATIENT"):  # the library waits before it repeats a request
+        monkeypatch.setattr(objects, retries, 0)
 
 
 @pytest.fixture
@@ -223,7 +224,7 @@ def keys(name, **more):
 
 
 def connected(url="s3://bucket/folder"):
-    return connect(parse_location(url), 30)
+    return connect(parse_location(url), 30, 3)
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_the_address_and_the_environment_decide_the_service(monkeypatch):
         "http://127.0.0.1:9000",
     )
     assert store.client_options["allow_http"] == "true"
-    assert store.retry_config["max_retries"] == 0
+    assert store.retry_config["max_retries"] == 3
     store = connected("s3://https://storage.example/bucket")
     assert (store.prefix, store.client_options["allow_http"]) == (None, "false")
     for name, value in (("AWS_ENDPOINT_URL", "http://h:1"), ("AWS_ENDPOINT_URL_S3", "http://h:1"), ("AWS_ENDPOINT", "http://h:1"),
@@ -257,10 +258,9 @@ def test_the_address_and_the_environment_decide_the_service(monkeypatch):
     assert connected().client_options["allow_http"] == "false"
 
 
-def test_the_time_limits(monkeypatch):
-    monkeypatch.setattr(location, "_RETRIES", 3)
+def test_the_time_limits():
     for timeout, connect_timeout in ((30, 10), (5, 5)):
-        store = connect(parse_location("s3://bucket"), timeout)
+        store = connect(parse_location("s3://bucket"), timeout, 3)
         options = store.client_options
         assert (options["timeout"], options["connect_timeout"]) == (f"{timeout}s", f"{connect_timeout}s")
         assert store.retry_config["max_retries"] == 3
