@@ -53,20 +53,15 @@ _MANIFEST_KEYS = (
     metavar="GIB",
     help="Largest content of an archive. Default: 64.",
 )
-@click.option(
-    "--require-signature",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="KEY",
-    help="Refuse downloaded models, or a file of one, unless the owner of this public key signed them when they were "
-    "published.",
-)
+@options.signature("Refuse downloaded models, or a file of one, that the owner of this public key did not sign.")
 @options.repository
 @options.with_console
 def command(
     path: str | None,
     environment: Path | None,
     said: Settings,
-    require_signature: Path | None,
+    require_signature: tuple[Path, ...],
+    max_age: float | None,
     repository: Path,
     console: Console,
     **settings: Any,
@@ -80,14 +75,15 @@ def command(
     """
     from envpack.workflow import compare_with_signed, inspect_image
 
+    trust = options.trust_of(require_signature, max_age)
     if path is not None and path.startswith("oci://"):
         if environment or settings["sbom"]:
             raise click.UsageError("--environment applies to stubs and --sbom to environments; this is an image.")
         strict = settings["strict"]
-        return _show_models(inspect_image(path, said, require_signature, console, strict=strict), console)
+        return _show_models(inspect_image(path, said, trust, console, strict=strict), console)
     place = _existing(Path(path) if path is not None else None, repository)
-    if require_signature is not None:
-        compare_with_signed(place, require_signature, console)
+    if trust is not None:
+        compare_with_signed(place, trust, console)
     return _inspect_path(place, environment, said, console, **settings)
 
 

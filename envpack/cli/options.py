@@ -6,13 +6,16 @@ import difflib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli.console import Console
 from envpack.settings import FIELDS, BadValueError, Choice, Field, Flag, Number, Place, Settings, Size, Texts
 from envpack.support.platforms import PLATFORMS, platform_name
+
+if TYPE_CHECKING:
+    from envpack.workflow import Trust
 
 Command = Callable[..., Any]
 OTHER = "Other"
@@ -164,6 +167,37 @@ repository = click.option(
     default=Path(),
     help="Folder of the model folders. Default: this one.",
 )
+
+
+def signature(help_text: str) -> Callable[[Command], Command]:
+    """Add ``--require-signature`` and ``--max-age`` to a command, which `trust_of` reads."""
+
+    def decorate(command: Command) -> Command:
+        key = click.option(
+            "--require-signature",
+            type=click.Path(path_type=Path, dir_okay=False),
+            multiple=True,
+            metavar="KEY",
+            help=f"{help_text} Repeatable: one of several keys is enough.",
+        )
+        age = click.option(
+            "--max-age",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="DAYS",
+            help="Refuse what was signed longer ago.",
+        )
+        return key(age(command))
+
+    return decorate
+
+
+def trust_of(require_signature: Sequence[Path], max_age: float | None) -> Trust | None:
+    """Whose signatures a command requires, ``None`` if none are."""
+    from envpack.workflow import read_trust
+
+    if max_age is not None and not require_signature:
+        raise click.UsageError("--max-age is for --require-signature.")
+    return read_trust(require_signature, max_age)
 
 
 def debug(help_text: str) -> Callable[[Command], Command]:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 @click.option(
     "--sign",
     type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
     metavar="KEY",
-    help="Sign a statement about each model, or the image, with this private ed25519 key, and publish it too.",
+    help="Sign a statement about each model, or the image, with this private ed25519 key, and publish it. Repeatable.",
 )
 @click.option(
     "--base",
@@ -56,7 +57,7 @@ def command(
     dry_run: bool,
     force: bool,
     prune: int | None,
-    sign: Path | None,
+    sign: tuple[Path, ...],
     base: str,
     repository: Path,
 ) -> None:

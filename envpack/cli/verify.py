@@ -17,7 +17,7 @@ from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
     from envpack.settings import Project, Settings
-    from envpack.workflow import Verdict
+    from envpack.workflow import Trust, Verdict
 
 
 _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
@@ -26,12 +26,7 @@ _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
 @click.command(cls=options.GroupedCommand, short_help="Boot a real Triton server and prove that it serves the models.")
 @options.models
 @options.settings("verify")
-@click.option(
-    "--require-signature",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="KEY",
-    help="Refuse models that its owner did not sign.",
-)
+@options.signature("Refuse models that the owner of this public key did not sign.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -44,7 +39,8 @@ def command(
     models: tuple[str, ...],
     said: Settings,
     report: Path | None,
-    require_signature: Path | None,
+    require_signature: tuple[Path, ...],
+    max_age: float | None,
     repository: Path,
     console: Console,
 ) -> int:
@@ -60,22 +56,23 @@ def command(
     models = models[1:] if address else model_names(project, models)
     if require_signature and not address:
         raise click.UsageError("--require-signature is for the address of a published repository.")
+    trust = options.trust_of(require_signature, max_age)
     on = project.of().on
     if on:
-        _refuse_on_cluster(require_signature, said)
+        _refuse_on_cluster(said)
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
     if on:
-        return _show(*verdict_of_cluster(on, project, address, models, console), report, console)
+        return _show(*verdict_of_cluster(on, project, address, models, console, trust), report, console)
     if address:
-        verdict = verify_address(project, address, models, console, public_key=require_signature)
+        verdict = verify_address(project, address, models, console, trust=trust)
     else:
         verdict = verify_repository(project, models, console)
     return _show(verdict, {}, report, console)
 
 
-def _refuse_on_cluster(require_signature: Path | None, said: Settings) -> None:
-    given = {"--require-signature": require_signature, "--keep": said.keep, "port": said.port}
+def _refuse_on_cluster(said: Settings) -> None:
+    given = {"--keep": said.keep, "port": said.port}
     for option in (option for option, value in given.items() if value):
         raise click.UsageError(f"{option} is for a server of this machine, and does not go with --on.")
 
@@ -101,7 +98,7 @@ def _show(verdict: Verdict, more: Mapping[str, Any], report: Path | None, consol
 
 
 def verdict_of_cluster(
-    cluster: str, project: Project, address: str, models: Sequence[str], console: Console
+    cluster: str, project: Project, address: str, models: Sequence[str], console: Console, trust: Trust | None = None
 ) -> tuple[Verdict, dict[str, Any]]:
     """Verify models of a repository, or of a published one, on the workers of a cluster.
 
@@ -112,7 +109,7 @@ def verdict_of_cluster(
     from envpack.workflow import combine_verdicts
 
     started, place = time.monotonic(), address or str(project.repository)
-    done = on_cluster(cluster, lambda: verify_tasks(project, place, models), console)
+    done = on_cluster(cluster, lambda: verify_tasks(project, place, models, trust), console)
     done.raise_first_error(console)
     parts = [found.product.verdict for found in done.done if found.product.verdict]
     whole = project.repository if not address and not models else None

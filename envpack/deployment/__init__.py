@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from envpack.deployment.images.send import PublishedImage, publish_image
     from envpack.deployment.objects.content import Publication, PublishedFile, published_files
     from envpack.deployment.objects.digests import pin
-    from envpack.deployment.objects.fetch import check_signed, copy_publication
+    from envpack.deployment.objects.fetch import CopiedPublication, check_signed, copy_publication
     from envpack.deployment.objects.prune import DigestAddress, parse_digest_address, prune_publications
     from envpack.deployment.objects.send import Published, publish
     from envpack.deployment.plan import (
@@ -25,5 +25,6 @@ if TYPE_CHECKING:
         server_arguments,
     )
     from envpack.deployment.signing import PublicKey, SigningKey, read_public_key, read_signing_key
+    from envpack.deployment.statements import Trust, read_trust
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

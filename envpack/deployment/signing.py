@@ -1,19 +1,16 @@
-"""Signatures: DSSE envelopes of in-toto statements, signed with ed25519 keys.
+"""Keys and DSSE envelopes. A signature covers the bytes of a statement and their type.
 
-A statement lists which files, by their digests, were made from what (SLSA provenance). The signature covers its bytes
-and their type. Keys are read as `ssh-keygen -t ed25519` and `openssl genpkey -algorithm ed25519` write them.
+Keys are read as `ssh-keygen -t ed25519` and `openssl genpkey -algorithm ed25519` write them.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import envpack
 from envpack.support.bounded_reading import parse_json, read_bytes
 from envpack.support.errors import InputError, UsageError
 from envpack.support.installation import install_command
@@ -26,6 +23,11 @@ class SigningKey:
     """A private key. Its content is never shown or written."""
 
     signer: Any
+
+    @property
+    def public(self) -> PublicKey:
+        """Its public key."""
+        return PublicKey(self.signer.public_key, Path())
 
     def __repr__(self) -> str:
         return "SigningKey()"
@@ -117,99 +119,48 @@ def _bad(file: Path, reason: str) -> InputError:
     )
 
 
-_STATEMENT = "https://in-toto.io/Statement/v1"
-_PROVENANCE = "https://slsa.dev/provenance/v1"
-_BUILD = "urn:envpack:publication:1"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-# SHA-256 of each file, by its name.
-Subjects = Mapping[str, str]
-
-
-def provenance(
-    subjects: Subjects, parameters: Mapping[str, Any], dependencies: Sequence[Mapping[str, str]]
-) -> dict[str, Any]:
-    """A statement about files."""
-    return {
-        "_type": _STATEMENT,
-        "subject": [{"name": name, "digest": {"sha256": sha256}} for name, sha256 in sorted(subjects.items())],
-        "predicateType": _PROVENANCE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": _BUILD,
-                "externalParameters": dict(parameters),
-                "resolvedDependencies": [_descriptor(dependency) for dependency in dependencies],
-            },
-            "runDetails": {"builder": {"id": f"urn:envpack:{envpack.__version__}"}},
-        },
-    }
-
-
-def parse_subjects(statement: Mapping[str, Any]) -> Subjects:
-    """The files of a statement."""
-    try:
-        if statement["_type"] != _STATEMENT or statement["predicateType"] != _PROVENANCE:
-            raise ValueError("it is a statement of another kind")
-        if statement["predicate"]["buildDefinition"]["buildType"] != _BUILD:
-            raise ValueError("it is a statement about something else than a publication")
-        found = {str(subject["name"]): str(subject["digest"]["sha256"]) for subject in statement["subject"]}
-        complete = len(found) == len(statement["subject"]) > 0
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError("it is damaged") from error
-    if not complete or not all(_SHA256.fullmatch(sha256) for sha256 in found.values()):
-        raise ValueError("its list of files is damaged")
-    return found
-
-
-def _descriptor(dependency: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": dependency["name"]}
-    if dependency.get("uri"):
-        found["uri"] = dependency["uri"]
-    if dependency.get("sha256"):
-        found["digest"] = {"sha256": dependency["sha256"]}
-    return found
-
-
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
 
-def sign_statement(statement: dict[str, Any], key: SigningKey) -> bytes:
-    """The envelope of a statement. The same statement and key give the same bytes."""
+def sign(document: Mapping[str, Any], keys: Sequence[SigningKey]) -> bytes:
+    """The envelope of a statement, with a signature of each key. The same statement and keys give the same bytes."""
     from securesystemslib.dsse import Envelope
 
-    payload = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+    payload = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     envelope = Envelope(payload, PAYLOAD_TYPE, {})
-    envelope.sign(key.signer)
+    for key in keys:
+        envelope.sign(key.signer)
     return json.dumps(envelope.to_dict(), sort_keys=True).encode() + b"\n"
 
 
-def verify_statement(content: bytes, key: PublicKey, where: str) -> dict[str, Any]:
-    """The statement in an envelope that a key has signed. Nothing of it is used before."""
+def opened(content: bytes, keys: Sequence[PublicKey], where: str) -> dict[str, Any]:
+    """The statement in an envelope that one of several keys has signed. Nothing of it is used before."""
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import VerificationError
 
     try:
         envelope = Envelope.from_dict(parse_json(content))
         if envelope.payload_type != PAYLOAD_TYPE:
-            raise signature_invalid(where, "the envelope contains something else than a statement", key)
-        envelope.verify([key.key], 1)
+            raise signature_invalid(where, "the envelope contains something else than a statement", keys)
+        envelope.verify([key.key for key in keys], 1)
         statement = parse_json(envelope.payload)
     except VerificationError as error:
-        raise signature_invalid(where, "it was altered, or another key signed it", key) from error
+        raise signature_invalid(where, "it was altered, or another key signed it", keys) from error
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds of errors for damaged envelopes
-        raise signature_invalid(where, "its envelope is damaged", key) from error
+        raise signature_invalid(where, "its envelope is damaged", keys) from error
     if not isinstance(statement, dict):
-        raise signature_invalid(where, "its statement is damaged", key)
+        raise signature_invalid(where, "its statement is damaged", keys)
     return statement
 
 
-def signature_invalid(where: str, reason: str, key: PublicKey) -> InputError:
-    """The error for content that a key did not sign."""
+def signature_invalid(where: str, reason: str, keys: Sequence[PublicKey]) -> InputError:
+    """The error for content that none of several keys signed."""
+    names = " or ".join(str(key.file) for key in keys)
     return InputError(
         f"there is no valid signature: {reason}",
         kind="signature-invalid",
         where=where,
-        hint=f"find out who wrote there; sign with the private key that belongs to {key.file}",
+        hint=f"find out who wrote there; sign with the private key that belongs to {names}",
     )

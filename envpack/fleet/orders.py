@@ -27,7 +27,7 @@ from envpack.workflow import (
 
 if TYPE_CHECKING:
     from envpack.settings import Project
-    from envpack.workflow import Cell
+    from envpack.workflow import Cell, Trust
 
 
 def build_tasks(project: Project, names: Sequence[str], store: SharedStore | None) -> tuple[Task, ...]:
@@ -104,7 +104,7 @@ def _address(store: SharedStore | None) -> str:
     return str(store.location) if store else ""
 
 
-def verify_tasks(project: Project, place: str, names: Sequence[str]) -> tuple[Task, ...]:
+def verify_tasks(project: Project, place: str, names: Sequence[str], trust: Trust | None = None) -> tuple[Task, ...]:
     """The tasks that verify models of a folder or an address, as the settings say."""
     spec, size = server_spec(project), project.of().group
     said = spec.settings
@@ -115,7 +115,7 @@ def verify_tasks(project: Project, place: str, names: Sequence[str]) -> tuple[Ta
             # Without a key of its own, it could get the verdict of a caller who began before the models changed.
             key=f"envpack-verify-{uuid.uuid4().hex}",
             names=tuple(part),
-            work=functools.partial(verify_there, place, tuple(part), spec.saying(gpu=on_gpu)),
+            work=functools.partial(verify_there, place, tuple(part), spec.saying(gpu=on_gpu), trust),
             makes_files=False,
             needs=_server_needs(said.runtime, has_image=bool(said.image or said.pull), on_gpu=on_gpu),
         )

@@ -31,8 +31,6 @@ class ServerSpec:
     Attributes:
         said: settings; those that are not said have their defaults.
         backends: folder with additional backend directories, for models that name one.
-        address: address of the repository in an object store, from which a process loads it; the folder that is
-            verified is a copy then.
         variables: environment variables for the server; those of the settings count more.
         mounts: container only: folders that the container gets at the same path, read only.
         utilities: process only: file in place of the backend's ``triton_python_backend_utils.py``.
@@ -42,7 +40,6 @@ class ServerSpec:
     said: Settings = field(default_factory=Settings)
     _: KW_ONLY
     backends: Path | None = None
-    address: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Path, ...] = ()
     utilities: Path | None = None
@@ -111,7 +108,6 @@ def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: str = "
         arguments=spec.all_arguments(models),
         start_seconds=60.0 if said.gpu else 10.0,
         instead_of=instead_of,
-        address=spec.address,
         utilities=spec.utilities,
     )
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from envpack.inspection import Host, this_host
 from envpack.server import proc, procfs
-from envpack.server.downloads import Downloads
 from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
 from envpack.server.launch import (
@@ -54,10 +53,7 @@ class ProcessServer:
 
     poll_seconds = 0.05
 
-    def __init__(
-        self, supervisor: Supervisor, pid: int, port: int, home: Path, downloads: Downloads | None = None
-    ) -> None:
-        self._downloads = downloads
+    def __init__(self, supervisor: Supervisor, pid: int, port: int, home: Path) -> None:
         self._supervisor = supervisor
         self._pid = pid
         self._home = home
@@ -133,11 +129,10 @@ class ProcessServer:
         return shared_memory_named(region_prefix(self._home))
 
     def server_path(self, path: Path) -> str:
-        found = self._downloads.of(path, self.children()) if self._downloads else ""
-        return found or os.path.realpath(path)
+        return os.path.realpath(path)
 
     def model_at(self, folder: str) -> str:
-        return self._downloads.model_at(folder) if self._downloads else Path(folder).name
+        return Path(folder).name
 
     def host_path(self, place: str) -> Path | None:
         return Path(place)
@@ -182,7 +177,6 @@ class ProcessRuntime:
         arguments: additional arguments for tritonserver. They come last, so they override ours.
         start_seconds: time limit in seconds for the first response; a server that initializes GPUs takes longer.
         instead_of: see `envpack.server.interface.Runtime`.
-        address: address of the repository that the server loads from, if the folder is only a copy of it.
         utilities: file in place of the backend's ``triton_python_backend_utils.py``; None for the installation's.
     """
 
@@ -194,7 +188,6 @@ class ProcessRuntime:
     start_seconds: float = 10.0
     _: KW_ONLY
     instead_of: str = ""
-    address: str = ""
     utilities: Path | None = None
 
     @property
@@ -231,10 +224,7 @@ class ProcessRuntime:
             backends = link_backends(self.installation, home / "backends", self.extra_backends, self.utilities)
             folders = (repository, extra_repository)
             repositories = [str(folder.absolute()) for folder in folders if folder]
-            downloads = None
-            if self.address:
-                repositories[0], downloads = self.address, Downloads(repository)
-            server = self._start_on_free_port(repositories, home, backends, downloads)
+            server = self._start_on_free_port(repositories, home, backends)
             yield server
         except BaseException:
             if server is not None:
@@ -246,13 +236,11 @@ class ProcessRuntime:
                     server.stop()
                 remove_home(home)
 
-    def _start_on_free_port(
-        self, repositories: Sequence[str], home: Path, backends: tuple[str, ...], downloads: Downloads | None
-    ) -> ProcessServer:
+    def _start_on_free_port(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...]) -> ProcessServer:
         """Start the server; retry on another port if a process took the selected port in the meantime."""
         for attempt in range(1, _ATTEMPTS + 1):
             port = self.port or _free_port()
-            server = self._launch(repositories, home, backends, port, downloads)
+            server = self._launch(repositories, home, backends, port)
             try:
                 if _wait_until_live(server, self.start_seconds):
                     return server
@@ -273,7 +261,6 @@ class ProcessRuntime:
         home: Path,
         backends: tuple[str, ...],
         port: int,
-        downloads: Downloads | None,
     ) -> ProcessServer:
         prefix = region_prefix(home)
         own_regions = (f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends)
@@ -288,7 +275,7 @@ class ProcessRuntime:
         with (home / LOG).open("wb") as log:
             supervisor = Supervisor(home, log)
         pid = supervisor.start(command, self._variables(home), prefix)
-        return ProcessServer(supervisor, pid, port, home, downloads)
+        return ProcessServer(supervisor, pid, port, home)
 
     def _variables(self, home: Path) -> dict[str, str]:
         variables = {

@@ -51,6 +51,12 @@ class Location:
         """The folder of a ``file`` location, ``None`` of others."""
         return Path(self.prefix) if self.scheme == "file" else None
 
+    @property
+    def name(self) -> str:
+        """The address without the service that is asked for it, as signatures name it."""
+        path = "/".join(part for part in (self.bucket, self.prefix) if part)
+        return f"{self.scheme}://{path}"
+
     def __str__(self) -> str:
         return self.url
 
@@ -227,17 +233,6 @@ def _endpoint(location: Location) -> str:
     """The address of the service of a location if the user names one."""
     names = _ENDPOINTS.get(location.scheme, ())
     return location.endpoint or next((value for name in names if (value := os.environ.get(name))), "")
-
-
-def server_variables() -> dict[str, str]:
-    """The variables of this process that let a server on this machine use the same account."""
-    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "CLOUD_STORAGE_")
-    found = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
-    for variable, kind in _AWS_FILES.items():  # the server has another home
-        file = Path("~/.aws", kind).expanduser()
-        if variable not in found and file.is_file():
-            found[variable] = str(file)
-    return found
 
 
 def _plain_endpoint() -> bool:

@@ -224,9 +224,13 @@ class Objects:
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""
         obstore = self._library
-        with self._errors(), contextlib.suppress(FileNotFoundError):
-            if paths:
-                self._ask(lambda store: obstore.delete(store, [*paths]))
+        with self._errors():
+            try:
+                if paths:
+                    self._ask(lambda store: obstore.delete(store, [*paths]))
+            except FileNotFoundError:  # the first that is missing ends the removal of several
+                for path in paths if len(paths) > 1 else ():
+                    self.delete([path])
 
     def corrupt(self, path: str, reason: str) -> StorageError:
         """The error for content that cannot be used."""

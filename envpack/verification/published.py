@@ -1,16 +1,16 @@
-"""Verifies published models: the real server loads them from the object store itself, or from a pulled image."""
+"""Verifies published models: the real server loads a checked copy of what lies in an object store, or of an image."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from envpack.deployment import ImageAddress, PublicKey, copy_publication, pull_image
-from envpack.repository import STUB_NAME
+from envpack.deployment import ImageAddress, Trust, copy_publication, pull_image
 from envpack.server import ServerSpec, temporary_home
-from envpack.store import Location, Objects, server_address, server_variables
-from envpack.support.links_and_modes import FOLDER, PROGRAM
+from envpack.store import Location, Objects
+from envpack.support.links_and_modes import FOLDER
 from envpack.support.progress import NoProgress, Progress
+from envpack.verification.checks.server import check_published
 from envpack.verification.run import verify
 from envpack.verification.verdict import Verdict
 
@@ -20,18 +20,19 @@ def verify_published(
     models: Sequence[str] = (),
     *,
     spec: ServerSpec | None = None,
-    key: PublicKey | None = None,
+    trust: Trust | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Verify a repository in an object store, in a server of this machine that loads it from there.
+    """Verify a repository in an object store, in a server of this machine.
 
-    A copy is compared with what was published, and is what the checks of files read.
+    A copy is compared with what was published, and is what the server loads: nothing else can come in between, and no
+    model gets the credentials of the store.
 
     Args:
         location: the repository.
         models: as for `envpack.verification.verify`.
         spec: how to run the server and verify; the server is a process of this machine.
-        key: who must have signed all models, before any of them is loaded.
+        trust: who must have signed all models, before any of them is loaded.
         progress: receives each step.
 
     Raises:
@@ -46,14 +47,11 @@ def verify_published(
         copy.mkdir()
         copy.chmod(FOLDER)
         progress.begin(f"compare {location} with what was published")
-        copy_publication(Objects(location), copy, progress, key=key)
-        progress.end("the same, and signed" if key else "the same")
-        for stub in copy.glob(f"*/{STUB_NAME}"):
-            stub.chmod(PROGRAM)  # as the server does
-        spec = dataclasses.replace(
-            spec.saying(runtime="process"), address=server_address(location), variables=server_variables()
-        )
-        verdict = verify(copy, models, spec=spec, progress=progress)
+        copied = copy_publication(Objects(location), copy, progress, trust=trust)
+        progress.end("the same, and signed" if trust else "the same" if copied.compared else "there is no record of it")
+        verdict = verify(copy, models, spec=spec.saying(runtime="process"), progress=progress)
+    if not copied.compared:
+        verdict = dataclasses.replace(verdict, ok=False, checks=(check_published(), *verdict.checks))
     return dataclasses.replace(verdict, repository=str(location))
 
 
@@ -62,7 +60,7 @@ def verify_image(
     models: Sequence[str] = (),
     *,
     spec: ServerSpec | None = None,
-    key: PublicKey | None = None,
+    trust: Trust | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Verify the models of an image in a registry, in a server of this machine that loads them from its files.
@@ -71,7 +69,7 @@ def verify_image(
         address: the image.
         models: as for `envpack.verification.verify`.
         spec: how to run the server and verify; the server is a process of this machine.
-        key: who must have signed the image, before any of it is fetched.
+        trust: who must have signed the image, before any of it is fetched.
         progress: receives each step.
 
     Raises:
@@ -86,8 +84,8 @@ def verify_image(
         folder.mkdir()
         folder.chmod(FOLDER)
         progress.begin(f"fetch oci://{address}")
-        pulled = pull_image(address, folder, progress, key=key)
-        progress.end("signed" if key else "")
+        pulled = pull_image(address, folder, progress, trust=trust)
+        progress.end("signed" if trust else "")
         backends = pulled.backends if pulled.backends.is_dir() else None
         spec = dataclasses.replace(spec.saying(runtime="process"), backends=backends)
         verdict = verify(pulled.models, models, spec=spec, progress=progress)

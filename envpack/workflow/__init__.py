@@ -8,7 +8,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.conda import ChannelPackage
-    from envpack.deployment import PublishedImage
+    from envpack.deployment import PublishedImage, Trust, read_trust
     from envpack.requirements import host_platform
     from envpack.stub import Cell
     from envpack.verification import ModelVerdict, Verdict, combine_verdicts, write_report

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.archive import Inspection, bill_of_materials, inspect_environment as compare_files, is_archive
-from envpack.deployment import check_signed, parse_image_address, pull_image, read_public_key
+from envpack.deployment import Trust, check_signed, parse_image_address, pull_image
 from envpack.inspection import (
     RepositoryInspection,
     find_mismatches,
@@ -60,10 +60,10 @@ def identify(path: Path) -> Literal["models", "environment", "stub"]:
     return "environment" if path.is_dir() or is_archive(path) else "stub"
 
 
-def compare_with_signed(path: Path, public_key: Path, progress: Progress) -> None:
-    """Compare downloaded models with what the owner of a key signed; raises what `check_signed` does."""
+def compare_with_signed(path: Path, trust: Trust, progress: Progress) -> None:
+    """Compare downloaded models with what was signed; raises what `check_signed` does."""
     progress.begin(f"compare {path} with what was signed")
-    progress.end(counted(check_signed(path, read_public_key(public_key)), "file"))
+    progress.end(counted(check_signed(path, trust), "file"))
 
 
 def inspect_models(path: Path, said: Settings, *, strict: bool) -> InspectedModels:
@@ -76,16 +76,15 @@ def inspect_models(path: Path, said: Settings, *, strict: bool) -> InspectedMode
 
 
 def inspect_image(
-    url: str, said: Settings, public_key: Path | None, progress: Progress, *, strict: bool
+    url: str, said: Settings, trust: Trust | None, progress: Progress, *, strict: bool
 ) -> InspectedModels:
     """Fetch the models of an image, and inspect them."""
     address = parse_image_address(url)
-    key = read_public_key(public_key) if public_key else None
     with temp_dir("image") as folder:
         (folder / "image").mkdir()
         progress.begin(f"fetch oci://{address}")
-        pulled = pull_image(address, folder / "image", progress, key=key)
-        progress.end("signed" if key else "")
+        pulled = pull_image(address, folder / "image", progress, trust=trust)
+        progress.end("signed" if trust else "")
         return inspect_models(pulled.models, said.saying(backends=pulled.backends), strict=strict)
 
 

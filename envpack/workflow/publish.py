@@ -93,7 +93,7 @@ def publish_objects(
     delete: bool = False,
     force: bool = False,
     prune: int = 0,
-    sign: Path | None = None,
+    sign: Sequence[Path] = (),
 ) -> PublishedObjects:
     """Publish models to an object store; raises what `envpack.deployment.publish` does.
 
@@ -106,17 +106,17 @@ def publish_objects(
         delete: remove what earlier publications sent and the repository has no more.
         force: replace what envpack did not publish.
         prune: how many publications of an address with ``{digest}`` stay, this one included; all by default.
-        sign: file with a private key that signs a statement about each model.
+        sign: files with private keys, each of which signs a statement about each model.
     """
     template = parse_digest_address(url)
     _refuse_options(template, delete=delete, prune=prune)
-    key = read_signing_key(sign) if sign else None
+    keys = [read_signing_key(file) for file in sign]
     # The archives do not contain the path on the server.
     plan = plan_deployment(project, names, served_from=str(project.repository))
     only = tuple(model.name for model in plan.models) if names else ()
     with published_files(plan, progress) as found:
-        publication, digest = pin(found, url)
-        location = template.of(digest) if template else parse_location(url)
+        publication = pin(found, url) if template else found
+        location = template.of(publication.digest) if template else parse_location(url)
         progress.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
         published = publish(
             publication,
@@ -126,11 +126,13 @@ def publish_objects(
             delete=delete,
             force=force,
             renew=bool(template),
-            key=key,
+            keys=keys,
             progress=progress,
         )
     progress.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB")
-    pruned = prune_publications(template, prune, digest, progress) if template and prune and not dry_run else ()
+    pruned = (
+        prune_publications(template, prune, publication.digest, progress) if template and prune and not dry_run else ()
+    )
     command = ("tritonserver", f"--model-repository={server_address(location)}")
     return PublishedObjects(
         url=str(location), published=published, pruned=pruned, cautions=publication.cautions, command=command
@@ -160,10 +162,10 @@ def publish_to_registry(
     *,
     base: str = "",
     dry_run: bool = False,
-    sign: Path | None = None,
+    sign: Sequence[Path] = (),
 ) -> PublishedImage:
     """Publish models as an image; arguments as `publish_objects`, and the address of a base image by its digest."""
-    key = read_signing_key(sign) if sign else None
+    keys = [read_signing_key(file) for file in sign]
     plan = plan_deployment(project, names, served_from=MODELS_ON_SERVER)
     address, below = parse_image_address(url, tagged=True), parse_image_address(base, pinned=True) if base else None
-    return publish_image(plan, address, base=below, dry_run=dry_run, key=key, progress=progress)
+    return publish_image(plan, address, base=below, dry_run=dry_run, keys=keys, progress=progress)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.deployment import parse_image_address, read_public_key
+from envpack.deployment import Trust, parse_image_address
 from envpack.repository import (
     CONFIG_NAME,
     Model,
@@ -57,7 +57,7 @@ def verify_repository(project: Project, names: Sequence[str], progress: Progress
 
 
 def verify_address(
-    project: Project, address: str, names: Sequence[str], progress: Progress, *, public_key: Path | None = None
+    project: Project, address: str, names: Sequence[str], progress: Progress, *, trust: Trust | None = None
 ) -> Verdict:
     """Verify a published repository as the settings say.
 
@@ -66,7 +66,7 @@ def verify_address(
         address: of an object store, or ``oci://`` of an image.
         names: as for `envpack.verification.verify`.
         progress: receives each step.
-        public_key: file with the key of who must have signed all models, None for anybody.
+        trust: who must have signed all models, None for anybody.
 
     Raises:
         UsageError: kind ``usage``: a container is asked for, which cannot load them; or the address is wrong.
@@ -74,14 +74,25 @@ def verify_address(
     spec = server_spec(project)
     if spec.settings.runtime == "docker" or spec.settings.image:
         raise _usage("a server loads published models as a process of this machine, not in a container")
-    key = read_public_key(public_key) if public_key else None
+    return _verify_published(address, names, spec, progress, trust)
+
+
+def _verify_published(
+    address: str, names: Sequence[str], spec: ServerSpec, progress: Progress, trust: Trust | None
+) -> Verdict:
     if address.startswith("oci://"):
-        return verify_image(parse_image_address(address), names, spec=spec, key=key, progress=progress)
-    return verify_published(parse_location(address), names, spec=spec, key=key, progress=progress)
+        return verify_image(parse_image_address(address), names, spec=spec, trust=trust, progress=progress)
+    return verify_published(parse_location(address), names, spec=spec, trust=trust, progress=progress)
 
 
 def verify_there(
-    place: str, names: Sequence[str], spec: ServerSpec, *, progress: Progress, store: SharedStore | None
+    place: str,
+    names: Sequence[str],
+    spec: ServerSpec,
+    trust: Trust | None = None,
+    *,
+    progress: Progress,
+    store: SharedStore | None,
 ) -> Made:
     """Verify models of a repository that a caller named and this machine must have too, or of a published one.
 
@@ -92,8 +103,7 @@ def verify_there(
 
     del store  # every task of a worker gets it
     if "://" in place:
-        found = verify_published(parse_location(place), names, spec=spec, progress=progress)
-        return Made(fresh=True, verdict=found)
+        return Made(fresh=True, verdict=_verify_published(place, names, spec, progress, trust))
     repository = Path(place)
     absent = [name for name in names if not (repository / name).is_dir()]
     if absent:

@@ -18,6 +18,7 @@ from envpack.deployment.images.documents import INDEX, encoded
 from envpack.deployment.images.registry import connected
 from envpack.deployment.images.send import CONTENT
 from envpack.deployment.signing import read_public_key, read_signing_key
+from envpack.deployment.statements import Trust
 from envpack.settings import Settings
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
@@ -235,10 +236,10 @@ def test_a_signature_is_attached_and_required(plan, project, address, reader, tm
     key, right, wrong = read_signing_key(private), read_public_key(public), read_public_key(other)
     first = publish_image(plan, address)
     refused(address, right, tmp_path, "has none")
-    signed = publish_image(plan, address, key=key)
+    signed = publish_image(plan, address, keys=[key])
     assert signed.sent == ("signature",)
     assert signed.image == first.image
-    assert publish_image(plan, address, key=key).sent == ()
+    assert publish_image(plan, address, keys=[key]).sent == ()
     index, _ = reader.manifest(first.image.partition("@")[2].replace(":", "-"))
     (artifact,) = index["manifests"]
     manifest, _ = reader.manifest(artifact["digest"])
@@ -247,7 +248,7 @@ def test_a_signature_is_attached_and_required(plan, project, address, reader, tm
     envelope = json.loads(reader.blob(manifest["layers"][0]))
     statement = json.loads(base64.b64decode(envelope["payload"]))
     assert statement["subject"] == [{"name": address.name, "digest": {"sha256": first.image.partition("sha256:")[2]}}]
-    pulled(address, tmp_path / "pulled", key=right)
+    pulled(address, tmp_path / "pulled", trust=Trust((right,)))
     refused(address, wrong, tmp_path, "another key signed it")
 
     (project.repository / "late/1/model.py").write_text("evil")
@@ -263,7 +264,7 @@ def refused(address, key, tmp_path, reason):
     place = tmp_path / "refused"
     place.mkdir(exist_ok=True)
     with pytest.raises(InputError, match=reason) as raised:
-        pull_image(address, place, NoProgress(), key=key)
+        pull_image(address, place, NoProgress(), trust=Trust((key,)))
     assert raised.value.kind == "signature-invalid"
     assert list(place.iterdir()) == []
 

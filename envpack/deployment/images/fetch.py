@@ -23,7 +23,7 @@ from envpack.deployment.images.layers import CONTENT, SHARED
 from envpack.deployment.images.registry import Registry, connected
 from envpack.deployment.images.signature import check_image_signature
 from envpack.deployment.plan import SERVER_BACKENDS
-from envpack.deployment.signing import PublicKey
+from envpack.deployment.statements import Trust
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors
@@ -114,14 +114,14 @@ class PulledImage:
     backends: Path
 
 
-def pull_image(address: ImageAddress, folder: Path, progress: Progress, *, key: PublicKey | None = None) -> PulledImage:
+def pull_image(address: ImageAddress, folder: Path, progress: Progress, *, trust: Trust | None = None) -> PulledImage:
     """Fetch the models of an image that `publish_image` wrote. Each layer is compared with its digest.
 
     Args:
         address: the image.
         folder: an empty folder for its files.
         progress: receives the bytes.
-        key: who must have signed the image; nothing of it is fetched or unpacked before.
+        trust: who must have signed the image; nothing of it is fetched or unpacked before.
 
     Raises:
         InputError: kind ``image-without-models``: there is no such image, or envpack did not publish it; kind
@@ -133,8 +133,8 @@ def pull_image(address: ImageAddress, folder: Path, progress: Progress, *, key: 
         if content is None:
             raise _unusable(address, "the registry does not have it")
         digest = digest_of(content)
-        if key is not None:
-            check_image_signature(registry, digest, key)
+        if trust is not None:
+            check_image_signature(registry, digest, trust)
         _fetch(registry, _image(content, address), folder, progress)
     for root in (folder, folder / SHARED):
         if (root / MANIFEST_NAME).is_file():

@@ -58,7 +58,7 @@ def publish_image(
     *,
     base: ImageAddress | None = None,
     dry_run: bool = False,
-    key: SigningKey | None = None,
+    keys: Sequence[SigningKey] = (),
     progress: Progress | None = None,
 ) -> PublishedImage:
     """Make a registry have an image with models, under a tag.
@@ -68,7 +68,7 @@ def publish_image(
         address: where it is written; it has a tag.
         base: the image below, by its digest; none by default, for images that are mounted as a volume.
         dry_run: only determine what would be sent.
-        key: signs a statement about the image, which is attached to it.
+        keys: sign a statement about the image, which is attached to it.
         progress: receives the steps and bytes.
 
     Raises:
@@ -94,8 +94,8 @@ def publish_image(
             for layer in found.layers:
                 sending.base_layer(layer, source)
         digest = sending.image(_config(deployment, layers, packed, found), _manifest_parts(packed, layers, found))
-        if key is not None:
-            sending.signature(digest, deployment, key)
+        if keys:
+            sending.signature(digest, deployment, keys)
     left_out = [f"{path} contains credentials and is left out" for path in files_with_credentials(deployment)]
     titles = [
         {"title": layer.title, "digest": f"sha256:{one.sha256}", "size": one.size}
@@ -181,7 +181,7 @@ class _Sending:
         self._note("manifest of the image", len(manifest))
         return digest_of(manifest)
 
-    def signature(self, digest: str, deployment: Deployment, key: SigningKey) -> None:
+    def signature(self, digest: str, deployment: Deployment, keys: Sequence[SigningKey]) -> None:
         """Attach a signed statement to the image."""
         content = self._registry.manifest(digest) if not self._dry_run else None
         if content is None:
@@ -191,7 +191,7 @@ class _Sending:
         packages = {(p["name"], p["uri"]): p for found in packages_of(deployment).values() for p in found}
         dependencies = [packages[name] for name in sorted(packages)]
         parameters = {"models": models, "triton": deployment.release.name}
-        size = sign_image(self._registry, Descriptor.of(MANIFEST, content), parameters, dependencies, key, self.small)
+        size = sign_image(self._registry, Descriptor.of(MANIFEST, content), parameters, dependencies, keys, self.small)
         if size:
             self._note("signature", size)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from envpack.deployment.images.documents import (
@@ -17,15 +18,8 @@ from envpack.deployment.images.documents import (
     parse_image,
 )
 from envpack.deployment.images.registry import Registry
-from envpack.deployment.signing import (
-    PublicKey,
-    SigningKey,
-    parse_subjects,
-    provenance,
-    sign_statement,
-    signature_invalid,
-    verify_statement,
-)
+from envpack.deployment.signing import SigningKey, signature_invalid
+from envpack.deployment.statements import Statement, Trust, check_statement, signed_anew
 from envpack.support.errors import InputError
 
 _MOST_STATEMENT = 64 << 20  # bytes
@@ -37,58 +31,76 @@ def sign_image(
     image: Descriptor,
     parameters: Mapping[str, Any],
     dependencies: Sequence[Mapping[str, str]],
-    key: SigningKey,
+    keys: Sequence[SigningKey],
     send: Callable[[Descriptor, bytes], None],
 ) -> int:
     """Attach a signed statement to an image; the digest of its manifest covers everything in it.
 
     Returns:
-        The bytes that were sent; 0 if the same statement was attached before.
+        The bytes that were sent; 0 if the same statement was attached within a day before.
     """
-    subjects = {registry.address.name: image.digest.removeprefix("sha256:")}
-    envelope = sign_statement(provenance(subjects, parameters, dependencies), key)
-    statement, empty = Descriptor.of(DSSE, envelope), Descriptor.of(EMPTY, EMPTY_CONTENT)
+    name = registry.address.name
+    subjects = {name: image.digest.removeprefix("sha256:")}
+    statement = Statement("image", subjects, _address(registry), parameters, dependencies, time.time())
+    for found in _envelopes(registry, image.digest):
+        if isinstance(found, bytes) and signed_anew(statement, keys, found) == found:
+            return 0
+    envelope = signed_anew(statement, keys, None)
+    described, empty = Descriptor.of(DSSE, envelope), Descriptor.of(EMPTY, EMPTY_CONTENT)
     manifest = encoded(
         {
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "artifactType": IN_TOTO,
             "config": empty.to_json(),
-            "layers": [statement.to_json()],
+            "layers": [described.to_json()],
             "subject": image.to_json(),
         }
     )
-    if registry.manifest(digest_of(manifest)) == manifest:
-        return 0
     send(empty, EMPTY_CONTENT)
-    send(statement, envelope)
+    send(described, envelope)
     registry.put_manifest(manifest, MANIFEST, digest_of(manifest))
     registry.add_referrer(image.digest, Descriptor(MANIFEST, digest_of(manifest), len(manifest), IN_TOTO))
     return len(envelope) + len(manifest)
 
 
-def check_image_signature(registry: Registry, digest: str, key: PublicKey) -> None:
+def check_image_signature(registry: Registry, digest: str, trust: Trust) -> None:
     """Check that a key has signed an image."""
     where = f"{registry.address.name}@{digest}"
-    failure = signature_invalid(where, "the image has none", key)
-    artifacts = [found for found in registry.referrers(digest) if found.artifact_type in (IN_TOTO, "")]
-    for artifact in artifacts[:_MOST_ARTIFACTS]:
+    failure = signature_invalid(where, "the image has none", trust.keys)
+    for envelope in _envelopes(registry, digest):
+        if isinstance(envelope, ValueError):
+            failure = signature_invalid(where, str(envelope), trust.keys)
+            continue
         try:
-            if digest in _signed_by(registry, artifact, key, where):
-                return
-        except ValueError as error:
-            failure = signature_invalid(where, str(error), key)
+            statement = check_statement(
+                envelope, trust, "image", where=where, address=_address(registry), now=time.time()
+            )
         except InputError as error:
             failure = error
+            continue
+        if digest.removeprefix("sha256:") in statement.subjects.values():
+            return
+        failure = signature_invalid(where, "it is that of another image", trust.keys)
     raise failure
 
 
-def _signed_by(registry: Registry, artifact: Descriptor, key: PublicKey, where: str) -> set[str]:
-    """The digests that a statement is about, if a key signed it."""
-    manifest = registry.manifest(artifact.digest)
-    image = parse_image(manifest) if manifest is not None else None
-    if image is None or len(image.layers) != 1 or image.layers[0].media_type != DSSE:
-        raise ValueError("what is attached to the image is no statement")
-    envelope = registry.read_blob(image.layers[0], _MOST_STATEMENT)
-    subjects = parse_subjects(verify_statement(envelope, key, where))
-    return {f"sha256:{sha256}" for sha256 in subjects.values()}
+def _address(registry: Registry) -> str:
+    """Where an image is, without its tag: that says nothing about what is signed."""
+    return f"oci://{registry.address.name}"
+
+
+def _envelopes(registry: Registry, digest: str) -> Iterator[bytes | ValueError]:
+    """The envelopes that are attached to an image, or why something that is attached is none."""
+    artifacts = [found for found in registry.referrers(digest) if found.artifact_type in (IN_TOTO, "")]
+    for artifact in artifacts[:_MOST_ARTIFACTS]:
+        try:
+            manifest = registry.manifest(artifact.digest)
+            image = parse_image(manifest) if manifest is not None else None
+        except ValueError as error:
+            yield error
+            continue
+        if image is None or len(image.layers) != 1 or image.layers[0].media_type != DSSE:
+            yield ValueError("what is attached to the image is no statement")
+        else:
+            yield registry.read_blob(image.layers[0], _MOST_STATEMENT)

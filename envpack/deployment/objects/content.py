@@ -81,6 +81,7 @@ class Publication:
         triton: the release that the models are for.
         packages: the packages in the environment of each model, by its name; each with ``name``, ``uri``, ``sha256``.
         late: the models that come after all others, because they run them: ensembles.
+        digest: of all files if it is in the address, so that signatures name it.
     """
 
     files: tuple[PublishedFile, ...]
@@ -88,6 +89,7 @@ class Publication:
     triton: str = ""
     packages: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
+    digest: str = ""
 
 
 @contextlib.contextmanager

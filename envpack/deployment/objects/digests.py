@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,16 +39,19 @@ class Described:
         return self.file.path
 
 
-def pin(publication: Publication, address: str) -> tuple[Publication, str]:
-    """A publication whose files cannot change any more without an error, and the digest of its content.
-
-    The digest is the SHA-256 of what ``sha256sum`` prints for the files, sorted by their paths.
-    """
+def pin(publication: Publication, address: str) -> Publication:
+    """A publication whose files cannot change any more without an error, with its digest."""
     described = describe_files(publication.files, address)
     files = tuple(dataclasses.replace(one.file, sha256=one.sha256) for one in described)
-    lines = sorted((one.path, one.sha256) for one in described)
-    text = "".join(f"{sha256}  {path}\n" for path, sha256 in lines)
-    return dataclasses.replace(publication, files=files), hashlib.sha256(text.encode()).hexdigest()
+    return dataclasses.replace(
+        publication, files=files, digest=content_digest({one.path: one.sha256 for one in described})
+    )
+
+
+def content_digest(digests: Mapping[str, str]) -> str:
+    """The digest of files by theirs: the SHA-256 of what ``sha256sum`` prints for them, sorted by their paths."""
+    text = "".join(f"{sha256}  {path}\n" for path, sha256 in sorted(digests.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def describe_files(files: Sequence[PublishedFile], address: str) -> list[Described]:

@@ -3,81 +3,154 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from envpack.archive import sha256_of
-from envpack.deployment.objects.record import RECORD, STATEMENT, PublicationRecord
-from envpack.deployment.signing import PublicKey, Subjects, parse_subjects, signature_invalid, verify_statement
+from envpack.deployment.objects.digests import content_digest
+from envpack.deployment.objects.record import MOST_STATEMENT, STATEMENT, PublicationRecord
+from envpack.deployment.signing import signature_invalid
+from envpack.deployment.statements import Statement, Trust, check_statement
+from envpack.repository import STUB_NAME
 from envpack.store import ObjectInfo, Objects
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
-from envpack.support.failures import storage_errors
+from envpack.support.failures import disk_full, storage_errors
+from envpack.support.links_and_modes import PROGRAM
+from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.progress import Progress
 
 _PIECE = 4 << 20  # bytes
-_MOST_STATEMENT = 64 << 20  # bytes
+_AT_ONCE = 8  # requests
+_SPARE = 64 << 20  # bytes of the disk that a copy leaves free
 _PUBLISH_AGAIN = "publish again; with --force if another program writes there"
 
 
-def copy_publication(objects: Objects, folder: Path, progress: Progress, *, key: PublicKey | None = None) -> None:
+@dataclass(frozen=True)
+class CopiedPublication:
+    """A published repository in a folder.
+
+    Attributes:
+        files: number of files.
+        size: bytes.
+        compared: whether each file was compared: with a signed statement, or with the record of the publication.
+    """
+
+    files: int
+    size: int
+    compared: bool
+
+
+def copy_publication(
+    objects: Objects, folder: Path, progress: Progress, *, trust: Trust | None = None
+) -> CopiedPublication:
     """Copy a published repository to a folder. Each file is compared with the record of the publication.
 
-    With a key, it is compared with signed statements instead, of which each model must have one. What is there without
-    record, because another program put it there, is copied as it is, unless a key is given.
+    With trust, it is compared with signed statements instead, of which each model must have one. What is there without
+    record, because another program put it there, is copied as it is and not compared, unless trust is given.
+
+    Args:
+        objects: where it was published.
+        folder: an empty folder.
+        progress: receives the bytes.
+        trust: who must have signed.
+
+    Raises:
+        InputError: kind ``published-changed`` or ``signature-invalid``.
+        StorageError: the store cannot be used, or the disk is full.
     """
-    present = {info.path: info for info in objects.list() if info.path != RECORD}
-    if key is not None:
-        expected = _signed(objects, present, key)
+    record = PublicationRecord.read(objects) if trust is None else None
+    present = {info.path: info for info in objects.list() if "/" in info.path}
+    folders = {path.rsplit("/", count)[0] for path in present for count in range(1, path.count("/") + 1)}
+    present = {path: info for path, info in present.items() if info.size or path not in folders}  # those of consoles
+    if trust is not None:
+        expected = _signed(objects, present, trust)
     else:
-        expected = {path: entry.sha256 for path, entry in PublicationRecord.read(objects).entries.items()}
+        expected = _recorded(objects, record) if record and record.exists else dict.fromkeys(present, "")
     _refuse_others(objects, present, expected)
-    wanted = expected or dict.fromkeys(present, "")
-    total, done = sum(present[path].size for path in wanted if path in present), 0
-    for path, sha256 in wanted.items():
-        if path not in present:
-            raise _changed(f"{path} is missing", str(objects.location), _PUBLISH_AGAIN)
-        digest, size = hashlib.sha256(), present[path].size
-        file = _inside(folder, path, objects)
-        with storage_errors(file), file.open("wb") as content:
-            for start in range(0, size, _PIECE):
-                piece = objects.read_part(path, start, min(_PIECE, size - start), size)
-                digest.update(piece)
-                content.write(piece)
-                done += len(piece)
-                progress.advance(done, total, "bytes")
-        if sha256 and digest.hexdigest() != sha256:
-            raise _changed(f"{path} is not what was published", str(objects.location), _PUBLISH_AGAIN)
+    missing = sorted(expected.keys() - present.keys())
+    if missing:
+        raise _changed(f"{missing[0]} is missing", str(objects.location), _PUBLISH_AGAIN)
+    total = sum(present[path].size for path in expected)
+    if total + _SPARE > shutil.disk_usage(folder).free:
+        raise disk_full(folder)
+    transfer_all(
+        [partial(_copy, objects, present[path], sha256, folder) for path, sha256 in expected.items()],
+        total=total,
+        threads=_AT_ONCE,
+        progress=progress,
+        done=lambda *_: None,
+    )
+    return CopiedPublication(len(expected), total, bool(trust or (record and record.exists)))
 
 
-def _signed(objects: Objects, present: Iterable[str], key: PublicKey) -> dict[str, str]:
+def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, report: Report) -> None:
+    digest, file = hashlib.sha256(), _inside(folder, info.path, objects)
+    with storage_errors(file), file.open("xb") as content:
+        for start in range(0, info.size, _PIECE):
+            piece = objects.read_part(info.path, start, min(_PIECE, info.size - start), info.size)
+            digest.update(piece)
+            content.write(piece)
+            report(len(piece))
+    if sha256 and digest.hexdigest() != sha256:
+        raise _changed(f"{info.path} is not what was published", str(objects.location), _PUBLISH_AGAIN)
+    if file.name == STUB_NAME:
+        file.chmod(PROGRAM)  # as the server does
+
+
+def _recorded(objects: Objects, record: PublicationRecord) -> dict[str, str]:
+    """The digests of all files, by the record of a publication that has ended."""
+    if record.pending:
+        path = min(record.pending)
+        raise _changed(
+            f"a publication has not ended, which would write {path}",
+            str(objects.location),
+            "wait until it has ended; if it was interrupted, publish again, with --delete if the model is gone",
+        )
+    if not record.entries:
+        raise _changed("nothing is published there", str(objects.location), "publish models there")
+    return {path: entry.sha256 for path, entry in record.entries.items()}
+
+
+def _signed(objects: Objects, present: Iterable[str], trust: Trust) -> dict[str, str]:
     """The digests of all files of all models, by their signed statements."""
+    models = sorted({path.split("/")[0] for path in present})
+    if not models:
+        raise signature_invalid(str(objects.location), "nothing is published there", trust.keys)
     expected: dict[str, str] = {}
-    for model in sorted({path.split("/")[0] for path in present if "/" in path}):
-        where = f"{objects.location}/{model}"
-        found = objects.read(f"{model}/{STATEMENT}", _MOST_STATEMENT)
-        expected |= _subjects(found[0] if found else None, model, key, where)
-    return expected
+    envelopes: dict[str, str] = {}
+    wholes: set[str] = set()
+    with Pool(_AT_ONCE) as pool:
+        statements = [pool.submit(objects.read, f"{model}/{STATEMENT}", MOST_STATEMENT) for model in models]
+        for model, coming in zip(models, statements, strict=True):
+            found = coming.result()
+            where, address = f"{objects.location}/{model}", objects.location.name
+            statement = _statement(found[0] if found else None, model, trust, where, address)
+            expected |= statement.subjects
+            wholes.add(str(statement.parameters.get("digest", "")))
+            envelopes[f"{model}/{STATEMENT}"] = hashlib.sha256(found[0]).hexdigest() if found else ""
+    if wholes != {""} and wholes != {content_digest(expected)}:
+        raise _changed("models of the publication are missing", str(objects.location), _PUBLISH_AGAIN)
+    return expected | envelopes
 
 
-def _subjects(envelope: bytes | None, model: str, key: PublicKey, where: str) -> Subjects:
-    """The digests of the files of a model, by its signed statement."""
-    if envelope is None:
-        raise signature_invalid(where, "the model has none", key)
-    try:
-        subjects = parse_subjects(verify_statement(envelope, key, where))
-    except ValueError as error:
-        raise signature_invalid(where, str(error), key) from error
-    if not all(name.startswith(f"{model}/") for name in subjects):
-        raise signature_invalid(where, "it is that of another model", key)
-    return subjects
+def _statement(envelope: bytes | None, model: str, trust: Trust, where: str, address: str = "") -> Statement:
+    """The signed statement about the files of a model."""
+    statement = check_statement(envelope, trust, "publication", where=where, address=address, now=time.time())
+    if not all(name.startswith(f"{model}/") for name in statement.subjects):
+        raise signature_invalid(where, "it is that of another model", trust.keys)
+    return statement
 
 
-def _refuse_others(objects: Objects, present: Mapping[str, ObjectInfo], expected: Mapping[str, str]) -> None:
-    """Refuse files that were not published in folders that were: a server may load them."""
-    models = {path.split("/")[0] for path in expected}
+def _refuse_others(objects: Objects, present: Iterable[str], expected: Mapping[str, str]) -> None:
+    """Refuse files that were not published: a server may load them."""
     for path in present:
-        if path.split("/")[0] in models and path not in expected and not path.endswith(f"/{STATEMENT}"):
+        if path not in expected:
             raise _changed(f"{path} was not published", str(objects.location), _PUBLISH_AGAIN)
 
 
@@ -86,7 +159,10 @@ def _inside(folder: Path, path: str, objects: Objects) -> Path:
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise objects.corrupt(path, "its name leads to another folder")
     file = folder / path
-    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise objects.corrupt(path, "another object has the name of its folder") from error
     return file
 
 
@@ -97,39 +173,45 @@ def _changed(reason: str, where: str, hint: str) -> InputError:
 _DOWNLOAD_AGAIN = "download the model again, and nothing else into it"
 
 
-def check_signed(path: Path, key: PublicKey) -> int:
+def check_signed(path: Path, trust: Trust) -> int:
     """Check that everything at a path is as it was published and signed.
 
     Args:
         path: a folder of published models, the folder of one, or a file or folder in that.
-        key: who must have signed.
+        trust: who must have signed.
 
     Returns:
         How many files were compared.
 
     Raises:
         InputError: kind ``signature-invalid``: a model has no statement, or one that was altered or signed by another
-            key; kind ``published-changed``: a file is missing, differs, or was not published.
+            key; kind ``published-changed``: a file is missing, differs, is a link, or was not published.
         OSError: a file cannot be read.
     """
     path = path.absolute()
-    model = next((folder for folder in (path, *path.parents) if (folder / STATEMENT).is_file()), None)
+    # The outermost one: a statement in a folder of a model is no more than one of its files.
+    model = next((folder for folder in reversed((path, *path.parents)) if (folder / STATEMENT).is_file()), None)
     if model is not None:
-        return _check(model, path, key)
+        return _check(model, path, trust)
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
     if not folders:
-        raise signature_invalid(str(path), "no folder above it has a statement", key)
-    return sum(_check(folder, folder, key) for folder in folders)
+        raise signature_invalid(str(path), "no folder above it has a statement", trust.keys)
+    return sum(_check(folder, folder, trust) for folder in folders)
 
 
-def _check(model: Path, path: Path, key: PublicKey) -> int:
+def _check(model: Path, path: Path, trust: Trust) -> int:
     """Compare the files at a path in a model's folder with its statement; of the whole folder, none may be missing."""
+    for place in (model, model / STATEMENT, *(p for p in (path, *path.parents) if p.is_relative_to(model))):
+        if place.is_symlink():
+            raise _changed(f"{place} is a link, and none was published", str(model), _DOWNLOAD_AGAIN)
     envelope = model / STATEMENT
-    content = read_bytes(envelope, most=_MOST_STATEMENT) if envelope.is_file() else None
-    subjects = _subjects(content, model.name, key, str(model))
+    content = read_bytes(envelope, most=MOST_STATEMENT) if envelope.is_file() else None
+    subjects = _statement(content, model.name, trust, str(model)).subjects
     found = {f"{model.name}/{file.relative_to(model)}": file for file in _files(path)}
     found.pop(f"{model.name}/{STATEMENT}", None)
     for name, file in found.items():
+        if file.is_symlink() or not file.is_file():
+            raise _changed(f"{name} is a link, or no file, and none was published", str(model), _DOWNLOAD_AGAIN)
         if name not in subjects:
             raise _changed(f"{name} was not published", str(model), _DOWNLOAD_AGAIN)
         if sha256_of(file) != subjects[name]:
@@ -141,7 +223,10 @@ def _check(model: Path, path: Path, key: PublicKey) -> int:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from (file for file in sorted(path.rglob("*")) if not file.is_dir())
-    else:
+    """All that is in a folder but folders; links to folders are not followed."""
+    if not path.is_dir() or path.is_symlink():
         yield path
+        return
+    for root, folders, names in os.walk(path):
+        links = [name for name in folders if Path(root, name).is_symlink()]
+        yield from (Path(root, name) for name in sorted([*names, *links]))

@@ -15,6 +15,7 @@ from envpack.support.errors import StorageError
 
 RECORD = ".envpack-publication.json"
 STATEMENT = ".envpack-statement.json"  # in the folder of each model that was signed
+MOST_STATEMENT = 64 << 20  # bytes
 OWN = ".envpack-"  # begins the name of each object beside the models that envpack keeps for itself
 _SCHEMA = 1
 _MOST_RECORD = 64 << 20  # bytes

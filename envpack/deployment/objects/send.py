@@ -10,17 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.digests import PIECE, Described, changed, describe_files, pieces
-from envpack.deployment.objects.record import OWN, STATEMENT, PublicationRecord, RecordEntry
-from envpack.deployment.signing import SigningKey, provenance, sign_statement
+from envpack.deployment.objects.record import (
+    MOST_STATEMENT,
+    OWN,
+    STATEMENT,
+    PublicationRecord,
+    RecordEntry,
+)
+from envpack.deployment.signing import SigningKey
+from envpack.deployment.statements import Statement, signed_anew
 from envpack.store import EXPIRY, Claim, ObjectInfo, Objects, reserved
 from envpack.support.errors import InputError, StorageError
-from envpack.support.pool import Report, transfer_all
+from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.progress import NoProgress, Progress
 
 LEASE = f"{OWN}lease-"
@@ -56,7 +64,7 @@ def publish(
     delete: bool = False,
     force: bool = False,
     renew: bool = False,
-    key: SigningKey | None = None,
+    keys: Sequence[SigningKey] = (),
     progress: Progress | None = None,
 ) -> Published:
     """Make an object store hold a publication. What is there already is not sent again.
@@ -69,7 +77,7 @@ def publish(
         delete: remove what earlier publications sent and this one does not have.
         force: send everything, and replace objects that no publication sent, too.
         renew: note the time also if nothing has to be sent, for `prune_publications`.
-        key: signs a statement about each model, which is published in the model's folder.
+        keys: sign a statement about each model, which is published in the model's folder.
         progress: receives the bytes.
 
     Raises:
@@ -77,7 +85,7 @@ def publish(
         StorageError: the store cannot be used; kind ``publication-conflict``: another publication runs there, or
             another program writes there.
     """
-    publishing = _Publishing(publication, objects, force=force, key=key, progress=progress or NoProgress())
+    publishing = _Publishing(publication, objects, force=force, keys=keys, progress=progress or NoProgress())
     return publishing.run(only, dry_run=dry_run, delete=delete, renew=renew)
 
 
@@ -107,7 +115,7 @@ class _Publishing:
         objects: Objects,
         *,
         force: bool,
-        key: SigningKey | None,
+        keys: Sequence[SigningKey],
         progress: Progress,
     ) -> None:
         self._objects = objects
@@ -115,10 +123,30 @@ class _Publishing:
         self._force = force
         self._late = publication.late
         self._files = describe_files(publication.files, str(objects.location))
-        if key is not None:
-            statements = describe_files(list(_statements(publication, self._files, key)), "")
+        if keys:
+            statements = describe_files(self._statements(publication, keys), "")
             self._files = sorted([*self._files, *statements], key=lambda file: file.file.is_visible)
         self._lease: Claim | None = None
+
+    def _statements(self, publication: Publication, keys: Sequence[SigningKey]) -> list[PublishedFile]:
+        """A signed statement about each model; the one that is there if it is not a day old and says the same."""
+        models = list(dict.fromkeys(file.path.split("/")[0] for file in self._files))
+        with Pool(_SENDERS) as pool:
+            paths = [f"{model}/{STATEMENT}" for model in models]
+            earlier = [pool.submit(self._objects.read, path, MOST_STATEMENT) for path in paths]
+            found = [there.result() for there in earlier]
+        statements = []
+        for model, path, there in zip(models, paths, found, strict=True):
+            subjects = {file.path: file.sha256 for file in self._files if file.path.startswith(f"{model}/")}
+            digest = {"digest": publication.digest} if publication.digest else {}
+            parameters = {"model": model, "triton": publication.triton, **digest}
+            packages = publication.packages.get(model, ())
+            statement = Statement(
+                "publication", subjects, self._objects.location.name, parameters, packages, time.time()
+            )
+            envelope = signed_anew(statement, keys, there[0] if there else None)
+            statements.append(PublishedFile(path, content=envelope))
+        return statements
 
     def run(self, only: Collection[str], *, dry_run: bool, delete: bool, renew: bool = False) -> Published:
         found = self._difference(only)
@@ -240,15 +268,6 @@ def is_foreign(path: str, record: PublicationRecord, present: dict[str, ObjectIn
     if info is None or path in record.pending:
         return False
     return entry is None or (entry.size, entry.tag) != (info.size, info.tag)
-
-
-def _statements(publication: Publication, files: Sequence[Described], key: SigningKey) -> Iterator[PublishedFile]:
-    """A signed statement about each model."""
-    for model in dict.fromkeys(file.path.split("/")[0] for file in files):
-        subjects = {file.path: file.sha256 for file in files if file.path.startswith(f"{model}/")}
-        parameters = {"model": model, "triton": publication.triton}
-        statement = provenance(subjects, parameters, publication.packages.get(model, ()))
-        yield PublishedFile(f"{model}/{STATEMENT}", content=sign_statement(statement, key))
 
 
 def _not_ours(paths: Sequence[str], objects: Objects) -> InputError:

@@ -12,7 +12,7 @@ from envpack.server import Client, RequestError, Runtime, Server
 from envpack.support.text import printable
 from envpack.verification.checks.register import check
 from envpack.verification.stub_processes import is_template, living_stubs
-from envpack.verification.verdict import Check, failed, passed, warning
+from envpack.verification.verdict import Check, failed, passed, unchecked, warning
 
 _UNLOAD_SECONDS = 10.0
 _TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it has completed a configuration
@@ -27,6 +27,18 @@ def check_runtime(runtime: Runtime) -> Check | None:
     evidence = f"the daemon does not have the image {runtime.instead_of}, so a server of this machine was used"
     return warning(
         "runtime", evidence, "--set pull=true verifies in the image; if this is meant, add --runtime process"
+    )
+
+
+@check("published", of="server", step="start")
+def check_published() -> Check:
+    """Only where nothing records what was published at an address, because another program put it there, or somebody
+    removed the record: not checked
+    """
+    return unchecked(
+        "published",
+        "nothing records what was published there, so that a changed file would not be noticed",
+        "publish it with `envpack publish`, and leave its record there",
     )
 
 

@@ -1,9 +1,10 @@
-"""Published models: loaded from an object store by the real server, changed, and removed; and served from an image."""
+"""Published models: a checked copy in the real server, changed, and removed; and served from an image."""
 
 import shutil
 
 import pytest
 
+from envpack.deployment.objects.record import RECORD
 from envpack.store import Objects, parse_location
 from tests import registries
 from tests.gcs import gcs
@@ -41,7 +42,7 @@ def published(envpack_json, url, repository, *words):
 
 
 @pytest.mark.thorough
-def test_the_server_loads_what_was_published(doubler, envpack_json, url):
+def test_a_server_serves_the_checked_copy_of_what_was_published(doubler, envpack_json, url):
     """The model has a backend for its Python and a folder as environment here: there a stub and an archive."""
     repository = doubler.parent
     (repository / "both/1").mkdir(parents=True)
@@ -53,7 +54,7 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     planned = published(envpack_json, url, repository, "--dry-run")
     first = published(envpack_json, url, repository)
     assert first["sent"] == planned["sent"]
-    assert first["sent"][-2:] == ["doubler/config.pbtxt", "both/config.pbtxt"]
+    assert first["sent"][-3:] == ["doubler/config.pbtxt", "doubler/1/model.py", "both/config.pbtxt"]
     assert first["command"] == ["tritonserver", f"--model-repository={url}"]
     assert published(envpack_json, url, repository)["sent"] == []
 
@@ -72,22 +73,34 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     assert [model["name"] for model in document["verdict"]["models"]] == ["doubler", "both"]
     assert {task["worker"] for task in document["cluster"]["tasks"]} == {"0", "1"}
 
+    objects = Objects(parse_location(url))
+    record = objects.read(RECORD, 1 << 20)[0]
+    objects.delete([RECORD])
+    code, document = envpack_json("verify", url, "doubler")
+    assert (code, document["verdict"]["answer"]) == (8, "yes as far as checked")
+    assert "nothing records" in next(c["evidence"] for c in document["verdict"]["checks"] if c["id"] == "published")
+    objects.write(RECORD, record)
+
     private, public = write_pair(repository.parent)
     signed = published(envpack_json, url, repository, "--sign", private)
-    assert signed["sent"] == ["both/.envpack-statement.json", "doubler/.envpack-statement.json"]
+    assert sorted(signed["sent"]) == ["both/.envpack-statement.json", "doubler/.envpack-statement.json"]
     code, document = envpack_json("verify", url, "--require-signature", public)
     assert code == 0, document
     _, other = write_pair(repository.parent, "other")
     code, document = envpack_json("verify", url, "--require-signature", other)
     assert (code, document["error"]["kind"]) == (3, "signature-invalid")
+    words = ("--on", "local:1", "--require-signature")
+    code, document = envpack_json("verify", url, "doubler", *words, public, "--require-signature", other)
+    assert code == 0, document
+    code, document = envpack_json("verify", url, "doubler", *words, other)
+    assert (code, document["error"]["kind"]) == (3, "signature-invalid")
 
     (doubler / "1/model.py").write_text((doubler / "1/model.py").read_text().replace("* 2", "* 3"))
     changed = published(envpack_json, url, repository, "--sign", private)["sent"]
-    assert changed == ["doubler/1/model.py", "doubler/.envpack-statement.json"]
+    assert sorted(changed) == ["doubler/.envpack-statement.json", "doubler/1/model.py"]
     code, document = envpack_json("verify", url, "doubler")
     assert code == 0, document
 
-    objects = Objects(parse_location(url))
     content = objects.read("doubler/1/model.py", 10_000)[0]
     objects.write("doubler/1/model.py", content.replace(b"* 3", b"* 4"))
     for words in ((), ("--require-signature", public)):
@@ -95,7 +108,7 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
         assert (code, document["error"]["kind"]) == (3, "published-changed")
     code, document = envpack_json("publish", url, "--repository", repository)
     assert (code, document["error"]["kind"]) == (3, "published-not-ours")
-    assert published(envpack_json, url, repository, "--force", "--sign", private)["sent"] == ["doubler/1/model.py"]
+    assert "doubler/1/model.py" in published(envpack_json, url, repository, "--force", "--sign", private)["sent"]
 
     (repository / "both/config.pbtxt").unlink()
     (repository / "both/1").rmdir()
@@ -108,14 +121,14 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
 
 
 @pytest.mark.thorough
-def test_the_server_loads_from_google_cloud_storage(doubler, envpack_json, tmp_path, monkeypatch):
+def test_models_in_google_cloud_storage_are_verified(doubler, envpack_json, tmp_path, monkeypatch):
     code, document = envpack_json("build", "doubler", "--repository", doubler.parent, "--python", PYTHON)
     assert code == 0, document
     with gcs(tmp_path, BUCKET) as variables:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         address = f"gs://{BUCKET}/models"
-        assert published(envpack_json, address, doubler.parent)["sent"][-1] == "doubler/config.pbtxt"
+        assert published(envpack_json, address, doubler.parent)["sent"][-1] == "doubler/1/model.py"
         assert published(envpack_json, address, doubler.parent)["sent"] == []
         code, document = envpack_json("verify", address)
         assert code == 0, document

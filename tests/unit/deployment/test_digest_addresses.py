@@ -7,19 +7,23 @@ import pytest
 from envpack.deployment import (
     Publication,
     PublishedFile,
+    copy_publication,
     parse_digest_address,
     pin,
     prune_publications,
     publish,
+    read_signing_key,
+    read_trust,
 )
 from envpack.deployment.objects import prune, send
 from envpack.deployment.objects.record import RECORD
 from envpack.settings import Settings
 from envpack.store import Objects
-from envpack.support.errors import StorageError, UsageError
+from envpack.support.errors import InputError, StorageError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.workflow import publish_objects
 from tests.faults.command_line import assert_refused, envpack
+from tests.signing_keys import write_pair
 
 
 @pytest.fixture(autouse=True)
@@ -44,16 +48,16 @@ def publication(text):
 
 
 def published(address, text, **options):
-    pinned, digest = pin(publication(text), "place")
-    objects = Objects(address.of(digest))
-    return objects, digest, publish(pinned, objects, renew=True, **options)
+    pinned = pin(publication(text), "place")
+    objects = Objects(address.of(pinned.digest))
+    return objects, pinned.digest, publish(pinned, objects, renew=True, **options)
 
 
 def test_the_digest_is_that_of_what_sha256sum_prints():
     text = "".join(
         f"{hashlib.sha256(b'a').hexdigest()}  {name}\n" for name in ("m/1/helper.py", "m/1/model.py", "m/config.pbtxt")
     )
-    assert pin(publication("a"), "place")[1] == hashlib.sha256(text.encode()).hexdigest()
+    assert pin(publication("a"), "place").digest == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_each_content_has_its_own_address_and_an_unchanged_one_is_not_sent_again(address, parent):
@@ -68,10 +72,27 @@ def test_each_content_has_its_own_address_and_an_unchanged_one_is_not_sent_again
 def test_a_file_that_changes_after_its_digest_was_taken_is_refused(address, tmp_path):
     file = tmp_path / "model.py"
     file.write_text("before")
-    pinned, digest = pin(Publication((PublishedFile("m/1/model.py", file),), ()), "place")
+    pinned = pin(Publication((PublishedFile("m/1/model.py", file),), ()), "place")
     file.write_text("after")
     with pytest.raises(StorageError, match="changed while"):
-        publish(pinned, Objects(address.of(digest)))
+        publish(pinned, Objects(address.of(pinned.digest)))
+
+
+def test_a_signature_there_is_one_of_all_models(address, parent, tmp_path):
+    """Who may write could take one away otherwise, and the others would still be signed."""
+    private, public = write_pair(tmp_path)
+    files = tuple(PublishedFile(f"{model}/config.pbtxt", content=b"") for model in ("a", "b"))
+    pinned = pin(Publication(files, ()), "place")
+    objects, trust = Objects(address.of(pinned.digest)), read_trust([public])
+    publish(pinned, objects, keys=[read_signing_key(private)])
+    for place, missing in (("whole", False), ("part", True)):
+        (tmp_path / place).mkdir()
+        if missing:
+            objects.delete([info.path for info in objects.list() if info.path.startswith("b/")])
+            with pytest.raises(InputError, match="models of the publication are missing"):
+                copy_publication(objects, tmp_path / place, NoProgress(), trust=trust)
+        else:
+            assert copy_publication(objects, tmp_path / place, NoProgress(), trust=trust).files == 4
 
 
 def names(parent):
@@ -103,8 +124,8 @@ def test_what_was_published_again_unchanged_is_new(address, parent):
     digests = [published(address, text)[1] for text in "abc"]
     published(address, "a")
     published(address, "d")
-    prune_publications(address, 2, pin(publication("d"), "place")[1], NoProgress())
-    assert names(parent) == of(digests[0], pin(publication("d"), "place")[1])
+    prune_publications(address, 2, pin(publication("d"), "place").digest, NoProgress())
+    assert names(parent) == of(digests[0], pin(publication("d"), "place").digest)
 
 
 def test_what_somebody_publishes_stays(address, parent):

@@ -19,7 +19,8 @@ from envpack.deployment import (
 )
 from envpack.deployment.objects import digests
 from envpack.deployment.objects.record import OWN, RECORD
-from envpack.deployment.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
+from envpack.deployment.signing import opened, read_public_key, read_signing_key
+from envpack.deployment.statements import parse_statement, read_trust
 from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
 from envpack.settings import Settings
 from envpack.store import Objects, parse_location
@@ -226,10 +227,8 @@ def test_a_file_that_changes_while_it_is_published_is_an_error(objects, tmp_path
 
 def test_a_copy_is_what_was_published(objects, remote, tmp_path):
     publish(publication(**config("a")), objects)
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    copy_publication(objects, copy, NoProgress())
-    assert below(copy) == ["a/1/model.py", "a/config.pbtxt"]
+    assert copied(objects, tmp_path).compared
+    assert below(tmp_path / "copy") == ["a/1/model.py", "a/config.pbtxt"]
     for change in (
         lambda file: file.write_text("b"),
         lambda file: file.write_text("longer"),
@@ -237,8 +236,48 @@ def test_a_copy_is_what_was_published(objects, remote, tmp_path):
     ):
         change(remote / "a/1/model.py")
         with pytest.raises(InputError) as raised:
-            copy_publication(objects, tmp_path / "copy", NoProgress())
+            copied(objects, tmp_path)
         assert raised.value.kind == "published-changed"
+
+
+def test_without_its_record_nothing_is_compared(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    (remote / RECORD).unlink()
+    (remote / "a/1/model.py").write_text("changed")
+    assert not copied(objects, tmp_path).compared
+
+
+def test_half_a_publication_is_refused_until_it_is_repeated(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    new = publication(**config("a", "new"), **config("b", "new"))
+    objects.broken = "b/1/model.py"
+    with pytest.raises(KeyboardInterrupt):
+        publish(new, objects)
+    objects.broken = ""
+    with pytest.raises(InputError, match="a publication has not ended") as raised:
+        copied(objects, tmp_path)
+    assert raised.value.kind == "published-changed"
+    publish(publication(**config("a", "new")), objects)
+    with pytest.raises(InputError, match="b/config.pbtxt") as raised:
+        copied(objects, tmp_path)
+    assert "--delete" in raised.value.hint
+    publish(publication(**config("a", "new")), objects, delete=True)
+    assert copied(objects, tmp_path).files == 2
+
+
+def test_a_model_that_another_program_put_beside_is_refused(objects, remote, tmp_path):
+    """A server would load it."""
+    publish(publication(**config("a")), objects)
+    _written("c/config.pbtxt", "")(remote)
+    with pytest.raises(InputError, match="c/config.pbtxt was not published"):
+        copied(objects, tmp_path)
+
+
+def test_an_address_with_a_record_and_nothing_else_is_refused(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    publish(publication(), objects, delete=True)
+    with pytest.raises(InputError, match="nothing is published there"):
+        copied(objects, tmp_path)
 
 
 @pytest.fixture
@@ -247,17 +286,18 @@ def keys(tmp_path):
 
 
 def copied(objects, tmp_path, public=None):
-    (tmp_path / "copy").mkdir(exist_ok=True)
-    copy_publication(objects, tmp_path / "copy", NoProgress(), key=public and read_public_key(public))
+    shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+    (tmp_path / "copy").mkdir()
+    return copy_publication(objects, tmp_path / "copy", NoProgress(), trust=read_trust([public] if public else []))
 
 
 def test_each_model_gets_a_signed_statement_and_an_unchanged_one_is_not_sent_again(objects, remote, keys, tmp_path):
     key = read_signing_key(keys[0])
-    done = publish(publication(**config("a"), **config("b")), objects, key=key)
+    done = publish(publication(**config("a"), **config("b")), objects, keys=[key])
     assert done.sent[:2] == (SIGNED, "b/.envpack-statement.json")
-    assert publish(publication(**config("a"), **config("b")), objects, key=key).sent == ()
+    assert publish(publication(**config("a"), **config("b")), objects, keys=[key]).sent == ()
     copied(objects, tmp_path, keys[1])
-    again = publish(publication(**config("a", "new"), **config("b")), objects, key=key)
+    again = publish(publication(**config("a", "new"), **config("b")), objects, keys=[key])
     assert sorted(again.sent) == ["a/.envpack-statement.json", "a/1/model.py", "a/config.pbtxt"]
     copied(objects, tmp_path, keys[1])
     assert (tmp_path / "copy/a/1/model.py").read_text() == "new"
@@ -293,7 +333,7 @@ def _written(name, text):
     ],
 )
 def test_what_is_not_as_it_was_signed_is_refused(objects, remote, keys, tmp_path, change, kind):
-    publish(publication(**config("a"), **config("b")), objects, key=read_signing_key(keys[0]))
+    publish(publication(**config("a"), **config("b")), objects, keys=[read_signing_key(keys[0])])
     change(remote)
     with pytest.raises(InputError) as raised:
         copied(objects, tmp_path, keys[1])
@@ -303,13 +343,13 @@ def test_what_is_not_as_it_was_signed_is_refused(objects, remote, keys, tmp_path
 
 def test_the_record_does_not_count_where_a_signature_is_required(objects, remote, keys, tmp_path):
     """An intruder who may write changes a file and the record, but cannot sign."""
-    publish(publication(**config("a")), objects, key=read_signing_key(keys[0]))
+    publish(publication(**config("a")), objects, keys=[read_signing_key(keys[0])])
     publish(publication(**config("a", "evil")), objects, only=["b"])
     copied(objects, tmp_path)
     with pytest.raises(InputError) as raised:
         copied(objects, tmp_path, keys[1])
     assert raised.value.kind == "published-changed"
-    publish(publication(**config("a", "evil")), objects, key=read_signing_key(write_pair(tmp_path, "other")[0]))
+    publish(publication(**config("a", "evil")), objects, keys=[read_signing_key(write_pair(tmp_path, "other")[0])])
     with pytest.raises(InputError) as raised:
         copied(objects, tmp_path, keys[1])
     assert raised.value.kind == "signature-invalid"
@@ -318,15 +358,15 @@ def test_the_record_does_not_count_where_a_signature_is_required(objects, remote
 @pytest.fixture
 def downloaded(objects, remote, keys):
     """The folder of an object store is what a download of it is."""
-    publish(publication(**config("a"), **config("b")), objects, key=read_signing_key(keys[0]))
+    publish(publication(**config("a"), **config("b")), objects, keys=[read_signing_key(keys[0])])
     (remote / RECORD).unlink()
     return remote
 
 
 def test_downloaded_models_are_compared_with_what_was_signed(downloaded, keys):
-    key = read_public_key(keys[1])
+    trust = read_trust([keys[1]])
     places = {".": 4, "a": 2, "a/1": 1, "a/1/model.py": 1}
-    assert {place: check_signed(downloaded / place, key) for place in places} == places
+    assert {place: check_signed(downloaded / place, trust) for place in places} == places
 
 
 @pytest.mark.parametrize(
@@ -345,7 +385,7 @@ def test_downloaded_models_are_compared_with_what_was_signed(downloaded, keys):
 def test_downloaded_models_that_differ_are_refused(downloaded, keys, change, place, kind):
     change(downloaded)
     with pytest.raises(InputError) as raised:
-        check_signed(downloaded / place, read_public_key(keys[1]))
+        check_signed(downloaded / place, read_trust([keys[1]]))
     assert raised.value.kind == kind
     ended = envpack("inspect", downloaded / place, "--require-signature", keys[1], "--json")
     assert_refused(ended, 3, kind)
@@ -507,13 +547,13 @@ def test_a_name_that_no_object_store_holds_is_refused_before_anything_is_sent(re
 
 
 def test_a_statement_names_the_packages_of_the_environment(described, objects, remote, keys):
-    publish(described, objects, key=read_signing_key(keys[0]))
-    statement = verify_statement((remote / "late/.envpack-statement.json").read_bytes(), read_public_key(keys[1]), "")
-    assert set(parse_subjects(statement)) == {name for name in below(remote) if name.startswith("late/")} - {
+    publish(described, objects, keys=[read_signing_key(keys[0])])
+    statement = opened((remote / "late/.envpack-statement.json").read_bytes(), [read_public_key(keys[1])], "")
+    assert set(parse_statement(statement).subjects) == {name for name in below(remote) if name.startswith("late/")} - {
         "late/.envpack-statement.json"
     }
     build = statement["predicate"]["buildDefinition"]
-    assert build["externalParameters"] == {"model": "late", "triton": "24.10"}
+    assert build["externalParameters"] == {"model": "late", "triton": "24.10", "address": str(objects.location)}
     assert [package["name"] for package in build["resolvedDependencies"]] == ["x 1", "y 1"]
 
 
@@ -559,11 +599,11 @@ class TestDigests:
     def test_a_changed_file_is_never_signed_with_its_old_digest(self, file, objects, remote, keys, tmp_path):
         key = read_signing_key(keys[0])
         files = (PublishedFile("m/weights.bin", file), PublishedFile("m/1/model.py", content=b"a"))
-        publish(Publication(files, ()), objects, key=key)
+        publish(Publication(files, ()), objects, keys=[key])
         status = file.stat()
         file.write_bytes(b"after!")
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-        publish(Publication(files, ()), objects, key=key)
-        statement = verify_statement((remote / "m/.envpack-statement.json").read_bytes(), read_public_key(keys[1]), "")
-        assert parse_subjects(statement)["m/weights.bin"] == hashlib.sha256(b"after!").hexdigest()
+        publish(Publication(files, ()), objects, keys=[key])
+        statement = opened((remote / "m/.envpack-statement.json").read_bytes(), [read_public_key(keys[1])], "")
+        assert parse_statement(statement).subjects["m/weights.bin"] == hashlib.sha256(b"after!").hexdigest()
         copied(objects, tmp_path, keys[1])

@@ -14,6 +14,7 @@ from envpack.deployment.images import fetch as pulled_image, signature as image_
 from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, encoded
 from envpack.deployment.images.send import CONTENT
 from envpack.deployment.signing import read_public_key, read_signing_key
+from envpack.deployment.statements import Trust
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.signing_keys import write_pair
@@ -136,7 +137,7 @@ def refused(address, key, tmp_path, reason):
     place = tmp_path / "refused"
     place.mkdir(exist_ok=True)
     with pytest.raises(InputError, match=reason) as raised:
-        pull_image(address, place, NoProgress(), key=key)
+        pull_image(address, place, NoProgress(), trust=Trust((key,)))
     assert raised.value.kind == "signature-invalid"
     assert list(place.iterdir()) == []
 
@@ -147,12 +148,12 @@ def test_a_signature_is_attached_and_required(registry, plan, project, address, 
     registry.lists_referrers = lists
     first = publish_image(plan, address)
     refused(address, right, tmp_path, "there is no valid signature: the image has none")
-    assert publish_image(plan, address, key=key, dry_run=True).sent == ("signature",)
+    assert publish_image(plan, address, keys=[key], dry_run=True).sent == ("signature",)
     refused(address, right, tmp_path, "the image has none")
-    signed = publish_image(plan, address, key=key)
+    signed = publish_image(plan, address, keys=[key])
     assert (signed.sent, signed.image) == (("signature",), first.image)
-    assert publish_image(plan, address, key=key).sent == ()
-    pulled(address, tmp_path / "pulled", key=right)
+    assert publish_image(plan, address, keys=[key]).sent == ()
+    pulled(address, tmp_path / "pulled", trust=Trust((right,)))
     refused(address, wrong, tmp_path, "another key signed it")
     (artifact,) = (
         json.loads(content)
@@ -171,7 +172,8 @@ def test_a_signature_is_attached_and_required(registry, plan, project, address, 
     statement = json.loads(base64.b64decode(json.loads(registry.blobs["team/models", layer["digest"]])["payload"]))
     assert statement["subject"] == [{"name": address.name, "digest": {"sha256": digest_in(first.image)[7:]}}]
     build = statement["predicate"]["buildDefinition"]
-    assert build["externalParameters"] == {"models": ["both", "early", "late"], "triton": "24.10"}
+    where = {"address": f"oci://{address.name}"}
+    assert build["externalParameters"] == {"models": ["both", "early", "late"], "triton": "24.10", **where}
     size = layer["size"] + len(encoded(artifact))
     assert signed.size == size
 
@@ -182,7 +184,7 @@ def test_a_statement_names_the_packages_of_all_environments_once(registry, plan,
     for model, packages in {"early": [wheel, tree], "late": [wheel]}.items():
         metadata = project.repository / model / "python3.8/envpack-environment.json"
         metadata.write_text(json.dumps({"packages": packages}))
-    publish_image(plan, address, key=keys[0])
+    publish_image(plan, address, keys=[keys[0]])
     envelope = next(content for content in registry.stored("team/models").values() if b"payloadType" in content)
     build = json.loads(base64.b64decode(json.loads(envelope)["payload"]))["predicate"]["buildDefinition"]
     assert build["resolvedDependencies"] == [
@@ -192,12 +194,12 @@ def test_a_statement_names_the_packages_of_all_environments_once(registry, plan,
 
 
 def test_the_statement_about_another_image_does_not_count(registry, plan, project, address, keys, tmp_path):
-    first = publish_image(plan, address, key=keys[0])
+    first = publish_image(plan, address, keys=[keys[0]])
     (project.repository / "late/1/model.py").write_text("evil")
     second = publish_image(plan, address)
     tags = [digest_in(image).replace(":", "-") for image in (first.image, second.image)]
     registry.manifests["team/models", tags[1]] = registry.manifests["team/models", tags[0]]
-    refused(address, keys[1], tmp_path, "the image has none")
+    refused(address, keys[1], tmp_path, "that of another image")
 
 
 def listed(*entries):
@@ -207,13 +209,13 @@ def listed(*entries):
 def test_of_several_artifacts_one_with_a_valid_signature_is_enough(
     registry, plan, address, keys, tmp_path, monkeypatch
 ):
-    published = publish_image(plan, address, key=keys[0])
+    published = publish_image(plan, address, keys=[keys[0]])
     tag = "team/models", digest_in(published.image).replace(":", "-")
     (good,) = json.loads(registry.manifests[tag])["manifests"]
     noise = {"mediaType": MANIFEST, "digest": digest_in(published.image), "size": 1}
     absent = {**noise, "digest": "sha256:" + "0" * 64}
     registry.manifests[tag] = listed(noise, absent, good)
-    pulled(address, tmp_path / "pulled", key=keys[1])
+    pulled(address, tmp_path / "pulled", trust=Trust((keys[1],)))
     registry.manifests[tag] = listed(noise)
     refused(address, keys[1], tmp_path, "what is attached to the image is no statement")
     registry.manifests[tag] = listed({**good, "artifactType": "application/other"})

@@ -1,6 +1,7 @@
 """Signed statements: what a key has signed is read, anything else is refused."""
 
 import base64
+import dataclasses
 import json
 import sys
 
@@ -8,19 +9,21 @@ import pytest
 from hypothesis import given
 
 from envpack.deployment.signing import (
-    parse_subjects,
-    provenance,
+    opened,
     read_public_key,
     read_signing_key,
-    sign_statement,
-    verify_statement,
+    sign,
 )
+from envpack.deployment.statements import Statement, Trust, check_statement, parse_statement, signed_anew
 from envpack.support.errors import InputError, UsageError
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 from tests.signing_keys import FORMATS, write_pair
 
 SUBJECTS = {"m/1/model.py": "a" * 64, "m/config.pbtxt": "b" * 64}
-STATEMENT = provenance(SUBJECTS, {"model": "m"}, [{"name": "numpy 1", "uri": "https://x/numpy", "sha256": "c" * 64}])
+PACKAGES = [{"name": "numpy 1", "uri": "https://x/numpy", "sha256": "c" * 64}]
+SIGNED = Statement("publication", SUBJECTS, "s3://bucket/models", {"model": "m"}, PACKAGES, 1e9)
+STATEMENT = SIGNED.document()
+DAY = 86400.0
 
 
 @pytest.fixture
@@ -32,14 +35,14 @@ def pair(tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 def test_what_a_key_signed_its_public_key_verifies(tmp_path, form):
     private, public = write_pair(tmp_path, form=form)
-    envelope = sign_statement(STATEMENT, read_signing_key(private))
-    assert verify_statement(envelope, read_public_key(public), "m") == STATEMENT
-    assert parse_subjects(STATEMENT) == SUBJECTS
-    assert sign_statement(STATEMENT, read_signing_key(private)) == envelope
+    envelope = sign(STATEMENT, [read_signing_key(private)])
+    assert opened(envelope, [read_public_key(public)], "m") == STATEMENT
+    assert dataclasses.replace(parse_statement(STATEMENT), dependencies=PACKAGES) == SIGNED
+    assert sign(STATEMENT, [read_signing_key(private)]) == envelope
 
 
 def test_the_envelope_is_dsse_with_an_in_toto_statement(pair):
-    document = json.loads(sign_statement(STATEMENT, pair[0]))
+    document = json.loads(sign(STATEMENT, [pair[0]]))
     assert document["payloadType"] == "application/vnd.in-toto+json"
     statement = json.loads(base64.b64decode(document["payload"]))
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
@@ -52,7 +55,7 @@ def test_the_envelope_is_dsse_with_an_in_toto_statement(pair):
 def test_the_signature_of_another_key_is_refused(pair, tmp_path):
     other = read_signing_key(write_pair(tmp_path, "other")[0])
     with pytest.raises(InputError) as raised:
-        verify_statement(sign_statement(STATEMENT, other), pair[1], "m")
+        opened(sign(STATEMENT, [other]), [pair[1]], "m")
     assert (raised.value.kind, raised.value.where) == ("signature-invalid", "m")
 
 
@@ -79,10 +82,10 @@ def _payload(change):
     ],
 )
 def test_an_altered_envelope_is_refused(pair, alter):
-    envelope = json.loads(sign_statement(STATEMENT, pair[0]))
+    envelope = json.loads(sign(STATEMENT, [pair[0]]))
     alter(envelope)
     with pytest.raises(InputError) as raised:
-        verify_statement(json.dumps(envelope).encode(), pair[1], "m")
+        opened(json.dumps(envelope).encode(), [pair[1]], "m")
     assert raised.value.kind == "signature-invalid"
 
 
@@ -96,11 +99,59 @@ def test_an_altered_envelope_is_refused(pair, alter):
         {"subject": [{"name": "a", "digest": {"sha256": "short"}}]},
         {"subject": STATEMENT["subject"] * 2},
         {"subject": [{}]},
+        {"predicate": {**STATEMENT["predicate"], "runDetails": {}}},
+        {"predicate": {**STATEMENT["predicate"], "runDetails": {"metadata": {"finishedOn": "yesterday"}}}},
+        {"predicate": {**STATEMENT["predicate"], "buildDefinition": {"buildType": "urn:envpack:publication:1"}}},
     ],
 )
 def test_a_statement_of_another_kind_is_refused(change):
     with pytest.raises(ValueError, match=r"."):
-        parse_subjects({**STATEMENT, **change})
+        parse_statement({**STATEMENT, **change})
+
+
+def refusal(envelope, trust, kind="publication", **options):
+    with pytest.raises(InputError) as raised:
+        check_statement(envelope, trust, kind, where="m", **{"now": 1e9, **options})
+    assert raised.value.kind == "signature-invalid"
+    return raised.value.message
+
+
+def test_a_statement_says_of_what_where_and_when(pair):
+    envelope, trust = sign(STATEMENT, [pair[0]]), Trust((pair[1],), 2 * DAY)
+    assert check_statement(envelope, trust, "publication", where="m", address=SIGNED.address, now=1e9 + DAY)
+    assert "not about an image" in refusal(envelope, trust, "image")
+    assert "the model has none" in refusal(None, trust)
+    assert f"a publication to {SIGNED.address}" in refusal(envelope, trust, address="s3://bucket/others")
+    assert "3.0 days old, and 2 days are the most" in refusal(envelope, trust, now=1e9 + 3 * DAY)
+    assert "in the future" in refusal(envelope, trust, now=1e9 - DAY)
+
+
+def test_one_of_several_keys_and_one_of_several_signatures_are_enough(pair, tmp_path):
+    files = write_pair(tmp_path, "new")
+    new, new_public = read_signing_key(files[0]), read_public_key(files[1])
+    stranger = read_public_key(write_pair(tmp_path, "stranger")[1])
+    both, old_only = sign(STATEMENT, [pair[0], new]), sign(STATEMENT, [pair[0]])
+    for envelope, keys in ((both, [pair[1]]), (both, [new_public]), (old_only, [new_public, pair[1]])):
+        assert check_statement(envelope, Trust(tuple(keys)), "publication", where="m", now=1e9)
+    refusal(old_only, Trust((new_public,)))
+    refusal(both, Trust((stranger,)))
+
+
+def test_an_earlier_envelope_is_kept_for_a_day_if_it_says_the_same(pair, tmp_path):
+    other = read_signing_key(write_pair(tmp_path, "other")[0])
+    keys, earlier = [pair[0]], sign(STATEMENT, [pair[0]])
+    later = dataclasses.replace(SIGNED, time=1e9 + DAY / 2)
+    assert signed_anew(later, keys, earlier) == earlier
+    for change in (
+        {"time": 1e9 + DAY},
+        {"address": "s3://bucket/others"},
+        {"subjects": {**SUBJECTS, "m/2/model.py": "d" * 64}},
+        {"parameters": {"model": "n"}},
+        {"dependencies": ()},
+    ):
+        assert signed_anew(dataclasses.replace(later, **change), keys, earlier) != earlier
+    assert signed_anew(later, [pair[0], other], earlier) != earlier
+    assert signed_anew(later, keys, b"{}") != b"{}"
 
 
 @pytest.mark.parametrize(
@@ -157,4 +208,4 @@ GOOD = {"payload": "e30=", "payloadType": "application/vnd.in-toto+json", "signa
 @given(with_one_value_replaced(GOOD).map(json.dumps).map(str.encode) | damaged(json.dumps(GOOD).encode()))
 def test_damaged_envelopes(public_key, content):
     with read_or_refused():
-        verify_statement(content, public_key, "m")
+        opened(content, [public_key], "m")

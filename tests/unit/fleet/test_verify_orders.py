@@ -1,15 +1,20 @@
 """Which models share a server, and which workers may verify them."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from envpack.cli.main import run
+from envpack.deployment import read_signing_key, read_trust
+from envpack.deployment.signing import sign
+from envpack.deployment.statements import Statement, check_statement
 from envpack.fleet import verify_tasks
 from envpack.settings import Settings, open_project
 from envpack.store import parse_location
 from envpack.support.errors import InputError
 from tests.faults.catalogue import CONFIG
+from tests.signing_keys import write_pair
 
 from .conftest import GPU
 
@@ -75,10 +80,21 @@ def test_a_container_needs_a_worker_with_docker(add_model, tmp_path):
     assert "server" in planned(tmp_path, runtime="process")["a",].needs
 
 
-@pytest.mark.parametrize("option", [("--keep",), ("--set", "port=8000"), ("--require-signature", "key.pub")])
+def test_workers_require_the_signatures_that_the_caller_requires(add_model, tmp_path):
+    """A task travels to a worker, so the key does."""
+    add_model("a")
+    private, public = write_pair(tmp_path)
+    (task,) = verify_tasks(open_project(tmp_path, Settings()), str(tmp_path), ("a",), read_trust([public], 2))
+    trust = pickle.loads(pickle.dumps(task.work)).args[3]
+    assert trust.max_age == 2 * 86400
+    signed = Statement("publication", {"a/x": "0" * 64}, "s3://b", time=1e9)
+    envelope = sign(signed.document(), [read_signing_key(private)])
+    assert check_statement(envelope, trust, "publication", where="a", now=1e9).address == "s3://b"
+
+
+@pytest.mark.parametrize("option", [("--keep",), ("--set", "port=8000")])
 def test_options_for_one_server_are_refused(add_model, tmp_path, capsys, option):
     add_model("a")
-    place = ("s3://bucket/models",) if option[0] == "--require-signature" else ("--repository", str(tmp_path))
-    assert run(["verify", "--on", "local:2", *place, *option]) == 2
+    assert run(["verify", "--on", "local:2", "--repository", str(tmp_path), *option]) == 2
     name = option[-1].partition("=")[0] if option[0] == "--set" else option[0]
     assert f"{name} is for a server of this machine" in capsys.readouterr().err

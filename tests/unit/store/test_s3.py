@@ -9,7 +9,7 @@ from moto.server import ThreadedMotoServer
 
 from envpack.store import Objects, objects, open_store, parse_location
 from envpack.store.claims import probe
-from envpack.store.location import connect, server_variables
+from envpack.store.location import connect
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, free_port
@@ -301,20 +301,6 @@ def test_roles_need_boto3_and_are_left_out_without_it(aws, monkeypatch):
     (aws / "config").write_text("[default]\nrole_arn = arn:aws:iam::1:role/x\n")
     monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
     assert "access_key_id" not in connected().config
-
-
-def test_a_server_on_this_machine_gets_the_same_account(aws, monkeypatch):
-    for name in ("AWS_REGION", "AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "CLOUD_STORAGE_X"):
-        monkeypatch.setenv(name, name.lower())
-    (aws / "credentials").write_text("")
-    found = server_variables()
-    for name in ("AWS_REGION", "AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "CLOUD_STORAGE_X"):
-        assert found[name] == name.lower()
-    assert found["AWS_SHARED_CREDENTIALS_FILE"] == str(aws / "credentials")
-    assert "AWS_CONFIG_FILE" not in found
-    assert "HOME" not in found
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/own")
-    assert server_variables()["AWS_SHARED_CREDENTIALS_FILE"] == "/own"
 
 
 def test_settings_that_are_incomplete_are_named(monkeypatch):
