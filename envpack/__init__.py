@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Published as Published,
         PublishedImage as PublishedImage,
         PulledImage as PulledImage,
+        Trust as Trust,
         assemble as assemble,
         check_signed as check_signed,
         parse_image_address as parse_image_address,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         pull_image as pull_image,
         read_public_key as read_public_key,
         read_signing_key as read_signing_key,
+        read_trust as read_trust,
     )
     from envpack.inspection import inspect_repository as inspect_repository
     from envpack.server import ServerSpec as ServerSpec
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
         build_matrix as build_matrix,
         build_model as build_model,
         examine as examine,
+        fetch_models as fetch_models,
         list_cache as list_cache,
         lock_model as lock_model,
         project_store as project_store,

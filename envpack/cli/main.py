@@ -35,6 +35,7 @@ _COMMANDS = (
         "test",
         "layout",
         "publish",
+        "fetch",
         "verify",
         "kubernetes",
         "cache",

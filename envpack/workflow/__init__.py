@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from envpack.workflow.channel import add_python, list_channel
     from envpack.workflow.doctor.examination import examine
     from envpack.workflow.doctor.observation import Observation
+    from envpack.workflow.fetch import Fetched, fetch_models
     from envpack.workflow.inspect import (
         InspectedEnvironment,
         InspectedModels,

@@ -30,6 +30,7 @@ _COMMANDS = {
         "publish file://WORK/published --repository placed",
         "publish file://WORK/published double --repository placed --delete",
     ),
+    "fetch": ("fetch file://WORK/published fetched", "fetch file://WORK/published repository"),
     "stub": (
         "stub --print-matrix --prefix pythons/3.8 --prefix pythons/3.12",
         "stub --print-matrix --prefix pythons/3.8 --triton 23.04 --triton 25.08 --skip *23*",
