@@ -47,12 +47,13 @@ def command(
     """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository.
 
     The address of published models, such as s3://bucket/models or oci://registry/name:tag, may stand in front of them.
+    They come without samples; those of the repository are sent.
     """
     from envpack.settings import open_project
     from envpack.workflow import model_names, verify_address, verify_repository
 
     address = models[0] if models and "://" in models[0] else ""
-    project = open_project(Path() if address else repository, said)
+    project = open_project(repository, said)
     models = models[1:] if address else model_names(project, models)
     if require_signature and not address:
         raise click.UsageError("--require-signature is for the address of a published repository.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, m
 from envpack.support.redaction import has_secret
 from envpack.support.replacement import replaced_folder, write_text
 
+_OF_AUTHORS = ("tests", "envpack", "training")
+_TEST = re.compile(r"test_.*\.py|conftest\.py")
 _TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".json")
 _MOST_TEXT = 1 << 20  # bytes of a file that is searched for credentials
 
@@ -44,6 +47,15 @@ class ContentEntry:
     target: str = ""
     is_program: bool = False
     in_environment: bool = False
+
+
+def is_for_authors(path: str) -> bool:
+    """Whether a path below a model's folder is of no use to a server: tests, samples, and what trained the model.
+
+    Servers warn of such folders.
+    """
+    first = path.partition("/")[0]
+    return first in _OF_AUTHORS or (first == path and _TEST.fullmatch(path) is not None)
 
 
 def content_of(folder: Path, environment: Path | None) -> Iterator[ContentEntry]:

@@ -35,6 +35,7 @@ class ServerSpec:
         mounts: container only: folders that the container gets at the same path, read only.
         utilities: process only: file in place of the backend's ``triton_python_backend_utils.py``.
         together: load all models at the same time after each has been verified alone.
+        samples: a repository with samples for published models, which come without.
     """
 
     said: Settings = field(default_factory=Settings)
@@ -44,6 +45,7 @@ class ServerSpec:
     mounts: tuple[Path, ...] = ()
     utilities: Path | None = None
     together: bool = True
+    samples: Path | None = None
 
     @functools.cached_property
     def settings(self) -> Settings:

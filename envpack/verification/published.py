@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from envpack.deployment import ImageAddress, Trust, copy_publication, pull_image
 from envpack.server import ServerSpec, temporary_home
 from envpack.store import Location, Objects
 from envpack.support.links_and_modes import FOLDER
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.text import counted
 from envpack.verification.checks.server import check_published
 from envpack.verification.run import verify
+from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.verdict import Verdict
 
 
@@ -49,6 +53,7 @@ def verify_published(
         progress.begin(f"compare {location} with what was published")
         copied = copy_publication(Objects(location), copy, progress, trust=trust)
         progress.end("the same, and signed" if trust else "the same" if copied.compared else "there is no record of it")
+        _add_samples(copy, spec.samples, progress)
         verdict = verify(copy, models, spec=spec.saying(runtime="process"), progress=progress)
     if not copied.compared:
         verdict = dataclasses.replace(verdict, ok=False, checks=(check_published(), *verdict.checks))
@@ -86,7 +91,21 @@ def verify_image(
         progress.begin(f"fetch oci://{address}")
         pulled = pull_image(address, folder, progress, trust=trust)
         progress.end("signed" if trust else "")
+        _add_samples(pulled.models, spec.samples, progress)
         backends = pulled.backends if pulled.backends.is_dir() else None
         spec = dataclasses.replace(spec.saying(runtime="process"), backends=backends)
         verdict = verify(pulled.models, models, spec=spec, progress=progress)
     return dataclasses.replace(verdict, repository=f"oci://{pulled.image}")
+
+
+def _add_samples(models: Path, repository: Path | None, progress: Progress) -> None:
+    """Give published models the samples that their authors' repository has for them."""
+    added = 0
+    for model in (entry for entry in models.iterdir() if entry.is_dir()):
+        samples = repository / model.name / SAMPLES_FILE if repository else None
+        if samples is not None and samples.is_file() and not (model / SAMPLES_FILE).exists():
+            (model / SAMPLES_FILE).parent.mkdir(exist_ok=True)
+            shutil.copyfile(samples, model / SAMPLES_FILE)
+            added += 1
+    if added:
+        progress.detail(f"{counted(added, 'model')} with the samples of {repository}")

@@ -42,7 +42,7 @@ def server_spec(project: Project) -> ServerSpec:
         raise _usage("--server is for a process of this machine, and --runtime docker asks for a container")
     if said.runtime == "process" and (said.image or said.pull):
         raise _usage("--image and pull are for containers, and --runtime process asks for none")
-    spec = ServerSpec(project.of(), backends=backends_folder(project))
+    spec = ServerSpec(project.of(), backends=backends_folder(project), samples=project.repository.absolute())
     spec.all_variables()  # what is wrong with them is an error before any work
     return spec
 

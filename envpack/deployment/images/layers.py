@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import LayerMember, PackedLayer, compressor, sha256_of
-from envpack.deployment.folder import MANIFEST_NAME, ContentEntry, content_of, describe, has_credentials
+from envpack.deployment.folder import MANIFEST_NAME, ContentEntry, content_of, describe, has_credentials, is_for_authors
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
@@ -110,7 +110,8 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
     errors: dict[str, EnvpackError] = {}
     for model in deployment.models:
         try:
-            contents[model.name] = list(content_of(model.folder, model.environment))
+            found = content_of(model.folder, model.environment)
+            contents[model.name] = [entry for entry in found if not is_for_authors(entry.path)]
         except InputError as error:
             errors[model.name] = error
     ModelsError.raise_any(errors, len(deployment.models))

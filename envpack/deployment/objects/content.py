@@ -18,7 +18,7 @@ from envpack.archive import (
     sha256_of,
     stored_archive,
 )
-from envpack.deployment.folder import has_credentials
+from envpack.deployment.folder import has_credentials, is_for_authors
 from envpack.deployment.plan import DeployedModel, Deployment, lacks_version
 from envpack.environment import Environment, read_environment
 from envpack.repository import (
@@ -190,7 +190,7 @@ def _model_files(
     folder = model.folder
     texts = {CONFIG_NAME: config_text(folder)}
     texts = {str(file.relative_to(folder)): config.text for file, config in python_configs(folder).items()} | texts
-    left_out = {folder / path for path in texts}
+    left_out = {folder / path for path in texts} | {path for path in folder.iterdir() if is_for_authors(path.name)}
     if archive is not None and model.environment is not None:
         digest = str(read_metadata(archive)["sha256"]) if archive != model.environment else _recorded(archive)
         name = _archive_name(model.environment, digest)

@@ -115,6 +115,16 @@ def test_texts_with_passwords_are_left_out_and_named(registry, plan, project, ad
     assert not [name for name in Image(registry).files() if name.endswith("requirements.txt")]
 
 
+def test_tests_samples_and_training_are_left_out(registry, plan, project, address):
+    for name in ("tests/test_model.py", "envpack/smoke.json", "training/train.py", "test_it.py", "1/tests/data.py"):
+        (project.repository / "late" / name).parent.mkdir(exist_ok=True)
+        (project.repository / "late" / name).write_text("text")
+    publish_image(plan, address)
+    files = [name.removeprefix("models/late/") for name in Image(registry).files() if name.startswith("models/late/")]
+    assert not [name for name in files if name.startswith(("tests", "envpack", "training", "test_"))]
+    assert "1/tests/data.py" in files
+
+
 def test_an_image_with_too_many_layers_is_refused(plan, address, monkeypatch):
     monkeypatch.setattr(image_publication, "_MOST_LAYERS", 6)
     with pytest.raises(

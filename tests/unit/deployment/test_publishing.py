@@ -607,3 +607,22 @@ class TestDigests:
         statement = opened((remote / "m/.envpack-statement.json").read_bytes(), [read_public_key(keys[1])], "")
         assert parse_statement(statement).subjects["m/weights.bin"] == hashlib.sha256(b"after!").hexdigest()
         copied(objects, tmp_path, keys[1])
+
+
+def test_tests_samples_and_training_are_not_published(repository, tmp_path, objects):
+    for name in ("tests/test_model.py", "envpack/smoke.json", "training/train.py", "test_it.py", "conftest.py"):
+        (repository.repository / "late" / name).parent.mkdir(exist_ok=True)
+        (repository.repository / "late" / name).write_text("for authors")
+    for name in ("1/tests/data.py", "1/test_time.py", "tokenizer/vocabulary.txt"):
+        (repository.repository / "late" / name).parent.mkdir(exist_ok=True)
+        (repository.repository / "late" / name).write_text("for the model")
+    project = repository.saying(Settings(backends=tmp_path / "backends"))
+    with published_files(plan_deployment(project), NoProgress()) as found:
+        publish(found, objects)
+    texts = {name: (objects.location.folder / name).read_bytes() for name in below(objects.location.folder)}
+    assert b"for authors" not in texts.values()
+    assert [name for name, text in texts.items() if text == b"for the model"] == [
+        "late/1/test_time.py",
+        "late/1/tests/data.py",
+        "late/tokenizer/vocabulary.txt",
+    ]
