@@ -80,11 +80,16 @@ def prune(days: float, store: str, locks: tuple[Path, ...], console: Console, *,
 
 @command.command()
 @_store
+@click.option(
+    "--repair", is_flag=True, help="Remove what is damaged, so that it is put there again; only with --store."
+)
 @options.with_console
-def verify(store: str, console: Console) -> int:
+def verify(store: str, console: Console, *, repair: bool) -> int:
     """Compare everything in the cache, or in a store, that has a digest with it. Exit code 1 if anything is damaged."""
     if store:
-        return _verify_store(store, console)
+        return _verify_store(store, console, repair=repair)
+    if repair:
+        raise click.UsageError("--repair is for a store; what is damaged in the cache is made again when it is used.")
     from envpack.workflow import verify_cache
 
     check = verify_cache(progress=console)
@@ -123,17 +128,17 @@ def _prune_store(url: str, days: float, locks: tuple[Path, ...], console: Consol
     console.result({"removed": removed, "size": pruned.size, "dry_run": dry_run})
 
 
-def _verify_store(url: str, console: Console) -> int:
+def _verify_store(url: str, console: Console, *, repair: bool) -> int:
     from envpack.workflow import verify_shared
 
     console.begin("verify the store")
-    checked, damaged = verify_shared(url, console)
-    console.end(f"{counted(checked, 'blob')}, {len(damaged)} damaged")
-    for path in damaged:
-        console.show(plain(f"damaged: {path}"))
-    console.show(f"{counted(checked, 'blob')} verified, {len(damaged)} damaged")
-    console.result({"checked": checked, "damaged": list(damaged)})
-    return 1 if damaged else 0
+    check = verify_shared(url, repair=repair, progress=console)
+    console.end(f"{counted(check.checked, 'blob')}, {len(check.damaged)} damaged")
+    for path in check.damaged:
+        console.show(plain(f"{'removed' if check.removed else 'damaged'}: {path}"))
+    console.show(f"{counted(check.checked, 'blob')} verified, {len(check.damaged)} damaged")
+    console.result({"checked": check.checked, "damaged": list(check.damaged), "removed": check.removed})
+    return 1 if check.damaged and not check.removed else 0
 
 
 def _as_json(entry: CacheEntry) -> dict[str, object]:

@@ -47,18 +47,18 @@ def blobs_in(content: bytes, sizes: Sequence[int]) -> tuple[Blob, ...]:
     )
 
 
-def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress) -> int:
+def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress, *, again: bool = False) -> int:
     """Put the blobs of a file into a store.
 
     Returns:
-        How many bytes were sent; what the store has is not sent again.
+        How many bytes were sent; what the store has is not sent, unless ``again``.
     """
     offsets: dict[Blob, int] = {}
     at = sent = 0
     for blob in blobs:
         offsets.setdefault(blob, at)
         at += blob.size
-    tasks = [partial(_upload, objects, file, offset, blob) for blob, offset in offsets.items()]
+    tasks = [partial(_upload, objects, file, offset, blob, again) for blob, offset in offsets.items()]
     sizes = [blob.size for blob in offsets]
 
     def done(number: int, was_sent: bool) -> None:
@@ -69,9 +69,9 @@ def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progre
     return sent
 
 
-def _upload(objects: Objects, file: Path, offset: int, blob: Blob, report: Report) -> bool:
+def _upload(objects: Objects, file: Path, offset: int, blob: Blob, again: bool, report: Report) -> bool:
     """Send a blob unless the store has it; whether it was sent."""
-    present = objects.head(blob.path)
+    present = None if again else objects.head(blob.path)
     if present is not None and present.size == blob.size:
         report(blob.size)
         return False

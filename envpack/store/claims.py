@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from envpack.store.objects import ObjectInfo, Objects
@@ -191,9 +191,34 @@ def _pause(expiry: float) -> None:
     time.sleep(min(_PAUSE, expiry / 5))
 
 
+PRUNE = "claims/prune/all/"  # the claim of who removes blobs
+_LONGEST_PRUNE = 600.0  # seconds to wait for it
+
+
 def live_claims(objects: Objects, clock: StoreClock, expiry: float = EXPIRY) -> int:
     """How many keys are being worked on."""
-    return sum(_is_live(claim, clock, expiry) for claim in objects.list("claims"))
+    claims = (claim for claim in objects.list("claims") if not claim.path.startswith(PRUNE))
+    return sum(_is_live(claim, clock, expiry) for claim in claims)
+
+
+def prunes(objects: Objects) -> Mapping[int, bool]:
+    """The latest prunes of a store: whether each is still going on, or was killed."""
+    return {number: claim.size > 0 for number, claim in _claims(objects, PRUNE).items()}
+
+
+def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock, expiry: float) -> bool:
+    """Whether blobs may have been removed since `prunes` was looked at. It waits until nobody removes any."""
+    limit = time.monotonic() + _LONGEST_PRUNE
+    while any(_is_live(claim, clock, expiry) for claim in _claims(objects, PRUNE).values()):
+        if time.monotonic() > limit:
+            raise StorageError(
+                f"another machine has pruned the store for {_LONGEST_PRUNE / 60:.0f} minutes",
+                kind="store-unreachable",
+                where=str(objects.location),
+                hint="run the command again when that has ended",
+            )
+        _pause(expiry)
+    return prunes(objects) != before
 
 
 def _is_live(claim: ObjectInfo, clock: StoreClock, expiry: float) -> bool:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.lock import LOCK_NAME, read_lock
-from envpack.store.claims import live_claims
+from envpack.store.claims import PRUNE, Claim, live_claims, reserved
 from envpack.store.objects import ObjectInfo, Objects
-from envpack.store.records import MOST_RECORD, Blob, Record, RecordKind, blob_at, parse_record, record_at
+from envpack.store.records import (
+    MOST_RECORD,
+    Blob,
+    OtherVersionError,
+    Record,
+    RecordKind,
+    blob_at,
+    parse_record,
+    record_at,
+)
 from envpack.store.shared import SharedStore, use_path
 from envpack.support.errors import InputError, StorageError
 from envpack.support.pool import Pool
@@ -23,6 +31,8 @@ _DAY = 86400.0  # seconds
 _GRACE = 3600.0  # seconds for which a blob without record stays: its record may be on the way
 _CHUNK = 4 << 20  # bytes
 _REQUESTS = 8  # at once
+_BATCH = 1000  # objects that are removed at once
+_PATIENCE = 300.0  # seconds to wait for another prune
 
 
 @dataclass(frozen=True)
@@ -80,30 +90,49 @@ def list_store(store: SharedStore) -> StoreContent:
     return _Inventory(store).content()
 
 
-def verify_store(store: SharedStore, *, progress: Progress | None = None) -> tuple[int, tuple[str, ...]]:
-    """Read every blob and compare it with its name.
+@dataclass(frozen=True)
+class StoreCheck:
+    """What `verify_store` found.
+
+    Attributes:
+        checked: number of blobs whose digests were verified.
+        damaged: paths of the blobs that differ, and of the records that cannot be used: they lack a blob, have one that
+            differs, or cannot be read.
+        removed: whether those were removed.
+    """
+
+    checked: int
+    damaged: tuple[str, ...]
+    removed: bool
+
+
+def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress | None = None) -> StoreCheck:
+    """Read every blob and compare it with its name, and every record with the blobs that are there.
 
     Args:
         store: the store.
+        repair: remove what is damaged, so that the next machine that pushes puts it there again.
         progress: receives the bytes.
-
-    Returns:
-        How many blobs there are, and the paths of those that are damaged.
 
     Raises:
         StorageError: the store cannot be used.
     """
-    progress = progress or NoProgress()
-    blobs = [Blob(blob_at(found.path), found.size) for found in store.objects.list("blobs") if blob_at(found.path)]
-    total, done, damaged = sum(blob.size for blob in blobs), 0, []
+    progress, inventory = progress or NoProgress(), _Inventory(store)
+    blobs = [Blob(sha256, info.size) for sha256, info in inventory.blobs.items()]
+    total, done, wrong = sum(blob.size for blob in blobs), 0, set[str]()
     with Pool(_REQUESTS) as pool:
         digests = [pool.submit(_digest, store.objects, blob) for blob in blobs]
         for blob, digest in zip(blobs, digests, strict=True):
             if digest.result() != blob.sha256:
-                damaged.append(blob.path)
+                wrong.add(blob.sha256)
             done += blob.size
             progress.advance(done, total, "bytes")
-    return len(blobs), tuple(damaged)
+    records = [*inventory.unusable(wrong), *inventory.damaged]
+    damaged = (*sorted(inventory.blobs[sha256].path for sha256 in wrong), *sorted(records))
+    if repair:
+        store.objects.delete(sorted(records))  # before their blobs
+        store.objects.delete(damaged[: len(wrong)])
+    return StoreCheck(len(blobs), damaged, repair and bool(damaged))
 
 
 def prune_store(
@@ -131,31 +160,63 @@ def prune_store(
     """
     progress = progress or NoProgress()
     named = _named(locks)
-    before = _Inventory(store)
-    limit = time.time() - days * _DAY
+    if dry_run:
+        before = _Inventory(store)
+        removed = _removable(before, days, named, _now(store), progress)
+        loose = before.loose({(entry.kind, entry.key) for entry in removed})
+        return PrunedStore(tuple(removed), sum(info.size for info in loose))
+    with reserved(store.objects, PRUNE, patience=_PATIENCE, say=progress.detail) as claim:
+        if claim is None:
+            progress.detail("nothing is removed: another machine prunes the store")
+            return PrunedStore((), 0)
+        before = _Inventory(store)
+        removed = _removable(before, days, named, store.clock.now(), progress)
+        _delete(store, claim, [path for entry in removed for path in before.paths_of(entry)])
+        return PrunedStore(tuple(removed), _remove_loose(store, claim, progress))
+
+
+def _removable(
+    inventory: _Inventory, days: float, named: Collection[str], now: float, progress: Progress
+) -> list[StoredEntry]:
+    """The entries that are unused for a number of days by the store's clock and not named, and incomplete ones."""
+    limit = now - days * _DAY
     removed = [
         entry
-        for entry in before.content().entries
-        if not entry.complete or (entry.used <= limit and not before.is_named(entry, named))
+        for entry in inventory.content().entries
+        if not entry.complete or (entry.used <= limit and not inventory.is_named(entry, named))
     ]
     for entry in removed:
         progress.detail(f"{entry.kind}: {entry.label}")
-    if dry_run:
-        loose = before.loose({(entry.kind, entry.key) for entry in removed})
-        return PrunedStore(tuple(removed), sum(info.size for info in loose))
-    for entry in removed:
-        store.objects.delete([f"records/{entry.kind}/{entry.key}.json"])
-        with contextlib.suppress(StorageError):
-            store.objects.delete([use_path(entry.kind, entry.key)])
-    return PrunedStore(tuple(removed), _remove_loose(store, progress))
+    return removed
 
 
-def _remove_loose(store: SharedStore, progress: Progress) -> int:
+def _now(store: SharedStore) -> float:
+    """The time by the store's clock, or by this machine's, which may only read there."""
+    try:
+        return store.clock.now()
+    except StorageError:
+        return time.time()
+
+
+def _delete(store: SharedStore, claim: Claim, paths: Sequence[str]) -> None:
+    """Remove objects as long as those who push wait for it."""
+    for start in range(0, len(paths), _BATCH):
+        if not claim.held:
+            raise StorageError(
+                "the prune stood still for too long, so that others may count on what it would remove",
+                kind="store-unreachable",
+                where=str(store.location),
+                hint="run the command again",
+            )
+        store.objects.delete(paths[start : start + _BATCH])
+
+
+def _remove_loose(store: SharedStore, claim: Claim, progress: Progress) -> int:
     """Remove blobs that no record names, and what dead machines left; returns the bytes."""
     now = store.clock.now()
     for folder in ("claims", "probes"):
         stale = [found.path for found in store.objects.list(folder) if now - found.modified > _DAY]
-        store.objects.delete(stale)
+        _delete(store, claim, stale)
     if live_claims(store.objects, store.clock):
         progress.detail("blobs stay: another machine puts something into the store")
         return 0
@@ -164,7 +225,7 @@ def _remove_loose(store: SharedStore, progress: Progress) -> int:
         progress.detail(f"blobs stay: {counted(after.foreign, 'record')} of another version of envpack may name them")
         return 0
     loose = [blob for blob in after.loose() if now - blob.modified > _GRACE]
-    store.objects.delete([blob.path for blob in loose])
+    _delete(store, claim, [blob.path for blob in loose])
     return sum(blob.size for blob in loose)
 
 
@@ -192,6 +253,7 @@ class _Inventory:
 
     def __init__(self, store: SharedStore) -> None:
         self._objects = store.objects
+        self.damaged: list[str] = []  # paths of records that nothing can read
         found = list(store.objects.list("records"))
         with Pool(_REQUESTS) as pool:
             records = [future.result() for future in [pool.submit(self._read, info) for info in found]]
@@ -199,8 +261,9 @@ class _Inventory:
             record: info.modified for record, info in zip(records, found, strict=True) if record is not None
         }
         self.foreign = sum(record is None for record in records)
+        self._by_key = {(record.kind, record.key): record for record in self._records}
         self._uses = {info.path: info.modified for info in store.objects.list("uses")}
-        self._blobs = {blob_at(info.path): info for info in store.objects.list("blobs") if blob_at(info.path)}
+        self.blobs = {blob_at(info.path): info for info in store.objects.list("blobs") if blob_at(info.path)}
 
     def content(self) -> StoreContent:
         """What the store holds."""
@@ -209,21 +272,36 @@ class _Inventory:
             (self._entry(record, written, seen) for record, written in self._records.items()),
             key=lambda entry: (entry.kind, entry.used),
         )
-        size, loose = sum(info.size for info in self._blobs.values()), sum(info.size for info in self.loose())
+        size, loose = sum(info.size for info in self.blobs.values()), sum(info.size for info in self.loose())
         return StoreContent(tuple(entries), size, loose, self.foreign)
 
     def loose(self, without: Collection[tuple[RecordKind, str]] = ()) -> Iterator[ObjectInfo]:
         """The blobs that no record names, if some records were not there."""
         records = (record for record in self._records if (record.kind, record.key) not in without)
         named = {blob.sha256 for record in records for blob in record.blobs}
-        return (info for sha256, info in self._blobs.items() if sha256 not in named)
+        return (info for sha256, info in self.blobs.items() if sha256 not in named)
 
     def is_named(self, entry: StoredEntry, named: Collection[str]) -> bool:
         """Whether locks name an entry: an environment, a package, or the lock of such an environment."""
         if entry.key in named:
             return True
-        record = next(record for record in self._records if (record.kind, record.key) == (entry.kind, entry.key))
-        return record.facts.get("environment") in named
+        return self._by_key[entry.kind, entry.key].facts.get("environment") in named
+
+    def paths_of(self, entry: StoredEntry) -> Iterator[str]:
+        """The objects of an entry, its record first."""
+        yield self._by_key[entry.kind, entry.key].path
+        if (used := use_path(entry.kind, entry.key)) in self._uses:
+            yield used
+
+    def unusable(self, wrong: Collection[str]) -> Iterator[str]:
+        """The paths of records that lack a blob, or have one that is wrong."""
+        for record in self._records:
+            if not self._is_complete(record) or any(blob.sha256 in wrong for blob in record.blobs):
+                yield record.path
+
+    def _is_complete(self, record: Record) -> bool:
+        found = ((self.blobs.get(blob.sha256), blob.size) for blob in record.blobs)
+        return all(info is not None and info.size == size for info, size in found)
 
     def _read(self, info: ObjectInfo) -> Record | None:
         """A record; ``None`` for an object that is none of this version of envpack."""
@@ -233,7 +311,10 @@ class _Inventory:
         found = self._objects.read(info.path, MOST_RECORD)
         try:
             return parse_record(found[0], *place) if found else None
+        except OtherVersionError:
+            return None
         except ValueError:
+            self.damaged.append(info.path)
             return None
 
     def _entry(self, record: Record, written: float, seen: set[str]) -> StoredEntry:
@@ -245,7 +326,7 @@ class _Inventory:
             _label(record),
             sum(blob.size for blob in new),
             max(written, self._uses.get(use_path(record.kind, record.key), 0.0)),
-            all(blob.sha256 in self._blobs and self._blobs[blob.sha256].size == blob.size for blob in record.blobs),
+            self._is_complete(record),
         )
 
 

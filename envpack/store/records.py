@@ -95,11 +95,17 @@ def blob_at(path: str) -> str:
     return match[1] if match and path.startswith(f"blobs/{match[1][:2]}/") else ""
 
 
+class OtherVersionError(ValueError):
+    """A record of another version of envpack."""
+
+
 def parse_record(content: bytes, kind: RecordKind, key: str) -> Record:
     """Read a record."""
     document = parse_json(content)
+    if isinstance(document, dict) and type(document.get("schema")) is int and document["schema"] > _SCHEMA:
+        raise OtherVersionError("it is no record of this version of envpack")
     if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
-        raise ValueError("it is no record of this version of envpack")
+        raise ValueError("it is no record")
     if (document.get("kind"), document.get("key")) != (kind, key):
         raise ValueError("it is the record of something else")
     facts = document.get("facts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from envpack.store.blobs import blobs_in, blobs_of, download, upload
-from envpack.store.claims import EXPIRY, StoreClock, claimed, probe
+from envpack.store.claims import EXPIRY, StoreClock, claimed, probe, pruned_since, prunes
 from envpack.store.location import Location, parse_location
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
 from envpack.store.records import MOST_RECORD, Blob, Record, RecordKind, parse_record, record_path
 from envpack.support.errors import InputError, StorageError
+from envpack.support.pool import Pool
 from envpack.support.progress import NoProgress, Progress
 
 _DAY = 86400.0  # seconds
+_REQUESTS = 8  # at once
 
 
 class SharedStore:
@@ -37,16 +38,22 @@ class SharedStore:
         self.push = push
         self.objects = Objects(location, timeout=timeout)
         self._expiry = expiry
+        self._found: dict[str, Record | None] = {}
+        self._marks = True
 
     def find(self, kind: RecordKind, key: str) -> Record | None:
-        """The record of a key, ``None`` if there is none.
+        """The record of a key, ``None`` if there is none; the store is asked once.
 
         Raises:
             StorageError: the store cannot be used, or the record is damaged (``store-corrupt``).
         """
         path = record_path(kind, key)
+        if path in self._found:
+            return self._found[path]
         found = self.objects.read(path, MOST_RECORD)
         if found is None:
+            if not self.push:  # else it may soon be there
+                self._found[path] = None
             return None
         content, info = found
         try:
@@ -54,6 +61,21 @@ class SharedStore:
         except ValueError as error:
             raise self.objects.corrupt(path, str(error)) from error
         self._mark_used(record, info)
+        self._found[path] = record
+        return record
+
+    def complete(self, record: Record) -> Record:
+        """A record of which the store has all blobs, by their sizes.
+
+        Raises:
+            StorageError: the store cannot be used; kind ``store-corrupt``: it lacks one.
+        """
+        with Pool(_REQUESTS) as pool:
+            found = [(blob, pool.submit(self.objects.head, blob.path)) for blob in dict.fromkeys(record.blobs)]
+            for blob, there in found:
+                info = there.result()
+                if info is None or info.size != blob.size:
+                    raise self.objects.corrupt(blob.path, "it is missing, or has another size")
         return record
 
     def fetch(self, record: Record, file: Path, progress: Progress) -> None:
@@ -87,9 +109,13 @@ class SharedStore:
         *,
         sizes: Sequence[int] = (),
         facts: Mapping[str, Any] | None = None,
+        again: bool = False,
         progress: Progress | None = None,
     ) -> int:
         """Put a file into the store, and write the record of its key unless there is one.
+
+        What the store has is not sent. If another machine prunes the store meanwhile, that is looked for once more when
+        the record is there.
 
         Args:
             kind: what it is.
@@ -97,6 +123,7 @@ class SharedStore:
             file: the content.
             sizes: bytes of its pieces, each of which becomes a blob that records share; one piece by default.
             facts: what the record says of it.
+            again: replace what the store has for the key, because that is damaged.
             progress: receives the bytes.
 
         Returns:
@@ -105,27 +132,39 @@ class SharedStore:
         Raises:
             StorageError: the store cannot be used.
         """
-        blobs = blobs_of(file, sizes or [file.stat().st_size])
-        sent = upload(self.objects, file, blobs, progress or NoProgress())
-        self._record(Record(kind, key, blobs, facts or {}))
+        blobs, progress = blobs_of(file, sizes or [file.stat().st_size]), progress or NoProgress()
+        before = prunes(self.objects)
+        sent = upload(self.objects, file, blobs, progress, again=again)
+        self._record(Record(kind, key, blobs, facts or {}), again=again)
+        if pruned_since(self.objects, before, self.clock, self._expiry):
+            sent += upload(self.objects, file, blobs, progress)
         return sent
 
-    def add_bytes(self, kind: RecordKind, key: str, content: bytes, *, facts: Mapping[str, Any]) -> None:
-        """As `add`, for a small content."""
+    def add_bytes(
+        self, kind: RecordKind, key: str, content: bytes, *, facts: Mapping[str, Any], again: bool = False
+    ) -> None:
+        """As `add`, for a small content, which is sent in any case."""
         blobs = blobs_in(content, [len(content)])
-        if self.objects.head(blobs[0].path) is None:
+        before = prunes(self.objects)
+        self.objects.write(blobs[0].path, content)
+        self._record(Record(kind, key, blobs, facts), again=again)
+        if pruned_since(self.objects, before, self.clock, self._expiry):
             self.objects.write(blobs[0].path, content)
-        self._record(Record(kind, key, blobs, facts))
 
-    def _record(self, record: Record) -> None:
-        """Write a record, unless its key has one."""
-        if self._honours_conditions:
+    def _record(self, record: Record, *, again: bool) -> None:
+        """Write a record, unless its key has one that is to stay."""
+        self._found.pop(record.path, None)
+        if again:
+            self.objects.write(record.path, record.content())
+        elif self._honours_conditions:
             self.objects.create(record.path, record.content())
         elif self.objects.head(record.path) is None:
             self.objects.write(record.path, record.content())
 
     @contextmanager
-    def claimed(self, kind: RecordKind, key: str, what: str, progress: Progress) -> Iterator[bool]:
+    def claimed(
+        self, kind: RecordKind, key: str, what: str, progress: Progress, *, again: bool = False
+    ) -> Iterator[bool]:
         """Wait until this process may make something, or another machine has made it.
 
         Args:
@@ -133,6 +172,7 @@ class SharedStore:
             key: its key.
             what: the same for people.
             progress: receives a detail if it has to wait, or if the store cannot keep others out.
+            again: make it although there is a record, because what that names is damaged.
 
         Yields:
             Whether this process has to make it: false if there is a record now.
@@ -146,7 +186,7 @@ class SharedStore:
             kind,
             key,
             clock=self.clock,
-            is_made=lambda: self.objects.head(record_path(kind, key)) is not None,
+            is_made=lambda: not again and self.objects.head(record_path(kind, key)) is not None,
             waiting=lambda: progress.detail(f"another machine makes {what}; wait for it"),
             expiry=self._expiry,
         ) as mine:
@@ -166,13 +206,16 @@ class SharedStore:
         return probe(self.objects)
 
     def _mark_used(self, record: Record, info: ObjectInfo) -> None:
-        """Record a use once a day, so that `envpack cache prune` knows it; only where this machine may write."""
-        if not self.push or time.time() - info.modified < _DAY:
+        """Record a use once a day, so that `envpack cache prune` knows it; where this machine may write."""
+        if not self._marks or abs(time.time() - info.modified) < _DAY:
             return
-        with contextlib.suppress(StorageError):
-            marked = self.objects.head(use_path(record.kind, record.key))
-            if marked is None or time.time() - marked.modified > _DAY:
-                self.objects.write(use_path(record.kind, record.key), b"")
+        path = use_path(record.kind, record.key)
+        try:
+            marked = self.objects.head(path)
+            if marked is None or abs(time.time() - marked.modified) > _DAY:
+                self.objects.write(path, b"")
+        except StorageError:
+            self._marks = False  # it only reads
 
 
 def use_path(kind: RecordKind, key: str) -> str:

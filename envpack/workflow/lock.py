@@ -117,7 +117,7 @@ def resolve_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, st
     options = recipe.options(previous=before if fits else None, update=update)
     with ingredients_in_use(options.cache):
         key = recipe.lock_key if store else ""
-        found = find_lock(store, key) if store and before is None and not update else None
+        found = find_lock(store, key, progress) if store and before is None and not update else None
         with _other_pythons_in_hint(recipe):
             lock = found or lock_requirements(recipe.requirements, recipe.target, options, progress)
         if store and store.push and found is None:
@@ -185,7 +185,7 @@ def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, s
     key, lock = recipe.lock_key, None
     with contextlib.suppress(EnvironmentBuildError):  # none may be fetched, but the store may have it
         lock = find_remembered_lock(*asked)
-    found = None if lock and not store.push else find_lock(store, key)
+    found = None if lock and not store.push else find_lock(store, key, progress)
     if lock is None and found is not None:
         return found
     lock = lock or remembered_lock(*asked, progress)

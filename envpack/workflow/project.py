@@ -12,7 +12,7 @@ from envpack.support.errors import UsageError
 from envpack.support.progress import Progress
 
 if TYPE_CHECKING:
-    from envpack.store import PrunedStore, SharedStore, StoreContent
+    from envpack.store import PrunedStore, SharedStore, StoreCheck, StoreContent
 
 
 def model_names(project: Project, names: Sequence[str]) -> tuple[str, ...]:
@@ -77,8 +77,8 @@ def prune_shared(url: str, days: float, *, locks: Sequence[Path], dry_run: bool,
     return prune_store(open_store(url), days, locks=locks, dry_run=dry_run, progress=progress)
 
 
-def verify_shared(url: str, progress: Progress) -> tuple[int, tuple[str, ...]]:
-    """How many blobs were compared with their digests, and the names of those that differ."""
+def verify_shared(url: str, *, repair: bool, progress: Progress) -> StoreCheck:
+    """Compare everything with its digest; see `envpack.store.verify_store`."""
     from envpack.store import open_store, verify_store
 
-    return verify_store(open_store(url), progress=progress)
+    return verify_store(open_store(url), repair=repair, progress=progress)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from envpack.archive import pack_whole, unpack_whole
@@ -19,7 +21,7 @@ from envpack.settings import Release, ToolchainName
 from envpack.store import MOST_BYTES, Blob, Record, SharedStore
 from envpack.stub import Stub, StubTarget, build_stub, find_stub, keep_stub, stub_key
 from envpack.support.entry_locks import being_made
-from envpack.support.errors import EnvironmentBuildError, InputError, StubError
+from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder, cache_root
 from envpack.support.progress import NoProgress, Progress
@@ -46,22 +48,43 @@ def obtain_environment(
     progress, root = progress or NoProgress(), (cache or cache_root()).absolute()
     what = f"environment {key[:8]}"
 
-    def fetched(record: Record) -> Environment:
+    found = find_intact(cache_folder("environments", root) / key, root, progress)
+    if found and not store.push:
+        return found
+
+    def fetched() -> Environment | None:
+        record = store.find("environment", key)
+        if record is None:
+            return None
         return make(lambda folder: _fetch_environment(store, record, folder, root, progress))
 
-    found = find_intact(cache_folder("environments", root) / key, root, progress)
-    record = None if found and not store.push else store.find("environment", key)
-    if record is not None:
-        return found or fetched(record)
-    if not store.push:
-        return found or make(None)
-    with store.claimed("environment", key, what, progress) as mine:
+    def there() -> Environment | None:
+        record = store.find("environment", key)
+        return found if record and store.complete(record) else None
+
+    got, damaged = _unless_damaged(there if found else fetched, what, progress)
+    if got or not store.push:
+        return found or got or make(None)
+    with store.claimed("environment", key, what, progress, again=damaged) as mine:
         if mine:
             environment = found or make(None)
-            _push_environment(store, environment, root, progress)
+            _push_environment(store, environment, root, progress, again=damaged)
             return environment
-        record = store.find("environment", key)
-    return found or (fetched(record) if record else make(None))
+    return found or _unless_damaged(fetched, what, progress)[0] or make(None)
+
+
+_Got = TypeVar("_Got")
+
+
+def _unless_damaged(get: Callable[[], _Got | None], what: str, progress: Progress) -> tuple[_Got | None, bool]:
+    """What a store has, if it can be used, and whether it is damaged there."""
+    try:
+        return get(), False
+    except StorageError as error:
+        if error.kind != "store-corrupt":
+            raise
+        progress.detail(f"the store's {what} cannot be used, so this machine makes its own: {error.message}")
+        return None, True
 
 
 def _fetch_environment(store: SharedStore, record: Record, folder: Path, cache: Path, progress: Progress) -> None:
@@ -72,17 +95,23 @@ def _fetch_environment(store: SharedStore, record: Record, folder: Path, cache: 
     progress.begin(f"fetch environment {record.key[:8]} from the store")
     archive = cache_folder("transfers", cache) / f"{record.key}.tar.gz"
     with being_made(archive):
-        store.fetch(record, archive, progress)
         try:
+            store.fetch(record, archive, progress)
             unpack_whole(archive, folder, content, size + _SPARE)
         except (InputError, EnvironmentBuildError) as error:
-            raise store.objects.corrupt(record.path, error.message) from error
-        finally:
             archive.unlink(missing_ok=True)
+            raise store.objects.corrupt(record.path, error.message) from error
+        except StorageError as error:
+            if error.kind == "store-corrupt":  # else the next download continues
+                archive.unlink(missing_ok=True)
+            raise
+        archive.unlink(missing_ok=True)
     progress.end(f"{record.size / 1e6:.1f} MB")
 
 
-def _push_environment(store: SharedStore, environment: Environment, cache: Path, progress: Progress) -> None:
+def _push_environment(
+    store: SharedStore, environment: Environment, cache: Path, progress: Progress, *, again: bool = False
+) -> None:
     progress.begin(f"put environment {environment.key[:8]} into the store")
     archive = cache_folder("transfers", cache) / f"{environment.key}.new.tar.gz"
     with storage_errors(archive), being_made(archive):
@@ -95,7 +124,15 @@ def _push_environment(store: SharedStore, environment: Environment, cache: Path,
                 "platform": environment.platform,
                 "packages": [f"{package.name} {package.version}" for package in environment.packages],
             }
-            sent = store.add("environment", environment.key, archive, sizes=sizes, facts=facts, progress=progress)
+            sent = store.add(
+                "environment",
+                environment.key,
+                archive,
+                sizes=sizes,
+                facts=facts,
+                again=again,
+                progress=progress,
+            )
         except EnvironmentBuildError as error:
             if error.kind not in ("bad-archive", "link-leaves-environment"):
                 raise
@@ -126,20 +163,27 @@ def obtain_stub(
     """
     progress = progress or NoProgress()
     key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
+    what = f"stub for Python {target.minor}"
     found = find_stub(target, releases, toolchain=toolchain, glibc=glibc)
-    if found is None:
-        fetched = fetch_stub(store, target, releases, toolchain=toolchain, glibc=glibc, progress=progress)
-        if fetched is not None or not store.push:
-            return fetched or make()
-    if found is not None and (not store.push or store.find("stub", key) is not None):
+    if found and not store.push:
         return found
-    with store.claimed("stub", key, f"the stub for Python {target.minor}", progress) as mine:
+
+    def fetched() -> Stub | None:
+        return fetch_stub(store, target, releases, toolchain=toolchain, glibc=glibc, progress=progress)
+
+    def there() -> Stub | None:
+        record = store.find("stub", key)
+        return found if record and store.complete(record) else None
+
+    got, damaged = _unless_damaged(there if found else fetched, what, progress)
+    if got or not store.push:
+        return found or got or make()
+    with store.claimed("stub", key, f"the {what}", progress, again=damaged) as mine:
         if mine:
             stub = found or make()
-            push_stub(store, stub, key)
+            push_stub(store, stub, key, again=damaged)
             return stub
-    fetched = found or fetch_stub(store, target, releases, toolchain=toolchain, glibc=glibc, progress=progress)
-    return fetched or make()
+    return found or _unless_damaged(fetched, what, progress)[0] or make()
 
 
 def fetch_stub(
@@ -171,23 +215,27 @@ def fetch_stub(
     return stub
 
 
-def push_stub(store: SharedStore, stub: Stub, key: str) -> None:
-    """Put a stub into the store, unless its key has a record there."""
-    if store.find("stub", key) is None:
+def push_stub(store: SharedStore, stub: Stub, key: str, *, again: bool = False) -> None:
+    """Put a stub into the store, unless its key has a record there that is to stay."""
+    if again or store.find("stub", key) is None:
         facts = {
             "python": stub.facts.python,
             "machine": stub.facts.machine,
             "glibc": stub.facts.glibc,
             "compiler": stub.facts.compiler,
         }
-        store.add("stub", key, stub.path, facts=facts)
+        store.add("stub", key, stub.path, facts=facts, again=again)
 
 
 _MOST_OF_LOCK = 16 << 20  # bytes of a lock
 
 
-def find_lock(store: SharedStore, key: str) -> Lock | None:
-    """The lock that the store has for a key, ``None`` if it has none."""
+def find_lock(store: SharedStore, key: str, progress: Progress) -> Lock | None:
+    """The lock that the store has for a key, ``None`` if it has none that can be used."""
+    return _unless_damaged(partial(_lock, store, key), "lock", progress)[0]
+
+
+def _lock(store: SharedStore, key: str) -> Lock | None:
     record = store.find("lock", key)
     if record is None:
         return None
@@ -198,11 +246,12 @@ def find_lock(store: SharedStore, key: str) -> Lock | None:
 
 
 def push_lock(store: SharedStore, key: str, lock: Lock) -> None:
-    """Put a lock into the store, with the packages that it names by a path of this machine."""
+    """Put a lock into the store, unless its key has one, with the packages that it names by a path of this machine."""
     push_packages(store, lock)
-    if store.find("lock", key) is None:
+    found, damaged = _unless_damaged(partial(_lock, store, key), "lock", NoProgress())
+    if not found:
         facts = {"python": lock.target.python, "platform": lock.target.platform, "environment": lock.key}
-        store.add_bytes("lock", key, format_lock(lock).encode(), facts=facts)
+        store.add_bytes("lock", key, format_lock(lock).encode(), facts=facts, again=damaged)
 
 
 def push_packages(store: SharedStore, lock: Lock) -> None:
@@ -210,8 +259,17 @@ def push_packages(store: SharedStore, lock: Lock) -> None:
     packages: tuple[CondaPackage | PipPackage, ...] = (*lock.conda, *lock.pip)
     for package in packages:
         file = _local_file(package)
-        if file is not None and file.is_file() and package.sha256 and store.find("package", package.sha256) is None:
-            store.add("package", package.sha256, file, facts={"name": package.name, "version": package.version})
+        if file is None or not file.is_file() or not package.sha256:
+            continue
+        found, damaged = _unless_damaged(partial(_whole_package, store, package.sha256), "package", NoProgress())
+        if not found:
+            facts = {"name": package.name, "version": package.version}
+            store.add("package", package.sha256, file, facts=facts, again=damaged)
+
+
+def _whole_package(store: SharedStore, key: str) -> Record | None:
+    record = store.find("package", key)
+    return store.complete(record) if record else None
 
 
 def locate_packages(store: SharedStore, lock: Lock, cache: Path, progress: Progress) -> Lock:

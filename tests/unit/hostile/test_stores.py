@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from envpack.deployment import Publication, PublishedFile, copy_publication, publish
 from envpack.deployment.objects.record import RECORD
 from envpack.store import Objects, list_store, open_store, parse_location
+from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import find_lock, obtain_environment
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
@@ -47,16 +48,19 @@ def store(tmp_path, monkeypatch):
 @hostile
 @given(documents(ENTRY))
 def test_records(store, content):
+    store = open_store(store.location.url)  # which remembers what it has found
     store.objects.write(f"records/environment/{KEY}.json", content)
     store.objects.write(f"records/lock/{KEY}.json", content.replace(b"environment", b"lock", 1))
 
     def make(fill):
+        if fill is None:  # what the store has cannot be used
+            raise EnvironmentBuildError("nothing is built here", kind="unresolvable")
         fill(store.location.folder.parent / "unpacked")
 
     (store.location.folder.parent / "unpacked").mkdir(exist_ok=True)
     for read in (
         lambda: obtain_environment(store, KEY, make),
-        lambda: find_lock(store, KEY),
+        lambda: find_lock(store, KEY, NoProgress()),
         lambda: list_store(store),
     ):
         with read_or_refused():

@@ -9,7 +9,6 @@ import pytest
 
 from envpack.lock import Lock, format_lock, lock_key
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
-from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import find_lock, locate_packages, push_lock, push_packages
 
@@ -51,21 +50,23 @@ def test_a_lock_is_found_by_what_was_asked_for(store, packages):
     assert len(others | {key}) == 6
     ordered = [lock_key(REQUIRED, LOCKED, ("local",), sources) for sources in (("a", "b"), ("b", "a"))]
     assert ordered[0] == ordered[1]
-    assert find_lock(store, key) is None
+    assert find_lock(store, key, NoProgress()) is None
     push_lock(store, key, packages)
-    found = find_lock(store, key)
+    found = find_lock(store, key, NoProgress())
     assert format_lock(found) == format_lock(packages)
     assert store.find("lock", key).facts == {"python": "3.8", "platform": "linux-64", "environment": packages.key}
     push_lock(store, key, replace(packages, pip=()))
-    assert len(find_lock(store, key).pip) == 2, "the first lock stays"
+    assert len(find_lock(store, key, NoProgress()).pip) == 2, "the first lock stays"
 
 
-def test_a_damaged_lock_is_refused(store):
+def test_a_damaged_lock_counts_as_none_and_is_replaced(store, packages):
     for key, content in (("a" * 32, b"noise"), ("b" * 32, b"\xff")):
         store.add_bytes("lock", key, content, facts={})
-        with pytest.raises(StorageError, match="it contains no lock of this version of envpack") as raised:
-            find_lock(store, key)
-        assert raised.value.kind == "store-corrupt"
+        steps = Steps()
+        assert find_lock(store, key, steps) is None
+        assert "it contains no lock of this version of envpack" in steps.seen[0]
+        push_lock(store, key, packages)
+        assert format_lock(find_lock(store, key, NoProgress())) == format_lock(packages)
 
 
 def test_packages_of_one_machine_travel(store, packages, tmp_path):

@@ -1,16 +1,19 @@
 """What a store holds, and what pruning it takes away: nothing that is named, in use, or of somebody else."""
 
 import os
+import threading
 import time
-from pathlib import Path
 
 import pytest
 
+from envpack.cli.main import run
 from envpack.lock import Lock, write_lock
 from envpack.requirements import CondaPackage, Target
-from envpack.store import list_store, maintenance, prune_store, verify_store
-from envpack.support.errors import InputError
+from envpack.store import StoreCheck, list_store, maintenance, open_store, prune_store, reserved, verify_store
+from envpack.store.claims import PRUNE
+from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
+from tests.waiting import soon
 
 LOCK = Lock(
     Target("linux-64", "3.8", "2.35"),
@@ -55,7 +58,8 @@ def age(store, path, days):
 
 
 def paths(store, folder=""):
-    return sorted(found.path for found in store.objects.list(folder))
+    """The paths of all objects but the claims of those who pruned."""
+    return sorted(found.path for found in store.objects.list(folder) if not found.path.startswith(PRUNE))
 
 
 def test_entries_are_listed_and_shared_blobs_count_once(store, add):
@@ -94,20 +98,126 @@ def test_a_dry_run_removes_nothing(store, add):
     assert paths(store) == before
 
 
-def test_a_use_is_noted_once_a_day_by_a_machine_that_may_write(store, add):
+def test_a_use_is_noted_once_a_day_also_by_a_machine_that_only_fetches(url, store, add):
     add("stub", "young", b"abc", days=0.5)
     add("stub", "old", b"abc", days=40)
-    store.push = False
-    store.find("stub", "old")
-    assert paths(store, "uses") == []
-    store.push = True
+    reader = open_store(url)
     for key in ("young", "old"):
-        store.find("stub", key)
+        reader.find("stub", key)
     assert paths(store, "uses") == ["uses/stub/old"]
     assert [entry.key for entry in prune_store(store, 30).entries] == []
     age(store, "uses/stub/old", 31)
     assert [entry.key for entry in prune_store(store, 30).entries] == ["old"]
     assert paths(store, "uses") == []
+
+
+def test_a_machine_that_may_not_write_reads_all_the_same(url, store, add, monkeypatch):
+    for key in ("a", "b"):
+        add("stub", key, b"abc", days=40)
+    reader, tried = open_store(url), []
+
+    def refuse(path, content):
+        tried.append(path)
+        raise StorageError("refused", kind="store-forbidden")
+
+    monkeypatch.setattr(reader.objects, "write", refuse)
+    assert all(reader.find("stub", key) for key in ("a", "b"))
+    assert len(tried) == 1
+
+
+def test_a_key_is_looked_up_once(url, store, add, monkeypatch):
+    add("stub", "there", b"abc")
+    reader, asked = open_store(url), []
+    read = reader.objects.read
+    monkeypatch.setattr(reader.objects, "read", lambda path, most: asked.append(path) or read(path, most))
+    for _ in range(3):
+        assert reader.find("stub", "there")
+        assert reader.find("stub", "absent") is None
+    assert asked == ["records/stub/there.json", "records/stub/absent.json"]
+
+
+def test_age_is_by_the_stores_clock(store, add, monkeypatch):
+    """This machine's may be wrong."""
+    add("stub", "young", b"abc", days=1)
+    monkeypatch.setattr(maintenance.time, "time", lambda: 4e9)
+    assert prune_store(store, 30).entries == ()
+    assert prune_store(store, 30, dry_run=True).entries == ()
+
+
+def test_objects_are_removed_in_batches(store, add, monkeypatch):
+    for number in range(20):
+        add("stub", f"key{number}", b"%d" % number, days=40)
+        store.objects.write(f"uses/stub/key{number}", b"")
+        age(store, f"uses/stub/key{number}", 40)
+    batches = []
+    delete = store.objects.delete
+    monkeypatch.setattr(store.objects, "delete", lambda names: batches.append(len(names)) or delete(names))
+    assert len(prune_store(store, 30).entries) == 20
+    assert sorted(batches)[-2:] == [20, 40], "blobs at once, and records with their uses"
+    assert paths(store, "records") == paths(store, "uses") == paths(store, "blobs") == []
+
+
+class Removing:
+    """A store in which another machine prunes at a moment of a push."""
+
+    def __init__(self, url, moment):
+        self.other, self.moment = open_store(url, push=True, expiry=0.6), moment
+
+    def at(self, moment):
+        if moment == self.moment:
+            self.moment = None
+            prune_store(self.other, 0)
+
+
+@pytest.mark.parametrize(
+    "moment", ["before a blob is looked for", "after it was found", "before the record is written"]
+)
+def test_no_blob_is_removed_that_an_unfinished_push_counts_on(url, store, add, tmp_path, monkeypatch, moment):
+    add("stub", "old", b"shared", days=40)
+    pruner = Removing(url, moment)
+    head, record = store.objects.head, store._record
+
+    def looked_for(path):
+        pruner.at("before a blob is looked for")
+        found = head(path)
+        if path.startswith("blobs/"):
+            pruner.at("after it was found")
+        return found
+
+    def recorded(*words, **more):
+        pruner.at("before the record is written")
+        record(*words, **more)
+
+    monkeypatch.setattr(store.objects, "head", looked_for)
+    monkeypatch.setattr(store, "_record", recorded)
+    (tmp_path / "file").write_bytes(b"shared")
+    store.add("stub", "new", tmp_path / "file")
+    assert pruner.moment is None
+    assert verify_store(store).damaged == ()
+    assert [entry.complete for entry in list_store(store).entries if entry.key == "new"] == [True]
+
+
+def test_a_push_waits_for_a_prune_that_goes_on(url, store, add, tmp_path):
+    with reserved(store.objects, PRUNE, patience=0, say=print, expiry=60) as claim:
+        (tmp_path / "file").write_bytes(b"content")
+        thread = threading.Thread(target=lambda: store.add("stub", "new", tmp_path / "file"))
+        thread.start()
+        assert soon(lambda: store.objects.head("records/stub/new.json"))
+        store.objects.delete(paths(store, "blobs"))
+        assert thread.is_alive()
+        assert claim.held
+    thread.join(60)
+    assert verify_store(store).damaged == ()
+
+
+def test_one_machine_prunes_at_a_time(store, add, monkeypatch):
+    add("stub", "old", b"abc", days=40)
+    monkeypatch.setattr(maintenance, "_PATIENCE", 0)
+    details = Details()
+    with reserved(store.objects, PRUNE, patience=0, say=print):
+        assert prune_store(store, 30, progress=details).entries == ()
+    assert "nothing is removed: another machine prunes the store" in details.seen
+    assert len(prune_store(store, 30).entries) == 1
 
 
 def test_what_a_lockfile_names_stays(store, add, tmp_path):
@@ -183,11 +293,23 @@ def test_what_dead_machines_left_is_removed(store):
     assert paths(store) == ["claims/stub/c/1"]
 
 
-def test_a_damaged_blob_is_found(store, add, monkeypatch):
+def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
     monkeypatch.setattr(maintenance, "_CHUNK", 2)
-    add("stub", "a", b"abcde")
-    add("stub", "b", b"fghij")
-    assert verify_store(store) == (2, ())
-    path = store.find("stub", "b").blobs[0].path
-    Path(store.location.folder, path).write_bytes(b"fghiJ")
-    assert verify_store(store) == (2, (path,))
+    for key, content in (("a", b"abcde"), ("b", b"fghij"), ("c", b"klmno"), ("d", b"pqrst")):
+        add("stub", key, content)
+    store.objects.write("records/stub/future.json", b'{"schema": 2}')
+    assert verify_store(store) == StoreCheck(4, (), removed=False)
+    blobs = {key: store.find("stub", key).blobs[0].path for key in "abc"}
+    store.objects.write(blobs["b"], b"fghiJ")
+    store.objects.delete([blobs["c"]])
+    store.objects.write("records/stub/d.json", b"{")
+    damaged = (blobs["b"], *(f"records/stub/{key}.json" for key in "bcd"))
+    assert verify_store(store) == StoreCheck(3, damaged, removed=False)
+    assert verify_store(store, repair=True) == StoreCheck(3, damaged, removed=True)
+    assert verify_store(store).damaged == ()
+    assert paths(store, "records") == ["records/stub/a.json", "records/stub/future.json"]
+
+
+def test_repairs_are_for_stores(capsys):
+    assert run(["cache", "verify", "--repair"]) == 2
+    assert "--repair is for a store" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from envpack.requirements import PipPackage
 from envpack.settings import Settings
 from envpack.store import open_store
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.progress import NoProgress
 from envpack.workflow import lock as module, lock_model
 from envpack.workflow.lock import locked_environment, refuse_stale, resolve_lock
 from envpack.workflow.shared import find_lock
@@ -95,18 +96,18 @@ def test_the_first_lock_of_a_store_is_everyones(machine, resolver, store):
     first = resolver.lock
     lock_model(machine.project, "m", store=store)
     key = machine.request().lock_key
-    assert find_lock(store, key) == first
+    assert find_lock(store, key, NoProgress()) == first
     (machine.folder / "envpack.lock").unlink()
     resolver.lock = machine.lock("2.0.0")
     lock_model(machine.project, "m", store=store)
     assert (read_lock(machine.folder / "envpack.lock"), len(resolver.asked)) == (first, 1)
     lock_model(machine.project, "m", store=store, update=("numpy",))
     assert len(resolver.asked) == 2, "what is to be updated is resolved anew"
-    assert find_lock(store, key) == first
+    assert find_lock(store, key, NoProgress()) == first
     store.push = False
     request = machine.request(python="3.11")
     assert resolve_lock(request, (), machine.steps, store) == resolver.lock
-    assert find_lock(store, request.lock_key) is None
+    assert find_lock(store, request.lock_key, NoProgress()) is None
 
 
 # Environments of locks
@@ -131,7 +132,7 @@ def test_without_a_lockfile_the_first_resolution_is_remembered(machine, resolver
 def test_a_store_has_the_lock_and_the_environment(machine, resolver, store):
     machine.install()
     locked_environment(machine.request(), machine.steps, store=store)
-    assert find_lock(store, machine.request().lock_key) == resolver.lock
+    assert find_lock(store, machine.request().lock_key, NoProgress()) == resolver.lock
     assert store.find("environment", resolver.lock.key)
     resolver.remembered, resolver.lock = None, machine.lock("2.0.0")
     for push in (False, True):  # this machine has resolved nothing, and the store has a lock
