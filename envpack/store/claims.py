@@ -85,7 +85,11 @@ class Claim:
     @property
     def held(self) -> bool:
         """Whether no other machine can have begun the same work."""
-        return _uptime() - self._written < self._expiry
+        return self.held_for(0)
+
+    def held_for(self, seconds: float) -> bool:
+        """Whether no other machine can begin the same work for some time, in which a request may be on the way."""
+        return _uptime() + seconds - self._written < self._expiry
 
     def release(self) -> None:
         """Let others begin at once."""
@@ -192,6 +196,7 @@ def _pause(expiry: float) -> None:
 
 
 PRUNE = "claims/prune/all/"  # the claim of who removes blobs
+PRUNE_EXPIRY = 300.0  # seconds; longer than that of others, because a removal may be on the way for long
 _LONGEST_PRUNE = 600.0  # seconds to wait for it
 
 
@@ -206,10 +211,10 @@ def prunes(objects: Objects) -> Mapping[int, bool]:
     return {number: claim.size > 0 for number, claim in _claims(objects, PRUNE).items()}
 
 
-def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock, expiry: float) -> bool:
+def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock) -> bool:
     """Whether blobs may have been removed since `prunes` was looked at. It waits until nobody removes any."""
     limit = time.monotonic() + _LONGEST_PRUNE
-    while any(_is_live(claim, clock, expiry) for claim in _claims(objects, PRUNE).values()):
+    while any(_is_live(claim, clock, PRUNE_EXPIRY) for claim in _claims(objects, PRUNE).values()):
         if time.monotonic() > limit:
             raise StorageError(
                 f"another machine has pruned the store for {_LONGEST_PRUNE / 60:.0f} minutes",
@@ -217,7 +222,7 @@ def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock
                 where=str(objects.location),
                 hint="run the command again when that has ended",
             )
-        _pause(expiry)
+        _pause(PRUNE_EXPIRY)
     return prunes(objects) != before
 
 

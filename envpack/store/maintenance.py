@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.lock import LOCK_NAME, read_lock
-from envpack.store.claims import PRUNE, Claim, live_claims, reserved
-from envpack.store.objects import ObjectInfo, Objects
+from envpack.store.claims import PRUNE, PRUNE_EXPIRY, Claim, live_claims, reserved
+from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
 from envpack.store.records import (
     MOST_RECORD,
     Blob,
@@ -32,6 +32,7 @@ _GRACE = 3600.0  # seconds for which a blob without record stays: its record may
 _CHUNK = 4 << 20  # bytes
 _REQUESTS = 8  # at once
 _BATCH = 1000  # objects that are removed at once
+_LATE = 2 * TIMEOUT  # seconds that a request may be on the way, with its repetitions
 _PATIENCE = 300.0  # seconds to wait for another prune
 
 
@@ -165,7 +166,7 @@ def prune_store(
         removed = _removable(before, days, named, _now(store), progress)
         loose = before.loose({(entry.kind, entry.key) for entry in removed})
         return PrunedStore(tuple(removed), sum(info.size for info in loose))
-    with reserved(store.objects, PRUNE, patience=_PATIENCE, say=progress.detail) as claim:
+    with reserved(store.objects, PRUNE, patience=_PATIENCE, say=progress.detail, expiry=PRUNE_EXPIRY) as claim:
         if claim is None:
             progress.detail("nothing is removed: another machine prunes the store")
             return PrunedStore((), 0)
@@ -201,7 +202,7 @@ def _now(store: SharedStore) -> float:
 def _delete(store: SharedStore, claim: Claim, paths: Sequence[str]) -> None:
     """Remove objects as long as those who push wait for it."""
     for start in range(0, len(paths), _BATCH):
-        if not claim.held:
+        if not claim.held_for(_LATE):
             raise StorageError(
                 "the prune stood still for too long, so that others may count on what it would remove",
                 kind="store-unreachable",

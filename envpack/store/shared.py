@@ -136,7 +136,7 @@ class SharedStore:
         before = prunes(self.objects)
         sent = upload(self.objects, file, blobs, progress, again=again)
         self._record(Record(kind, key, blobs, facts or {}), again=again)
-        if pruned_since(self.objects, before, self.clock, self._expiry):
+        if pruned_since(self.objects, before, self.clock):
             sent += upload(self.objects, file, blobs, progress)
         return sent
 
@@ -148,7 +148,7 @@ class SharedStore:
         before = prunes(self.objects)
         self.objects.write(blobs[0].path, content)
         self._record(Record(kind, key, blobs, facts), again=again)
-        if pruned_since(self.objects, before, self.clock, self._expiry):
+        if pruned_since(self.objects, before, self.clock):
             self.objects.write(blobs[0].path, content)
 
     def _record(self, record: Record, *, again: bool) -> None:

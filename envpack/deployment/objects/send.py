@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -130,14 +130,14 @@ class _Publishing:
 
     def _statements(self, publication: Publication, keys: Sequence[SigningKey]) -> list[PublishedFile]:
         """A signed statement about each model; the one that is there if it is not a day old and says the same."""
-        models = list(dict.fromkeys(file.path.split("/")[0] for file in self._files))
+        models = _by_model(self._files)
         with Pool(_SENDERS) as pool:
             paths = [f"{model}/{STATEMENT}" for model in models]
             earlier = [pool.submit(self._objects.read, path, MOST_STATEMENT) for path in paths]
             found = [there.result() for there in earlier]
         statements = []
         for model, path, there in zip(models, paths, found, strict=True):
-            subjects = {file.path: file.sha256 for file in self._files if file.path.startswith(f"{model}/")}
+            subjects = {file.path: file.sha256 for file in models[model]}
             digest = {"digest": publication.digest} if publication.digest else {}
             parameters = {"model": model, "triton": publication.triton, **digest}
             packages = publication.packages.get(model, ())
@@ -247,7 +247,7 @@ class _Publishing:
         self._objects.delete([path for path in paths if path not in visible])
 
 
-def _by_model(files: Iterator[Described]) -> dict[str, list[Described]]:
+def _by_model(files: Iterable[Described]) -> dict[str, list[Described]]:
     found: dict[str, list[Described]] = {}
     for file in files:
         found.setdefault(file.path.split("/")[0], []).append(file)

@@ -64,6 +64,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(url):
     [
         ("s3://bucket/models", {}, "s3://bucket/models"),
         ("s3://bucket/models", {"AWS_ENDPOINT_URL": "http://host:9000/"}, "s3://http://host:9000/bucket/models"),
+        ("s3://bucket/models", {"AWS_ENDPOINT_URL": "http://me:word@host:9000"}, "s3://http://host:9000/bucket/models"),
         ("s3://http://host:1/bucket/models", {"AWS_ENDPOINT_URL": "x"}, "s3://http://host:1/bucket/models"),
         ("gs://bucket/models", {"AWS_ENDPOINT_URL": "http://host:9000"}, "gs://bucket/models"),
         ("az://c/models", {"AZURE_STORAGE_ACCOUNT_NAME": "me"}, "as://me/c/models"),

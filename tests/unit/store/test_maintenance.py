@@ -10,7 +10,7 @@ from envpack.cli.main import run
 from envpack.lock import Lock, write_lock
 from envpack.requirements import CondaPackage, Target
 from envpack.store import StoreCheck, list_store, maintenance, open_store, prune_store, reserved, verify_store
-from envpack.store.claims import PRUNE
+from envpack.store.claims import PRUNE, PRUNE_EXPIRY
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.waiting import soon
@@ -208,6 +208,15 @@ def test_a_push_waits_for_a_prune_that_goes_on(url, store, add, tmp_path):
         assert claim.held
     thread.join(60)
     assert verify_store(store).damaged == ()
+
+
+def test_nothing_is_removed_that_would_come_after_the_claim(store, add, monkeypatch):
+    """A removal that is sent when the claim is about to expire may arrive when others count on the blob."""
+    add("stub", "old", b"abc", days=40)
+    monkeypatch.setattr(maintenance, "_LATE", PRUNE_EXPIRY)
+    with pytest.raises(StorageError, match="stood still for too long"):
+        prune_store(store, 30)
+    assert store.objects.head("records/stub/old.json")
 
 
 def test_one_machine_prunes_at_a_time(store, add, monkeypatch):
