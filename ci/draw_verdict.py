@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from envpack.cli.verdict_view import draw
+from envpack.cli.verify import draw
 from envpack.server import ServerSpec
 from envpack.settings import Settings
 from envpack.verification import verify

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
         this_host,
     )
     from envpack.inspection.files import folder_findings
-    from envpack.inspection.preflight import find_damage, find_unsafe_archive, preflight_model
+    from envpack.inspection.preflight import find_damage, find_mismatches, find_unsafe_archive, preflight_model
     from envpack.inspection.repository import RepositoryInspection, inspect_repository, is_repository
-    from envpack.inspection.rules import find_mismatches
     from envpack.inspection.state import BuildState, build_state, record_requirements
     from envpack.inspection.stubs import fit_findings
 else:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from envpack.repository.completion import may_complete
     from envpack.repository.config import ModelConfig, config_faults, parse_config, parse_json_config
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
-    from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
+    from envpack.repository.config_editor import (
+        START_PARAMETER,
+        configured_start,
+        get_string_parameter,
+        set_backend,
+        set_execution_environment,
+    )
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
     from envpack.repository.model import (
         CONFIG_NAME,
@@ -67,7 +73,6 @@ if TYPE_CHECKING:
         no_models,
         open_models,
     )
-    from envpack.repository.starting import START_PARAMETER, configured_start
     from envpack.repository.warmups import warmup_data_faults, warmup_faults
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -11,8 +11,7 @@ from typing import Any
 
 from envpack.repository.backends import KNOWN, PLATFORMS, backend_of
 from envpack.repository.config import ModelConfig, parse_config
-from envpack.repository.config_editor import get_string_parameter
-from envpack.repository.starting import starting_faults
+from envpack.repository.config_editor import get_string_parameter, starting_faults
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 

@@ -12,7 +12,7 @@ import pytest
 
 from envpack.conda.interpreters import available_interpreters
 from envpack.settings import Project, Settings
-from envpack.workflow.doctor.interpreters import pythons
+from envpack.workflow.doctor.host import pythons
 
 from .python_downloads import NAME
 from .sources import PYTHON

@@ -9,8 +9,7 @@ from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.location import CREDENTIALS_HINT, is_url, local_path
 from envpack.requirements.model import Requirements
-from envpack.requirements.other_platforms import only_system, selector_of, selects, system_of_prefix
-from envpack.requirements.target import Target, single_minor
+from envpack.requirements.target import Target, only_system, selector_of, selects, single_minor, system_of_prefix
 from envpack.support.redaction import has_secret
 from envpack.support.tables import Location, Table, Value, quote
 

@@ -13,13 +13,13 @@ from envpack.workflow.doctor.host import (
     compiled_stubs,
     compiler,
     gpu,
+    pythons,
     shared_memory,
     system,
     temporary_folder,
     tools,
     zig,
 )
-from envpack.workflow.doctor.interpreters import pythons
 from envpack.workflow.doctor.observation import Observation
 from envpack.workflow.doctor.services import channels, containers, index, server
 

@@ -1,4 +1,4 @@
-"""Probes of this machine: system, tools, GPUs, and where files are kept."""
+"""Probes of this machine: system, Pythons, tools, GPUs, and where files are kept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from envpack.conda import SUPPORTED, FetchError, available_interpreters, fetchable, interpreter_here, unreadable_folders
 from envpack.inspection import this_host
 from envpack.settings import Project
 from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
-from envpack.support.errors import StubError
+from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
 from envpack.workflow.doctor.observation import Observation
+from envpack.workflow.doctor.services import is_set, unreachable
 
 _DEVICES = Path("/dev")
 _DRIVER = Path("/proc/driver/nvidia")
@@ -157,3 +160,56 @@ def cache(project: Project) -> Iterator[Observation]:
 
 def _amount(size: int) -> str:
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / _MIB:.0f} MiB"
+
+
+_LIST_SECONDS = 3.0
+
+
+def pythons(project: Project) -> Iterator[Observation]:
+    """The interpreters from which environments and stubs can be built."""
+    found = available_interpreters()
+    usable = {one.minor: one.version for one in found if one.library}  # they are ordered by version
+    static = sorted({one.minor for one in found} - usable.keys(), key=SUPPORTED.index)
+    remarks = [f"without shared library: {', '.join(static)}"] if static else []
+    fetched: list[str] = []
+    if project.of().python_preference != "only-system":
+        fetched, remark = _fetched([minor for minor in SUPPORTED if minor not in usable])
+        remarks += [remark] if remark else []
+    absent = [minor for minor in SUPPORTED if minor not in {*usable, *static, *fetched}]
+    remarks += [f"not installed: {', '.join(absent)}"] if absent else []
+    closed = unreadable_folders()
+    remarks += [f"{folder} cannot be read" for folder in closed]
+    what = "; ".join([", ".join(usable.values()) or "none with a shared library", *remarks])
+    if closed:
+        yield Observation("Pythons", "warn", what, "let this user read the folder, or unset the variable")
+    elif usable or fetched:
+        yield Observation("Pythons", "ok", what)
+    else:
+        yield Observation("Pythons", "missing", what, _fix([*static, *absent][0]))
+
+
+def _fetched(lacking: list[str]) -> tuple[list[str], str]:
+    """Those of the lacking minor versions that uv can fetch, and a remark about them."""
+    if is_set("UV_OFFLINE"):
+        return [], "UV_OFFLINE forbids uv to fetch others"
+    try:
+        every = fetchable(_LIST_SECONDS)
+    except FetchError as error:
+        return [], f"uv cannot fetch others: {error.reason}"
+    offered = [minor for minor in lacking if minor in every]
+    if not offered:
+        return [], ""
+    url = every[offered[-1]]
+    place = urlsplit(url).hostname or url
+    reason = unreachable(url)
+    if reason:
+        return [], f"uv cannot fetch others from {place}{reason}"
+    return offered, f"fetched from {place} when needed: {', '.join(offered)}"
+
+
+def _fix(minor: str) -> str:
+    try:
+        interpreter_here(minor)
+    except EnvpackError as error:
+        return error.hint
+    return ""

@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from envpack.cli.verdict_view import draw
+from envpack.cli.verify import draw
 from envpack.verification.report import render
 from envpack.verification.verdict import failed, passed, unchecked
 from tests.verdicts import full_verdict

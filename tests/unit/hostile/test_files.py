@@ -14,7 +14,7 @@ from envpack.environment import read_environment
 from envpack.environment.inventory import INVENTORY, inventory_text
 from envpack.environment.store import SCHEMA
 from envpack.inspection.facts import read_environment_facts, this_host
-from envpack.inspection.rules import find_mismatches
+from envpack.inspection.preflight import find_mismatches
 from envpack.lock.lockfile import format_lock, parse_lock
 from envpack.repository.model import examine_model
 from envpack.server.tensors import read_served_config

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from envpack.inspection.facts import EnvironmentFacts, Host, StubRequirements, image_host
-from envpack.inspection.rules import find_mismatches
+from envpack.inspection.preflight import find_mismatches
 from envpack.settings.releases import all_abis, find_release
 
 STUB = Path("/models/one/triton_python_backend_stub")

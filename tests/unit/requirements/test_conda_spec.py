@@ -3,8 +3,7 @@
 import pytest
 
 from envpack.requirements.conda_spec import parse_spec, python_range, tidy_spec, without_build
-from envpack.requirements.other_platforms import only_system, selects, system_of_prefix
-from envpack.requirements.target import allows_minor
+from envpack.requirements.target import allows_minor, only_system, selects, system_of_prefix
 from tests.tables import every_row
 
 

@@ -9,10 +9,11 @@ import zlib
 import pytest
 
 from envpack.server.tensors import read_served_config
-from envpack.verification.file_contents import CONTENTS, content
 from envpack.verification.generated import (
+    CONTENTS,
     PLAIN,
     Filling,
+    content,
     fillings,
     generate_other,
     generate_requests,
