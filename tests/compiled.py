@@ -20,8 +20,8 @@ import click
 import pytest
 from filelock import FileLock
 
-from envpack.conda.supported import SUPPORTED
 from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.pythons import SUPPORTED
 from envpack.stub import build_stub, find_toolchain, target_from_interpreter
 from envpack.stub.build import BuildTree, compile_shared
 from envpack.stub.recipe import Recipe, source_digest, source_folder

@@ -14,8 +14,8 @@ from typing import Any
 
 from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import Interpreter, available_interpreters
-from envpack.conda.supported import SUPPORTED
 from envpack.environment.relocation import write_activation
+from envpack.settings.pythons import SUPPORTED
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError
 

@@ -23,6 +23,5 @@ if TYPE_CHECKING:
     from envpack.conda.interpreters import Interpreter, available_interpreters, interpreter_at, unreadable_folders
     from envpack.conda.resolve import resolve_conda, spec_channels
     from envpack.conda.settings import Channels, CondaSettings, Credentials, read_conda_settings
-    from envpack.conda.supported import SUPPORTED, Pybind11, check_minor, is_fetchable, pybind11_for
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

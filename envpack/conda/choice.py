@@ -15,8 +15,7 @@ from envpack.conda.interpreters import (
     find_interpreters,
     unreadable_folders,
 )
-from envpack.conda.supported import FREE_THREADED, check_minor
-from envpack.settings import PythonPreference
+from envpack.settings import FREE_THREADED, PythonPreference, check_minor
 from envpack.support.elf import required_abi, version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.platforms import libpython_name

@@ -11,7 +11,6 @@ from pathlib import Path
 from envpack.conda import (
     CondaSettings,
     Credentials,
-    check_minor,
     fingerprint,
     interpreter_for,
     interpreter_here,
@@ -21,7 +20,7 @@ from envpack.conda import (
 from envpack.environment.store import Environment, disappeared, read_environment
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, lock_requirements, read_lock, write_lock
 from envpack.requirements import Requirements, Target, host_platform
-from envpack.settings import PythonPreference
+from envpack.settings import PythonPreference, check_minor
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive import changed_files, is_archive, is_recorded_archive, read_metadata, refused_members
-from envpack.conda import is_fetchable
 from envpack.inspection.facts import (
     EnvironmentFacts,
     Host,
@@ -16,7 +15,7 @@ from envpack.inspection.facts import (
     read_stub_requirements,
 )
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
-from envpack.settings import Release, all_releases
+from envpack.settings import Release, all_releases, is_fetchable
 from envpack.support.elf import version_key
 from envpack.support.errors import Finding, InputError, StubError
 from envpack.support.platforms import libpython_name

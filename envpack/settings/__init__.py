@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from envpack.settings.fields import Field
     from envpack.settings.kinds import BadValueError, Choice, Flag, Number, Place, Size, Texts
     from envpack.settings.project import FILE_NAME, Project, open_project
+    from envpack.settings.pythons import FREE_THREADED, SUPPORTED, check_minor, is_fetchable, pybind11_for
     from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
     from envpack.settings.table import (
         FIELDS,

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.conda import pybind11_for
 from envpack.repository import STUB_NAME
-from envpack.settings import ToolchainName
+from envpack.settings import ToolchainName, pybind11_for
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt

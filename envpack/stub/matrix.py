@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from envpack.conda import SUPPORTED
-from envpack.settings import PythonPreference, Release
+from envpack.settings import SUPPORTED, PythonPreference, Release
 from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_shared
 from envpack.stub.recipe import Recipe, identifier
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter

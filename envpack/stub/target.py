@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.conda import check_minor, interpreter_for, interpreter_here
-from envpack.settings import PythonPreference
+from envpack.conda import interpreter_for, interpreter_here
+from envpack.settings import PythonPreference, check_minor
 from envpack.support.bounded_reading import opened
 from envpack.support.elf import needed_libraries, parse_elf
 from envpack.support.errors import StubError, UsageError

@@ -11,8 +11,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.conda import Pybind11, pybind11_for
-from envpack.settings import ToolchainName
+from envpack.settings import ToolchainName, pybind11_for
 from envpack.stub.target import this_machine
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
@@ -154,18 +153,15 @@ def boost_folder() -> Path:
 def pybind11_folder(minor: str) -> Path:
     """The folder that contains ``include/pybind11`` for the stub of a Python."""
     pybind11 = pybind11_for(minor)
+    needed = f"the Python package {pybind11.requirement}"
     try:
         installed = importlib.metadata.distribution(pybind11.distribution)
     except importlib.metadata.PackageNotFoundError:
-        raise extra_missing(_needed(pybind11)) from None
+        raise extra_missing(needed) from None
     headers = [file for file in installed.files or () if file.as_posix().endswith(PYBIND11_VERSION)]
     if installed.version != pybind11.version or not headers:
-        raise extra_missing(_needed(pybind11))
+        raise extra_missing(needed)
     return Path(str(headers[0].locate())).resolve().parents[PYBIND11_VERSION.count("/")]
-
-
-def _needed(pybind11: Pybind11) -> str:
-    return f"the Python package {pybind11.requirement}"
 
 
 def header_folders(minor: str) -> list[Path]:

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from envpack.conda import NO_INTERPRETER, SUPPORTED, available_interpreters, check_minor, interpreter_here
+from envpack.conda import NO_INTERPRETER, available_interpreters, interpreter_here
 from envpack.lock import LOCAL_CHANNEL
 from envpack.requirements import Requirements, allows_minor
-from envpack.settings import Project, PythonPreference, Release, Settings
+from envpack.settings import SUPPORTED, Project, PythonPreference, Release, Settings, check_minor
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError
 from envpack.support.progress import Progress
 from envpack.workflow.recipe import Recipe, TakenOver

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from envpack.archive import Selection, read_metadata
-from envpack.conda import CondaSettings, check_minor, read_conda_settings, spec_channels
+from envpack.conda import CondaSettings, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
 from envpack.repository import (
     CONFIG_NAME,
@@ -20,7 +20,7 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
-from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy
+from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy, check_minor
 from envpack.stub import STUB_NAME
 from envpack.support.errors import UsageError
 from envpack.support.links_and_modes import LinkMode

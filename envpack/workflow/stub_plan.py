@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.conda import check_minor
 from envpack.repository import looks_like_model
-from envpack.settings import Settings, find_release
+from envpack.settings import Settings, check_minor, find_release
 from envpack.store import SharedStore, open_store
 from envpack.stub import (
     STUB_NAME,

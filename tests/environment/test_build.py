@@ -18,10 +18,10 @@ from envpack.archive import place_folder
 from envpack.conda.channels import local_channel
 from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import available_interpreters
-from envpack.conda.supported import SUPPORTED
 from envpack.environment import MANIFEST
 from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
+from envpack.settings.pythons import SUPPORTED
 from envpack.stub import target_from_prefix
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.platforms import abi_flags, libpython_name

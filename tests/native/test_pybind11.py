@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.conda.supported import pybind11_for
+from envpack.settings.pythons import pybind11_for
 from envpack.stub import find_toolchain
 from envpack.stub.build import BuildTree
 from envpack.stub.recipe import source_folder

@@ -26,10 +26,10 @@ ROOMS = {
     "archive": "support settings environment",
     "stub": "support settings conda repository",
     "store": "support lock",
-    "inspection": "support settings requirements conda repository lock environment archive stub",
+    "inspection": "support settings requirements repository lock environment archive stub",
     "deployment": "support settings repository environment archive stub store",
     "server": "support settings repository inspection",
-    "verification": "support settings conda repository archive stub store inspection deployment server",
+    "verification": "support settings repository archive stub store inspection deployment server",
     "workflow": "support settings requirements conda repository lock environment archive "
     "stub store inspection deployment server verification",
     "local": "support settings repository stub store server workflow",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda.supported import SUPPORTED
 from envpack.settings import all_releases, find_release
+from envpack.settings.pythons import SUPPORTED
 
 SCRIPT = Path(__file__).parents[2] / "ci/compatibility.py"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda.supported import SUPPORTED
+from envpack.settings.pythons import SUPPORTED
 from tests import ring_times, rings
 from tests.compiled import steps
 

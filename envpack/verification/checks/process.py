@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.conda import is_fetchable
 from envpack.repository import START_PARAMETER, STUB_NAME, Model, configured_start, environment_of
 from envpack.server import Server, user_site_was_read
+from envpack.settings import is_fetchable
 from envpack.support.text import counted, major_number, printable
 from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.stub_processes import (

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from envpack.conda import SUPPORTED, FetchError, available_interpreters, fetchable, interpreter_here, unreadable_folders
+from envpack.conda import FetchError, available_interpreters, fetchable, interpreter_here, unreadable_folders
 from envpack.inspection import this_host
-from envpack.settings import Project
+from envpack.settings import SUPPORTED, Project
 from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
 from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root

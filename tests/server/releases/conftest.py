@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda.supported import SUPPORTED
 from envpack.repository import set_backend
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.settings import all_releases, find_release
+from envpack.settings.pythons import SUPPORTED
 from envpack.stub import STUB_NAME
 from envpack.support.errors import EnvpackError
 from tests.cache import kept_cache

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from envpack.conda.supported import SUPPORTED
 from envpack.environment.relocation import write_activation
 from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
+from envpack.settings.pythons import SUPPORTED
 from envpack.support.errors import ServerError
 from envpack.support.platforms import libpython_name
 from envpack.verification.stub_processes import stub_processes

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda.supported import SUPPORTED
 from envpack.server.kserve import RequestError
+from envpack.settings.pythons import SUPPORTED
 from envpack.stub import STUB_NAME
 from envpack.support.platforms import libpython_name
 from tests import newer_pythons

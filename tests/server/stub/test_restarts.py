@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from envpack.conda.supported import SUPPORTED
+from envpack.settings.pythons import SUPPORTED
 from tests.waiting import soon
 
 pytestmark = [pytest.mark.spoils, pytest.mark.parametrize("python", SUPPORTED[:1] + SUPPORTED[-1:])]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda.supported import SUPPORTED
 from envpack.server import stub_reports
+from envpack.settings.pythons import SUPPORTED
 from envpack.verification.stub_processes import instances
 from tests.waiting import soon
 

@@ -7,8 +7,8 @@ import pytest
 
 from envpack.conda.choice import interpreter_for, interpreter_here
 from envpack.conda.interpreters import available_interpreters, interpreter_at, unreadable_folders
-from envpack.conda.supported import SUPPORTED
 from envpack.settings import FIELDS
+from envpack.settings.pythons import SUPPORTED
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda.supported import SUPPORTED
 from envpack.settings import find_release
+from envpack.settings.pythons import SUPPORTED
 from envpack.stub import StubTarget, matrix
 from envpack.stub.matrix import find_pythons, plan_matrix
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError

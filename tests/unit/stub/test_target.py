@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.conda.interpreters import Interpreter
-from envpack.conda.supported import FREE_THREADED
+from envpack.settings.pythons import FREE_THREADED
 from envpack.stub import target, target_from_interpreter, target_from_prefix
 from envpack.support.errors import EnvpackError
 from tests.unit.stub.elf_files import (

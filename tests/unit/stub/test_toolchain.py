@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda.supported import PYBIND11, SUPPORTED, pybind11_for
+from envpack.settings.pythons import PYBIND11, SUPPORTED, pybind11_for
 from envpack.stub import toolchain
 from envpack.stub.toolchain import (
     PYBIND11_VERSION,

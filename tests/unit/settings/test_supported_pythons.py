@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from envpack.conda.supported import SUPPORTED
+from envpack.settings.pythons import SUPPORTED
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 RANGE = re.compile(r"\b(3\.\d+)\s+to\s+(3\.\d+)\b")
 MENTIONS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/index.md", "docs/reference/model-api.md")
 
