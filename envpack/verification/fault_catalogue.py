@@ -32,11 +32,6 @@ class Fault:
     reported: re.Pattern[str] | None = None
     printed: re.Pattern[str] | None = None
 
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """All patterns of the fault."""
-        return tuple(pattern.pattern for pattern in (self.raised, self.reported, self.printed) if pattern)
-
 
 def _fault(kind: str, fix: str, *, raised: str = "", reported: str = "", printed: str = "") -> Fault:
     compiled = (re.compile(pattern) if pattern else None for pattern in (raised, reported, printed))
