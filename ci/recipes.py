@@ -28,7 +28,7 @@ from typing import Any
 
 from envpack.repository import environment_of, find_models
 from envpack.settings import DEFAULT_RELEASE, find_release
-from envpack.settings.examples import recipe_names
+from envpack.settings.examples import example_files
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
@@ -49,7 +49,7 @@ def commands_of(recipe: str) -> list[str]:
 
 def run_recipe(name: str, folder: Path, options: argparse.Namespace) -> Ran:
     """Copy a recipe, or begin a repository with a template, and run the commands."""
-    if name in recipe_names():
+    if name in example_files("recipes"):
         run(folder.parent, shlex.join(["envpack", "init", "--recipe", name, str(folder)]))
         commands = commands_of(name)
     else:
@@ -123,7 +123,7 @@ def chosen_packages(repository: Path, options: argparse.Namespace) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = [*recipe_names(), LARGE_TEMPLATE]
+    known = [*example_files("recipes"), LARGE_TEMPLATE]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(known)}")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--constraints", type=lambda name: Path(name).resolve(strict=True))

@@ -18,7 +18,7 @@ from ci.recipe_records import records
 from envpack.cli.main import cli
 from envpack.requirements.format import all_formats
 from envpack.settings import Release, all_releases
-from envpack.settings.examples import Example, recipe_names, recipes, templates
+from envpack.settings.examples import example_titles
 from envpack.verification.checks.register import CHECKS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -184,9 +184,9 @@ def home(name: str) -> str:
     return f"{module}.{qualified}"
 
 
-def example_table(examples: tuple[Example, ...]) -> str:
+def example_table(titles: dict[str, str]) -> str:
     """Names of recipes or templates, and what they show."""
-    rows = [f"| `{example.name}` | {_cell(example.title)} |" for example in examples]
+    rows = [f"| `{name}` | {_cell(title)} |" for name, title in titles.items()]
     return "\n".join(["| | |", "|---|---|", *rows])
 
 
@@ -195,7 +195,7 @@ def ran_table(_: str) -> str:
     heads = ["recipe", "date", "Triton", "Pythons", "disk", "seconds", "packages"]
     rows = [
         [
-            f"`{name}`" if name in recipe_names() else f"template `{name}`",
+            f"`{name}`" if name in example_titles("recipes") else f"template `{name}`",
             ran.date,
             ran.release,
             ", ".join(ran.pythons),
@@ -253,8 +253,8 @@ GENERATED = {
     "releases": releases_table,
     "verdict-schema": verdict_table,
     "api": api,
-    "recipes": lambda _: example_table(recipes()),
-    "templates": lambda _: example_table(templates()),
+    "recipes": lambda _: example_table(example_titles("recipes")),
+    "templates": lambda _: example_table(example_titles("templates")),
     "recipes-ran": ran_table,
     "settings": settings.table,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from envpack.settings import FIELDS, Choice, Field, Flag, Number, Texts
+from envpack.settings import FIELDS, Field
 from envpack.settings.kinds import Kind
 
 _TYPES = {"project": "in_project", "model": "in_model"}
@@ -46,14 +46,14 @@ def _properties(fields: Iterable[Field]) -> dict[str, Any]:
 
 
 def _type(kind: Kind) -> dict[str, Any]:
-    match kind:
-        case Texts():
+    match kind.form:
+        case "texts":
             return {"type": "array", "items": {"type": "string", "minLength": 1}}
-        case Flag():
+        case "flag":
             return {"type": "boolean"}
-        case Number():
+        case "number":
             return {"type": "integer", "minimum": kind.least, "maximum": kind.most}
-        case Choice():
+        case "choice":
             return {"type": "string", "enum": list(kind.values)}
     return {"type": "string"}
 
@@ -63,7 +63,7 @@ def _default(field: Field, where: str) -> str:
         return "added to the repository's" if field.adds else "the repository's"
     if field.otherwise:
         return field.otherwise
-    return "`false`" if isinstance(field.kind, Flag) else "none"
+    return "`false`" if field.kind.form == "flag" else "none"
 
 
 def _text(field: Field) -> str:

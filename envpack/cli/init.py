@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import click
 
 from envpack.cli import options
 from envpack.cli.console import Console, plain
-
-if TYPE_CHECKING:
-    from envpack.settings import Example
 
 _LIST = ""  # the value of --recipe and --template without a name
 
@@ -51,15 +48,15 @@ def command(directory: Path, recipe: str | None, template: str | None, console: 
             _copy_recipe(directory, recipe or "digits", console)
 
 
-def _list(kind: str, console: Console) -> None:
-    from envpack.settings import recipes, templates
+def _list(kind: Literal["recipes", "templates"], console: Console) -> None:
+    from envpack.settings import example_titles
 
-    found: tuple[Example, ...] = recipes() if kind == "recipes" else templates()
-    width = max(len(example.name) for example in found)
-    for example in found:
-        console.show(f"{plain(example.name):{width}}  {plain(example.title)}")
-    console.next_step("envpack", "init", f"--{kind[:-1]}", found[0].name, "DIRECTORY")
-    console.result({kind: [{"name": example.name, "title": example.title} for example in found]})
+    titles = example_titles(kind)
+    width = max(map(len, titles))
+    for name, title in titles.items():
+        console.show(f"{plain(name):{width}}  {plain(title)}")
+    console.next_step("envpack", "init", f"--{kind[:-1]}", next(iter(titles)), "DIRECTORY")
+    console.result({kind: [{"name": name, "title": title} for name, title in titles.items()]})
 
 
 def _write_model(folder: Path, template: str, console: Console) -> None:

@@ -17,7 +17,7 @@ from envpack.cli import interrupts
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
-from envpack.settings import FIELDS, Flag
+from envpack.settings import FIELDS
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.failures import storage_error, system_limit
 
@@ -250,5 +250,5 @@ def _assignment(command: str, option: str) -> str:
     field = next((field for field in FIELDS.values() if field.flag == option), None)
     if field is None or command.replace(" ", "-") not in field.has_set:
         return ""
-    value = "true" if isinstance(field.kind, Flag) else field.kind.metavar or "VALUE"
+    value = "true" if field.kind.form == "flag" else field.kind.metavar or "VALUE"
     return f"use --set {field.name}={value}, or say it in envpack.toml"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli.console import Console
-from envpack.settings import FIELDS, BadValueError, Choice, Field, Flag, Number, Place, Settings, Size, Texts
+from envpack.settings import FIELDS, BadValueError, Field, Settings
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ class _KindType(click.ParamType[Any]):
     """A kind of settings as a type of click."""
 
     def __init__(self, field: Field) -> None:
-        self.name, self._kind = field.name, field.kind
+        self.name, self._field = field.name, field
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return self._kind.read(self.name, self._kind.parse(value), Path("envpack.toml"), "the command line")
+            return self._field.read_word(value, "the command line")
         except BadValueError as fault:
             self.fail(f"{value!r}: {fault.hint}.", param, ctx)
 
@@ -106,9 +106,9 @@ def _option(field: Field) -> Callable[[Command], Command]:
     kind = field.kind
     text = f"{field.help} Default: {field.otherwise}." if field.otherwise else field.help
     more: dict[str, Any] = {"help": text, "group": field.group, "cls": GroupedOption, "default": None}
-    if isinstance(kind, Flag):
+    if kind.form == "flag":
         return click.option(field.flag, field.name, is_flag=True, **more)
-    if isinstance(kind, Texts):
+    if kind.form == "texts":
         more |= {"multiple": True, "default": ()}
     if kind.metavar:
         more["metavar"] = kind.metavar
@@ -118,14 +118,13 @@ def _option(field: Field) -> Callable[[Command], Command]:
 
 
 def _click_type(field: Field) -> click.ParamType[Any]:
-    match kind := field.kind:
-        case Choice() if kind.values == PLATFORMS:
-            return PlatformChoice()
-        case Choice():
-            return click.Choice(kind.values)
-        case Number() | Size():
+    kind = field.kind
+    match kind.form:
+        case "choice":
+            return PlatformChoice() if kind.values == PLATFORMS else click.Choice(kind.values)
+        case "number" | "size":
             return _KindType(field)
-        case Place():
+        case "place":
             return click.Path(path_type=Path, file_okay=not kind.is_folder)
     return click.STRING
 
@@ -141,13 +140,13 @@ def _assigned(assignments: Iterable[str], command: str, said: dict[str, Any]) ->
             raise click.UsageError(f"--set takes KEY=VALUE, not {assignment!r}.")
         if field is None or not field.concerns(command):
             raise click.UsageError(_unknown(name, command))
-        if name in said or (name in found and not isinstance(field.kind, Texts)):
+        if name in said or (name in found and field.kind.form != "texts"):
             raise click.UsageError(f"{name} is said twice.")
         try:
-            value = field.kind.read(name, field.kind.parse(word), Path.cwd() / "envpack.toml", "--set")
+            value = field.read_word(word, "--set")
         except BadValueError as fault:
             raise click.UsageError(f"{fault}: {fault.hint}.") from fault
-        found[name] = (*found.get(name, ()), *value) if isinstance(field.kind, Texts) else value
+        found[name] = (*found.get(name, ()), *value) if field.kind.form == "texts" else value
     return found
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.settings.examples import Example, copy_recipe, copy_template, recipes, templates
+    from envpack.settings.examples import copy_recipe, copy_template, example_titles
     from envpack.settings.fields import Field
-    from envpack.settings.kinds import BadValueError, Choice, Flag, Number, Place, Size, Texts
+    from envpack.settings.kinds import BadValueError
     from envpack.settings.project import FILE_NAME, Project, open_project
     from envpack.settings.pythons import FREE_THREADED, SUPPORTED, check_minor, is_fetchable, pybind11_for
     from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server

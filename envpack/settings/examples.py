@@ -11,70 +11,46 @@ import functools
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from envpack.support.errors import InputError, UsageError
 from envpack.support.replacement import replaced_folder
 
+Kind = Literal["recipes", "templates"]
+Files = Mapping[str, bytes]
+
+_PACKAGE = Path(__file__).parents[1]
+_ARCHIVE = _PACKAGE / "_source" / "examples.zip"
 _PLACEHOLDER = "MODEL"
 _CODE = "MODEL/1/model.py"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of the name of a Python file
 
 
-@dataclass(frozen=True)
-class Example:
-    """What `envpack init` can copy.
-
-    Attributes:
-        name: what the user types.
-        title: what it shows, in one line.
-    """
-
-    name: str
-    title: str
-
-
-def recipes() -> tuple[Example, ...]:
-    """The recipes, sorted by name; their titles are the first lines of their README files."""
-    return tuple(
-        Example(name, _title_of_readme(files["README.md"])) for name, files in example_files("recipes").items()
-    )
-
-
-def recipe_names() -> tuple[str, ...]:
-    """Names of the recipes, sorted."""
-    return tuple(example_files("recipes"))
+def example_titles(kind: Kind) -> dict[str, str]:
+    """What each recipe or template shows, by name: the first line of its README file, or its model's docstring."""
+    title = _title_of_readme if kind == "recipes" else _title_of_code
+    return {name: title(files) for name, files in example_files(kind).items()}
 
 
 def copy_recipe(name: str, destination: Path) -> None:
     """Copy a recipe to a folder that does not exist or is empty."""
-    if name not in recipe_names():
-        raise UsageError("unknown-recipe", f"unknown recipe {name!r}", f"known: {', '.join(recipe_names())}")
+    known = example_files("recipes")
+    if name not in known:
+        raise UsageError("unknown-recipe", f"unknown recipe {name!r}", f"known: {', '.join(known)}")
     destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         what = "this folder is not empty"
         raise InputError("not-empty", what, "name another folder, or remove this one", str(destination))
     destination.parent.mkdir(parents=True, exist_ok=True)
     with replaced_folder(destination) as partial:
-        for path, content in example_files("recipes")[name].items():
+        for path, content in known[name].items():
             (partial / path).parent.mkdir(parents=True, exist_ok=True)
             (partial / path).write_bytes(content)
 
 
-def _title_of_readme(readme: bytes) -> str:
-    return readme.decode().partition("\n")[0].removeprefix("# ")
-
-
-def template_names() -> tuple[str, ...]:
-    """Names of the templates, sorted."""
-    return tuple(example_files("templates"))
-
-
-def templates() -> tuple[Example, ...]:
-    """The templates, sorted by name; their titles are the docstrings of their models."""
-    return tuple(Example(name, _title_of_code(files[_CODE])) for name, files in example_files("templates").items())
+def _title_of_readme(files: Files) -> str:
+    return files["README.md"].decode().partition("\n")[0].removeprefix("# ")
 
 
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
@@ -83,14 +59,14 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
     Returns:
         The folders of the models, first that of the model itself.
     """
-    if template not in template_names():
-        known = ", ".join(template_names())
-        raise UsageError("unknown-template", f"unknown template {template!r}", f"known: {known}")
+    known = example_files("templates")
+    if template not in known:
+        raise UsageError("unknown-template", f"unknown template {template!r}", f"known: {', '.join(known)}")
     folder = folder.absolute()
     if not _NAME.fullmatch(folder.name):
         fix = "use letters, digits and _; the first character is no digit"
         raise InputError("bad-model-name", f"{folder.name!r} cannot be the name of the model", fix, str(folder))
-    files = example_files("templates")[template]
+    files = known[template]
     sources = sorted({path.partition("/")[0] for path in files}, key=len)
     targets = tuple(folder.parent / _named(source, folder.name) for source in sources)
     for target in targets:
@@ -112,19 +88,12 @@ def _write(files: Files, source: str, target: Path, name: str) -> None:
                 copy.write_text(_named(content.decode(), name), encoding="utf-8")
 
 
-def _title_of_code(code: bytes) -> str:
-    return (ast.get_docstring(ast.parse(code)) or "").rstrip(".")
+def _title_of_code(files: Files) -> str:
+    return (ast.get_docstring(ast.parse(files[_CODE])) or "").rstrip(".")
 
 
 def _named(text: str, name: str) -> str:
     return text.replace(_PLACEHOLDER, name)
-
-
-Kind = Literal["recipes", "templates"]
-Files = Mapping[str, bytes]
-
-_PACKAGE = Path(__file__).parents[1]
-_ARCHIVE = _PACKAGE / "_source" / "examples.zip"
 
 
 @functools.cache

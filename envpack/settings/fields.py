@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from envpack.settings.kinds import Flag, Kind, Texts
+from envpack.settings.kinds import Kind
 
 
 class Unsaid(enum.Enum):
@@ -65,6 +66,10 @@ class Field:
         """Whether a command uses the setting."""
         return command in self.has_option or command in self.has_set
 
+    def read_word(self, word: str, place: str) -> Any:
+        """What a word of the command line says of it; paths start at the working folder. Raises `BadValueError`."""
+        return self.kind.read(self.name, self.kind.parse(word), Path.cwd() / "envpack.toml", place)
+
 
 def setting(kind: Kind, help_text: str, *, has: str = "", has_set: str = "", **more: Any) -> Any:
     """A field of `envpack.settings.Settings`; the words are names of commands, other arguments those of `Field`."""
@@ -75,11 +80,8 @@ def setting(kind: Kind, help_text: str, *, has: str = "", has_set: str = "", **m
 
 
 def _empty(kind: Kind) -> object:
-    if isinstance(kind, Texts):
-        return ()
-    if isinstance(kind, Flag):
-        return False
-    return "" if type(kind) is Kind else None
+    empty: dict[str, object] = {"texts": (), "flag": False, "text": ""}
+    return empty.get(kind.form)
 
 
 def fields_of(table: Any) -> Mapping[str, Field]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from envpack.support.folders import expand_home
 
@@ -27,6 +27,7 @@ class Kind:
     """A kind of values; this one is text. It has the attributes of all, since each further class costs `--help` time.
 
     Attributes:
+        form: its name, by which options and tables are made of it.
         example: a value as envpack.toml has it.
         metavar: what ``--help`` calls it.
         values: of a `Choice`, the texts.
@@ -36,6 +37,7 @@ class Kind:
         most: of a `Number`, the largest.
     """
 
+    form: ClassVar[str] = "text"
     example: str = ""
     metavar: str = ""
     values: tuple[str, ...] = ()
@@ -59,6 +61,8 @@ class Kind:
 class Choice(Kind):
     """One of a few texts."""
 
+    form = "choice"
+
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         text = self.also(str(super().read(key, value, file, place)))
         if text and text not in self.values:
@@ -68,6 +72,8 @@ class Choice(Kind):
 
 class Texts(Kind):
     """Several texts; on the command line by repeating the option."""
+
+    form = "texts"
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
@@ -84,6 +90,8 @@ class Texts(Kind):
 class Flag(Kind):
     """True or false."""
 
+    form = "flag"
+
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
         if not isinstance(value, bool):
@@ -99,6 +107,8 @@ class Flag(Kind):
 class Place(Kind):
     """The path of a file or folder; ``~`` is a home folder."""
 
+    form = "place"
+
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         text = str(super().read(key, value, file, place))
         return file.parent / expand_home(text, str(file)) if text else None
@@ -106,6 +116,8 @@ class Place(Kind):
 
 class Number(Kind):
     """A whole number from ``least`` to ``most``."""
+
+    form = "number"
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
@@ -122,6 +134,8 @@ class Number(Kind):
 
 class Size(Kind):
     """A number of bytes, written as Docker's options are: a number and b, k, m or g."""
+
+    form = "size"
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         size = parse_size(str(super().read(key, value, file, place)))

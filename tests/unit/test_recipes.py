@@ -11,9 +11,10 @@ from ci.recipes import CHECKOUT, LARGE_TEMPLATE, commands_of
 from envpack.cli.main import run
 from envpack.repository import called_models, find_models
 from envpack.requirements import find_requirements
-from envpack.settings.examples import copy_recipe, recipe_names, recipes, template_names
+from envpack.settings.examples import copy_recipe, example_titles
 
-NAMES = recipe_names()
+TITLES = example_titles("recipes")
+NAMES = tuple(TITLES)
 
 
 @pytest.fixture(params=NAMES)
@@ -31,8 +32,7 @@ def test_there_are_as_many_as_the_documentation_promises():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_readme_has_a_title_and_the_commands(name):
-    (title,) = (recipe.title for recipe in recipes() if recipe.name == name)
-    assert 10 < len(title) < 80
+    assert 10 < len(TITLES[name]) < 80
     commands = commands_of(name)
     assert commands[0].startswith("envpack build")
     assert {"envpack test", "envpack verify"} <= set(commands)
@@ -67,7 +67,7 @@ def test_it_ran_as_it_is(name):
     assert records()[name].digest == digest_of(name), f"run: python ci/recipes.py {name} --record"
 
 
-@pytest.mark.parametrize(("option", "names"), [("--recipe", NAMES), ("--template", template_names())])
+@pytest.mark.parametrize(("option", "names"), [("--recipe", NAMES), ("--template", tuple(example_titles("templates")))])
 def test_an_option_without_a_name_lists_what_there_is(capsys, option, names):
     assert run(["init", option, "--json"]) == 0
     kind = f"{option.removeprefix('--')}s"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from envpack.repository import called_models, open_model
-from envpack.settings.examples import copy_template, template_names
+from envpack.settings.examples import copy_template, example_files
 from envpack.support.errors import InputError
 
 CHECKOUT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).parents[2]
 def written(tmp_path_factory):
     """A repository with one model of each template, which has the template's name."""
     repository = tmp_path_factory.mktemp("models")
-    for name in template_names():
+    for name in example_files("templates"):
         copy_template(name, repository / f"{name}_model")
     return repository
 
@@ -35,7 +35,7 @@ def typings(tmp_path_factory):
 
 
 def test_each_template_is_a_model_with_samples_and_tests(written):
-    for name in template_names():
+    for name in example_files("templates"):
         folder = written / f"{name}_model"
         assert open_model(folder).backend == "python"
         assert json.loads((folder / "envpack/smoke.json").read_text())["data"]
@@ -74,7 +74,7 @@ def test_pyright_finds_nothing(written, typings, tmp_path):
     # Without PyTorch, all of its types are unknown.
     found = pyright(tmp_path, typings, include=[str(written)], exclude=[str(written / "torch_model/1")])
     assert found["generalDiagnostics"] == []
-    assert found["summary"]["filesAnalyzed"] == 2 * len(template_names())  # bls has one more, torch one less
+    assert found["summary"]["filesAnalyzed"] == 2 * len(example_files("templates"))  # bls has one more, torch one less
 
 
 def test_pyright_finds_a_wrong_type(written, typings, tmp_path):
