@@ -12,12 +12,9 @@ from envpack.repository import (
     PYTHON_BACKEND,
     STUB_NAME,
     Model,
-    completes_itself,
     config_faults,
-    configured_start,
     fit_faults,
     flow_faults,
-    served_versions,
     version_folders,
     warmup_data_faults,
     warmup_faults,
@@ -39,7 +36,7 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
 def loading_findings(model: Model) -> Iterator[Finding]:
     """What every server refuses of a configuration, unless the model's code or its backend completes it."""
     where = model.folder / CONFIG_NAME
-    if model.is_foreign or completes_itself(model.folder):
+    if model.is_foreign or model.completes_itself:
         for text in dict.fromkeys(warmup_data_faults(model.config, model.folder)):
             yield fault("bad-config", where, text, _WARMUP_FIX)
         return
@@ -47,7 +44,7 @@ def loading_findings(model: Model) -> Iterator[Finding]:
         yield fault("bad-config", where, text, "correct config.pbtxt")
     for text in dict.fromkeys(warmup_faults(model.config, model.folder)):
         yield fault("bad-config", where, text, _WARMUP_FIX)
-    if version_folders(model.folder) and not served_versions(model):
+    if version_folders(model.folder) and not model.served_versions():
         what = "version_policy allows none of the versions that are there"
         yield fault("version-missing", where, what, "name a version that is there, or add its folder")
 
@@ -70,7 +67,7 @@ def _version_faults(model: Model, models: Mapping[str, Model]) -> Iterator[str]:
         used, version = models.get(step.model_name), step.model_version
         if version == 0:
             yield f"step {number} has no model_version, so it names version 0 of {step.model_name}"
-        elif version > 0 and used and version_folders(used.folder) and version not in served_versions(used):
+        elif version > 0 and used and version_folders(used.folder) and version not in used.served_versions():
             yield f"step {number} names version {version} of {step.model_name}, which a server does not load"
 
 
@@ -82,12 +79,12 @@ def _named(model: Model) -> Any:
 
 def _is_complete(model: Model) -> bool:
     """Whether the configuration lists all inputs and outputs; a server completes others from the model."""
-    return bool(model.config.input and model.config.output) and not completes_itself(model.folder)
+    return bool(model.config.input and model.config.output) and not model.completes_itself
 
 
 def starts_warm(model: Model) -> bool:
     """Whether a model's configuration names the warm start."""
-    return not model.is_ensemble and configured_start(model.config) == "warm"
+    return not model.is_ensemble and model.start == "warm"
 
 
 def start_findings(model: Model) -> Iterator[Finding]:

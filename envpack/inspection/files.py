@@ -15,7 +15,6 @@ from envpack.repository import (
     SHELL_CHARACTER,
     STUB_NAME,
     Model,
-    default_file,
     environment_of,
     get_string_parameter,
     looks_like_model,
@@ -70,7 +69,7 @@ def version_findings(model: Model) -> Iterator[Finding]:
     versions = version_folders(model.folder)
     if not versions:
         yield version_missing(model)
-    file = "" if model.is_ensemble else default_file(model.config, model.backend)
+    file = model.default_file
     for version in versions:
         if file and not (version / file).exists():
             what = f"the backend {model.backend} loads {file} from each version, and this one has none"

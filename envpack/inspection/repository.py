@@ -39,7 +39,6 @@ from envpack.repository import (
     find_cycles,
     find_folder,
     looks_like_model,
-    misspelt_backend,
     unpacking_backends,
 )
 from envpack.settings import FILE_NAME, Project, Release
@@ -157,7 +156,7 @@ def _of_model(
 def _of_configuration(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
     """What is wrong with a model as a server opens it with its configuration."""
     yield from declaration_findings(model)
-    if misspelt := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends):
+    if misspelt := model.misspelt_backend(backends):
         yield finding_of_error(misspelt, model.folder)
     yield from loading_findings(model)
     if not model.has_stub:

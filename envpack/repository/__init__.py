@@ -7,38 +7,30 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository.backends import default_file, is_model_file, misspelt_backend
+    from envpack.repository.backends import is_model_file
     from envpack.repository.code import (
         called_models,
-        completes_itself,
         gives_configurations,
-        imported_modules,
-        sends_requests,
     )
     from envpack.repository.completion import may_complete
     from envpack.repository.config import ModelConfig, config_faults, parse_config, parse_json_config
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
     from envpack.repository.config_editor import (
         START_PARAMETER,
-        configured_start,
         get_string_parameter,
         set_backend,
         set_execution_environment,
     )
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
+    from envpack.repository.folders import CONFIG_NAME, find_folder, looks_like_model, version_folders
     from envpack.repository.model import (
-        CONFIG_NAME,
         SHELL_CHARACTER,
         UNADDRESSABLE,
         Model,
         config_text,
         examine_model,
-        find_folder,
-        looks_like_model,
         not_in_python,
         open_model,
-        served_versions,
-        version_folders,
     )
     from envpack.repository.placement import (
         BRIDGE,

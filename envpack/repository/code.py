@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.repository.model import CONFIG_NAME, looks_like_model, version_folders
+from envpack.repository.folders import CONFIG_NAME, looks_like_model, version_folders
 from envpack.support.bounded_reading import read_text
 
 _MOST_SEARCHED = 1 << 20  # of a source that is searched

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.repository.model import CONFIG_NAME, Model, version_folders
+from envpack.repository.folders import CONFIG_NAME, version_folders
+from envpack.repository.model import Model
 from envpack.support.bounded_reading import read_text
 
 _METHOD = "auto_complete_config"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.config import parse_config
-from envpack.repository.model import CONFIG_NAME, Model, examine_model, read_config
+from envpack.repository.folders import CONFIG_NAME
+from envpack.repository.model import Model, examine_model, read_config
 from envpack.support.errors import InputError
 
 _FOLDER, _SUFFIX = "configs", ".pbtxt"

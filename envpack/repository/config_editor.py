@@ -282,11 +282,6 @@ STARTS = ("cold", "warm")
 _VALUES = {START_PARAMETER: STARTS, TEMPLATE_PARAMETER: ("import", "initialize")}
 
 
-def configured_start(config: ModelConfig) -> str:
-    """``"warm"`` or ``"cold"``, as a configuration names it; ``""`` if it leaves that to the server's variables."""
-    return get_string_parameter(config, START_PARAMETER)
-
-
 def with_start(text: str, start: str, where: str | Path) -> str:
     """The text of a configuration whose model starts warm or cold."""
     if start == "warm":

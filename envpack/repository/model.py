@@ -9,21 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.repository.backends import KNOWN, PLATFORMS, backend_of
+from envpack.repository.backends import KNOWN, PLATFORMS, backend_of, default_file, misspelt_backend
+from envpack.repository.code import completes_itself, imported_modules, sends_requests
 from envpack.repository.config import ModelConfig, parse_config
-from envpack.repository.config_editor import get_string_parameter, starting_faults
+from envpack.repository.config_editor import START_PARAMETER, get_string_parameter, starting_faults
+from envpack.repository.folders import (
+    CONFIG_NAME,
+    LONGEST_NAME,
+    is_too_long,
+    version_folders,
+)
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 
 _KIND_GPU = 1  # of Triton's ModelInstanceGroup
-CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
 _PYTHON = "python"
 _KNOWN_NAMES = {known.name for known in KNOWN}
 _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
-_LONGEST_NAME = 255  # bytes of a file's name
 # A server compares the address of a request with names as they are; clients encode these characters in addresses.
 UNADDRESSABLE = re.compile(r"[^A-Za-z0-9._~,@+:-]")
 # Characters that mean something to the shell that starts a stub; and to ``env``, for which a program's path with an
@@ -62,9 +67,48 @@ class Model:
         return tuple(dict.fromkeys(step.model_name for step in self.config.ensemble_scheduling.step))
 
     @property
+    def start(self) -> str:
+        """``"warm"`` or ``"cold"``, as its configuration says; ``""`` if it leaves that to the server's variables."""
+        return get_string_parameter(self.config, START_PARAMETER)
+
+    @property
+    def default_file(self) -> str:
+        """The file that each of its versions must have; ``""`` for a backend whose files are not known."""
+        return "" if self.is_ensemble else default_file(self.config, self.backend)
+
+    @property
+    def sends_requests(self) -> bool:
+        """Whether its code sends requests to models, whose names may only be known when it runs."""
+        return sends_requests(self.folder)
+
+    @property
+    def completes_itself(self) -> bool:
+        """Whether its code may add inputs and outputs to its configuration when it is loaded."""
+        return completes_itself(self.folder)
+
+    @property
     def needs_gpu(self) -> bool:
         """Whether its configuration asks for instances on GPUs."""
         return any(group.kind == _KIND_GPU for group in self.config.instance_group)
+
+    def served_versions(self) -> list[int]:
+        """The versions that a server loads by its version_policy, the newest first."""
+        policy: Any = self.config.version_policy
+        numbers = {int(re.match(r"[0-9]+", version.name)[0]) for version in version_folders(self.folder)}  # type: ignore[index]  # it starts with a digit
+        newest = sorted(numbers, reverse=True)
+        if policy.HasField("all"):
+            return newest
+        if policy.HasField("specific"):
+            return [number for number in newest if number in policy.specific.versions]
+        return newest[: policy.latest.num_versions or 1]
+
+    def imported_modules(self) -> dict[str, str]:
+        """The modules from elsewhere that its code imports, each with the ``"FILE:LINE"`` of its first import."""
+        return imported_modules(self.folder)
+
+    def misspelt_backend(self, backends: Path) -> InputError | None:
+        """The error for a backend that is almost one that servers come with; ``backends`` has others."""
+        return misspelt_backend(self.backend, self.folder / CONFIG_NAME, backends)
 
 
 def open_model(folder: Path, config: ModelConfig | None = None, *, foreign: bool = False) -> Model:
@@ -142,38 +186,6 @@ def read_config(file: Path) -> str:
         raise InputError("bad-config", f"not UTF-8 text: {error}", "save the file as UTF-8", str(file)) from error
 
 
-def find_folder(repository: Path, name: str) -> Path | None:
-    """The folder of a repository that has a name from a configuration or from code; None if there is none.
-
-    Names of folders are compared, so that no text leads elsewhere or is too long for a path.
-    """
-    return next((entry for entry in repository.iterdir() if entry.name == name and entry.is_dir()), None)
-
-
-def is_too_long(path: str) -> bool:
-    """Whether no file can have a path, because one of its parts has more bytes than a file system takes."""
-    return any(len(part.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for part in path.split("/"))
-
-
-def looks_like_model(folder: Path) -> bool:
-    """Whether a folder contains a configuration, or a version with the file of a backend that a server knows.
-
-    A folder that this user may not read may be a model too: to open it is then an error of this model alone.
-    """
-    files = {known.file for known in KNOWN}
-    try:
-        if (folder / CONFIG_NAME).is_file():
-            return True
-        return any((version / file).exists() for version in version_folders(folder) for file in files)
-    except PermissionError:
-        return True
-
-
-def version_folders(folder: Path) -> list[Path]:
-    """The folders that the server loads as versions: those whose names start with a digit other than zero."""
-    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
-
-
 def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     names = {
         "default_model_filename": config.default_model_filename,
@@ -181,20 +193,8 @@ def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]
     }
     for field, value in names.items():
         if is_too_long(value):
-            what = f"no file can have the name that {field} gives: a name has at most {_LONGEST_NAME} bytes"
+            what = f"no file can have the name that {field} gives: a name has at most {LONGEST_NAME} bytes"
             yield InputError("bad-path", what, "give the file a shorter name", str(folder / CONFIG_NAME))
-
-
-def served_versions(model: Model) -> list[int]:
-    """The versions that a server loads by the model's version_policy, the newest first."""
-    policy: Any = model.config.version_policy
-    numbers = {int(re.match(r"[0-9]+", version.name)[0]) for version in version_folders(model.folder)}  # type: ignore[index]  # it starts with a digit
-    newest = sorted(numbers, reverse=True)
-    if policy.HasField("all"):
-        return newest
-    if policy.HasField("specific"):
-        return [number for number in newest if number in policy.specific.versions]
-    return newest[: policy.latest.num_versions or 1]
 
 
 def _missing(folder: Path) -> InputError:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment, with_start
-from envpack.repository.model import CONFIG_NAME, Model, config_text, is_too_long
+from envpack.repository.folders import CONFIG_NAME, is_too_long
+from envpack.repository.model import Model, config_text
 from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError

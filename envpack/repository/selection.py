@@ -7,14 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.repository.ensembles import cycle_error, find_cycles
-from envpack.repository.model import (
-    Model,
-    examine_model,
-    find_folder,
-    looks_like_model,
-    not_in_python,
-    open_model,
-)
+from envpack.repository.folders import find_folder, looks_like_model
+from envpack.repository.model import Model, examine_model, not_in_python, open_model
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_error
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.repository.config import ModelConfig
-from envpack.repository.model import is_too_long
+from envpack.repository.folders import is_too_long
 from envpack.support.bounded_reading import opened
 from envpack.support.text import counted
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.inspection import BuildState, find_damage
-from envpack.repository import UNADDRESSABLE, Model, sends_requests
+from envpack.repository import UNADDRESSABLE, Model
 from envpack.server import Client, RequestError, Server, last_lines, plain_lines, read_model_error, read_served_config
 from envpack.settings import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
@@ -307,7 +307,7 @@ def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> 
         return f"{_SEND_FINAL}, or allow more time: --timeout{running}"
     if error.timed_out:
         where = frames[0] if frames else "execute, which must answer every request"
-        circle = _CIRCLE if sends_requests(model.folder) else ""
+        circle = _CIRCLE if model.sends_requests else ""
         return f"find what blocks in {where}{circle}, or allow more time: --timeout"
     # Without frames it is a response with an error, or the server has refused the request.
     own = suggest_fix(frames) or ("" if model.is_ensemble else "find in execute what answers with this error")

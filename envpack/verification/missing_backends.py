@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from envpack.repository import Model, called_models, sends_requests
+from envpack.repository import Model, called_models
 from envpack.verification.verdict import Check, ModelVerdict, unchecked
 
 # The releases have four forms: a library, a library or a model.py, a model.py, and the backend's name.
@@ -52,7 +52,7 @@ class MissingBackends:
             if name in self._unloaded or name in self._callers:
                 return self._callers.get(name, name)
         named = (name for name in self._unloaded if re.search(rf"\b{re.escape(name)}\b", error))
-        return next(named, "") if sends_requests(model.folder) else ""
+        return next(named, "") if model.sends_requests else ""
 
     def _unverified(self, model: Model, backend: str, why: str) -> ModelVerdict:
         self._unloaded[model.name] = backend

@@ -21,7 +21,6 @@ from envpack.repository import (
     find_folder,
     in_loading_order,
     open_models,
-    sends_requests,
 )
 from envpack.server import (
     Client,
@@ -346,5 +345,5 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[tuple[Mod
         errors.update(broken)
         return needed.get(name)
 
-    called, may_call_any = (lambda model: called_models(model.folder)), (lambda model: sends_requests(model.folder))
+    called, may_call_any = (lambda model: called_models(model.folder)), (lambda model: model.sends_requests)
     return in_loading_order(list(wanted.values()), model_named, called, may_call_any), errors

@@ -18,7 +18,7 @@ from envpack.inspection import (
     read_stub_requirements,
     record_requirements,
 )
-from envpack.repository import PYTHON_BACKEND, Model, configured_start, open_model, python_configs
+from envpack.repository import PYTHON_BACKEND, Model, open_model, python_configs
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
@@ -180,7 +180,7 @@ def _start(request: Placement) -> str:
     """What config.pbtxt says of the start after a build; ``--start cold`` removes the parameter."""
     if request.start:
         return request.start if request.start == "warm" else ""
-    return configured_start(request.model.config)
+    return request.model.start
 
 
 def environment_in_cache(

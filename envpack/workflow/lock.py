@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
 from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, parse_lock, write_lock
-from envpack.repository import Model, imported_modules, open_model
+from envpack.repository import Model, open_model
 from envpack.requirements import Requirements, is_provided, package_of, unread_above
 from envpack.settings import Project
 from envpack.store import SharedStore
@@ -252,9 +252,7 @@ def _above(model: Model, requirements: Requirements) -> Iterator[str]:
 
 
 def _imports(model: Model, requirements: Requirements, packages: Collection[str]) -> Iterator[str]:
-    missing = {
-        module: place for module, place in imported_modules(model.folder).items() if not is_provided(module, packages)
-    }
+    missing = {module: place for module, place in model.imported_modules().items() if not is_provided(module, packages)}
     for module, place in list(missing.items())[:_MOST_IMPORTS]:
         remedy = _remedy(model, requirements, package_of(module))
         yield f"{place}: it imports {module}, which none of its packages provides: {remedy}"

@@ -16,7 +16,6 @@ from envpack.lock import LOCAL_CHANNEL, Lock
 from envpack.repository import (
     CONFIG_NAME,
     Model,
-    configured_start,
     environment_of,
     in_model_folder,
     open_model,
@@ -154,7 +153,7 @@ def _edits(model: Model, environment: Path, wanted_start: str) -> Iterator[str]:
     """What changes in a configuration of a model."""
     if environment_of(model) != environment:
         yield f"EXECUTION_ENV_PATH becomes {in_model_folder(environment.name)}"
-    start = configured_start(model.config)
+    start = model.start
     if wanted_start == "warm" and start != "warm":
         yield "ENVPACK_START becomes warm"
     if wanted_start == "cold" and start:

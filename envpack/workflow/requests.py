@@ -11,12 +11,9 @@ from envpack.archive import Selection, read_metadata
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
 from envpack.repository import (
-    CONFIG_NAME,
     Model,
     backends_folder,
-    configured_start,
     environment_of,
-    misspelt_backend,
     python_of_backend,
 )
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
@@ -65,7 +62,7 @@ class Placement:
     @property
     def starts_warm(self) -> bool:
         """Whether the model's configuration names the warm start after the build."""
-        return (self.start or configured_start(self.model.config)) == "warm"
+        return (self.start or self.model.start) == "warm"
 
     @property
     def needs_stub(self) -> bool:
@@ -92,7 +89,7 @@ class Build:
 def build_request(project: Project, model: Model) -> Build:
     """Resolve project and model into one build. Nothing is written."""
     said = project.of(model.folder.name)
-    if error := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends_folder(project)):
+    if error := model.misspelt_backend(backends_folder(project)):
         raise error
     release, placed = project.release, placed_environment(model)
     placement = Placement(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.repository import START_PARAMETER, STUB_NAME, Model, configured_start, environment_of
+from envpack.repository import START_PARAMETER, STUB_NAME, Model, environment_of
 from envpack.server import Server, user_site_was_read
 from envpack.settings import is_fetchable
 from envpack.support.text import counted, major_number, printable
@@ -142,7 +142,7 @@ def check_start(running: Examined) -> Check | None:
     otherwise a warning with the cause
     """
     model, found = running.model, running.instances
-    if (configured_start(model.config) or running.variables.get(START_PARAMETER)) != "warm":
+    if (model.start or running.variables.get(START_PARAMETER)) != "warm":
         return None
     build = f"envpack build {model.folder.name} --start"
     if not running.stub.version:

@@ -1,6 +1,6 @@
 """Imports of a model's code."""
 
-from envpack.repository import imported_modules
+from envpack.repository.code import imported_modules
 from envpack.requirements import is_provided, package_of
 from tests.tables import every_row
 
