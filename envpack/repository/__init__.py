@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository.backends import is_model_file
     from envpack.repository.code import (
         called_models,
         gives_configurations,
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
         set_execution_environment,
     )
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
-    from envpack.repository.folders import CONFIG_NAME, find_folder, looks_like_model, version_folders
+    from envpack.repository.folders import CONFIG_NAME, find_folder, is_model_file, looks_like_model, version_folders
     from envpack.repository.model import (
         SHELL_CHARACTER,
         UNADDRESSABLE,

@@ -1,10 +1,14 @@
-"""Folders of a model repository: which are models, and what in them are versions."""
+"""What folders show: which are models, their versions, and the backend that runs a model, as a server finds it out."""
 
 from __future__ import annotations
 
+import difflib
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository.backends import KNOWN
+from envpack.repository.config import ModelConfig
+from envpack.support.errors import InputError
 
 CONFIG_NAME = "config.pbtxt"
 LONGEST_NAME = 255  # bytes of a file's name
@@ -40,3 +44,77 @@ def looks_like_model(folder: Path) -> bool:
 def version_folders(folder: Path) -> list[Path]:
     """The folders that the server loads as versions: those whose names start with a digit other than zero."""
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
+
+
+@dataclass(frozen=True)
+class KnownBackend:
+    """A backend that a server chooses by itself.
+
+    Attributes:
+        name: its name.
+        platform: what stands for it in the field platform, ``""`` if nothing does.
+        file: the file or folder of a version that it loads by default.
+    """
+
+    name: str
+    platform: str
+    file: str
+
+
+# In the order in which a server looks for their files.
+KNOWN = (
+    KnownBackend("tensorflow", "tensorflow_savedmodel", "model.savedmodel"),
+    KnownBackend("tensorflow", "tensorflow_graphdef", "model.graphdef"),
+    KnownBackend("tensorrt", "tensorrt_plan", "model.plan"),
+    KnownBackend("onnxruntime", "onnxruntime_onnx", "model.onnx"),
+    KnownBackend("openvino", "", "model.xml"),
+    KnownBackend("pytorch", "pytorch_libtorch", "model.pt"),
+    KnownBackend("python", "", "model.py"),
+)
+_OTHERS = ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")  # that images of Triton have
+_NAMES = (*dict.fromkeys(known.name for known in KNOWN), *_OTHERS)
+_ALIKE = 0.8  # of difflib: one letter of five may be wrong
+PLATFORMS = tuple(known.platform for known in KNOWN if known.platform)
+
+
+def backend_of(config: ModelConfig, versions: list[Path]) -> str:
+    """The backend of a model that is no ensemble.
+
+    The field backend decides, then platform, then default_model_filename, then the files of the first version.
+
+    Returns:
+        ``"python"`` if nothing decides, and the platform itself if no server has such a platform.
+    """
+    if config.backend:
+        return config.backend
+    if config.platform:
+        return next((known.name for known in KNOWN if known.platform == config.platform), config.platform)
+    wanted = config.default_model_filename
+    files = {wanted} if wanted else set(os.listdir(versions[0])) if versions else set()  # noqa: PTH208 - only names
+    return next((known.name for known in KNOWN if known.file in files), "python")
+
+
+def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError | None:
+    """The error for the name of a backend that is almost the name of one that servers come with; None for others."""
+    if backend in _NAMES or backend.startswith("python_") or (backends / backend).is_dir():
+        return None
+    alike = difflib.get_close_matches(backend, _NAMES, n=1, cutoff=_ALIKE)
+    if not alike:
+        return None
+    fix = f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --set backends=DIRECTORY'
+    return InputError("backend-missing", f"no server comes with the backend {backend!r}", fix, str(config))
+
+
+def is_model_file(path: str) -> bool:
+    """Whether a path below a model's folder is the file, or in the folder, that a backend loads by default."""
+    version, _, file = path.partition("/")
+    return version[:1] in set("123456789") and file.partition("/")[0] in {known.file for known in KNOWN}
+
+
+def default_file(config: ModelConfig, backend: str) -> str:
+    """The file that a version of a model must have; ``""`` for a backend whose files are not known."""
+    if config.default_model_filename:
+        return config.default_model_filename
+    platform = next((known.file for known in KNOWN if known.platform and known.platform == config.platform), "")
+    files = [known.file for known in KNOWN if known.name == backend]
+    return platform or (files[0] if len(files) == 1 else "")

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.repository.backends import KNOWN, PLATFORMS, backend_of, default_file, misspelt_backend
 from envpack.repository.code import completes_itself, imported_modules, sends_requests
 from envpack.repository.config import ModelConfig, parse_config
 from envpack.repository.config_editor import START_PARAMETER, get_string_parameter, starting_faults
 from envpack.repository.folders import (
     CONFIG_NAME,
+    KNOWN,
     LONGEST_NAME,
+    PLATFORMS,
+    backend_of,
+    default_file,
     is_too_long,
+    misspelt_backend,
     version_folders,
 )
 from envpack.support.bounded_reading import read_text
