@@ -21,12 +21,12 @@ from typing import Any, TypedDict
 from envpack.conda.engine import ENGINE_HINT, EngineError, index_channel
 from envpack.conda.interpreter_package import InterpreterPackage, fingerprint, make_package
 from envpack.conda.interpreters import Interpreter
-from envpack.requirements import host_platform
 from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder, cache_root, data_root
+from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import link_or_copy, new_folder, replaced_file
 

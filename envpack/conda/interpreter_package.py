@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import platform
 import tarfile
 import tempfile
 import zipfile
@@ -15,8 +14,8 @@ from pathlib import Path
 
 from envpack.conda.interpreters import Interpreter
 from envpack.conda.relocatable_copy import PLACEHOLDER, copy_interpreter
-from envpack.requirements import host_platform
 from envpack.support.elf import is_elf, required_abi
+from envpack.support.platforms import host_platform, this_machine
 from envpack.support.replacement import replaced_file
 
 _TIME = 315532800  # 1980-01-01, the oldest time in a zip archive, in seconds since 1970
@@ -104,7 +103,7 @@ def _info_files(
         "build": build,
         "build_number": 0,
         "subdir": host_platform(),
-        "arch": platform.machine(),
+        "arch": this_machine(),
         "platform": "linux",
         "depends": [f"__glibc >={glibc}"] if glibc else [],
         "constrains": [],

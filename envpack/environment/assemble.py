@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import platform as host
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +52,7 @@ from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import protect
+from envpack.support.platforms import this_machine
 from envpack.support.processes import CompletedProcess
 from envpack.support.progress import Progress
 from envpack.support.replacement import temp_dir, write_text
@@ -90,7 +90,7 @@ class Assembly:
     @property
     def runs_here(self) -> bool:
         """Whether this machine can run programs of the target."""
-        return self.lock.target.machine == host.machine()
+        return self.lock.target.machine == this_machine()
 
 
 def assemble(assembly: Assembly, prefix: Path) -> None:

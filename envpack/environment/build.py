@@ -19,12 +19,13 @@ from envpack.conda import (
 )
 from envpack.environment.store import Environment, disappeared, read_environment
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, lock_requirements, read_lock, write_lock
-from envpack.requirements import Requirements, Target, host_platform
+from envpack.requirements import Requirements, Target
 from envpack.settings import PythonPreference, check_minor
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder, cache_root
+from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder
 

@@ -32,11 +32,12 @@ from envpack.environment.prefix_files import (
 )
 from envpack.environment.store import Environment
 from envpack.lock import RECIPE, Lock
-from envpack.requirements import CondaPackage, Target, host_platform
+from envpack.requirements import CondaPackage, Target
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder, cache_root
+from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 

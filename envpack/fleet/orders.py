@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from envpack.fleet.tasks import Task, combined, task_key
 from envpack.settings import Project, ToolchainName
 from envpack.store import SharedStore
+from envpack.support.platforms import host_platform
 from envpack.workflow import (
     Recipe,
     build_sources,
-    host_platform,
     is_of_interpreter,
     lock_recipes,
     make_ingredients,

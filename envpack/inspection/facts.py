@@ -15,11 +15,11 @@ from envpack.archive import archive_metadata_file, opened_archive
 from envpack.environment import INVENTORY, parse_inventory, read_environment
 from envpack.repository import RELEASE_FILE
 from envpack.settings import Release
-from envpack.stub import inspect_stub, machine_named, this_machine
+from envpack.stub import inspect_stub
 from envpack.support.bounded_reading import opened, read_bytes, read_json, read_text
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, parse_elf, provided_glibcxx
 from envpack.support.errors import InputError, StubError
-from envpack.support.platforms import minor_of_libpython
+from envpack.support.platforms import machine_named, minor_of_libpython, this_machine
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

@@ -15,8 +15,9 @@ from typing import Literal
 from envpack.archive import read_metadata, record_in_metadata
 from envpack.lock import LOCK_NAME, digest_requirements
 from envpack.repository import Model, environment_of
-from envpack.requirements import Requirements, find_requirements, host_platform, read_requirements
+from envpack.requirements import Requirements, find_requirements, read_requirements
 from envpack.settings import Project, Release
+from envpack.support.platforms import host_platform
 
 _KEY = "requirements"  # in the metadata of a placed environment
 

@@ -24,8 +24,9 @@ from envpack.repository import (
     version_folders,
 )
 from envpack.settings import Project
-from envpack.stub import inspect_stub, this_machine
+from envpack.stub import inspect_stub
 from envpack.support.errors import InputError, StubError
+from envpack.support.platforms import this_machine
 from envpack.support.progress import NoProgress, Progress
 
 if TYPE_CHECKING:

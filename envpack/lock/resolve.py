@@ -11,9 +11,10 @@ from pathlib import Path
 from envpack.conda import Channels, CondaSettings, Credentials, interpreter_for
 from envpack.lock.model import Lock, digest_requirements
 from envpack.lock.pip import requirement_name
-from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
+from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.settings import PythonPreference
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
+from envpack.support.platforms import host_platform
 from envpack.support.progress import Progress
 from envpack.support.text import normalise_name
 

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
     from envpack.requirements.formats.pixi_lock import default_environment, locked_entries
     from envpack.requirements.import_names import is_provided, package_of
     from envpack.requirements.model import CondaPackage, PipPackage, Requirements
-    from envpack.requirements.target import Target, allows_minor, host_platform, only_system
+    from envpack.requirements.target import Target, allows_minor, only_system
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import platform as host
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from envpack.support.platforms import MACHINES, abi_flags, platform_name, platform_of_machine
+from envpack.support.platforms import MACHINES, abi_flags, platform_name
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -19,11 +18,6 @@ _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _NEWEST_PATCH = 99
 _MINORS = range(40)
 _PATCHES = range(30)
-
-
-def host_platform() -> str:
-    """The conda name of this machine's platform, for example ``linux-64``."""
-    return platform_of_machine(host.machine())
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from envpack.stub.matrix import Cell, compile_stubs, find_pythons, plan_matrix
     from envpack.stub.prebuilt import prebuilt_pythons
     from envpack.stub.recipe import Recipe, source_folder, stub_key
-    from envpack.stub.target import (
-        StubTarget,
-        is_supported,
-        machine_named,
-        target_from_interpreter,
-        target_from_prefix,
-        this_machine,
-    )
+    from envpack.stub.target import StubTarget, target_from_interpreter, target_from_prefix
     from envpack.stub.toolchain import find_tool, find_toolchain
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from envpack.settings import Release
-from envpack.stub.target import StubTarget, machine_named, this_machine
+from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
 from envpack.support.bounded_reading import opened, parse_json
 from envpack.support.elf import needed_glibc, needed_libraries, parse_elf, version_key
 from envpack.support.errors import StubError
+from envpack.support.platforms import machine_named, this_machine
 from envpack.support.processes import run
 
 _FACTS = ".envpack.facts"

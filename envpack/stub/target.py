@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import platform as host
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,28 +12,21 @@ from envpack.settings import PythonPreference, check_minor
 from envpack.support.bounded_reading import opened
 from envpack.support.elf import needed_libraries, parse_elf
 from envpack.support.errors import StubError, UsageError
-from envpack.support.platforms import PLATFORMS, abi_flags, minor_of_libpython, platform_name, platform_of_machine
+from envpack.support.platforms import (
+    PLATFORMS,
+    abi_flags,
+    is_supported,
+    machine_named,
+    minor_of_libpython,
+    platform_name,
+    platform_of_machine,
+    this_machine,
+)
 from envpack.support.progress import Progress
 
-_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _HINT = f"stubs exist for {' and '.join(PLATFORMS)} with glibc; use a Python for one of these"
 # Library folders of prefixes: of conda, of Python installations, and of unpacked packages of a distribution.
 _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib/*-linux-gnu", "usr/lib", "usr/lib64")
-
-
-def machine_named(elf_machine: str) -> str:
-    """``"x86_64"`` for ELF's ``EM_X86_64``; unsupported machines keep ELF's name."""
-    return _MACHINES.get(elf_machine, elf_machine)
-
-
-def is_supported(machine: str) -> bool:
-    """Whether stubs are made for a machine such as ``"x86_64"``."""
-    return platform_of_machine(machine) in PLATFORMS
-
-
-def this_machine() -> str:
-    """The machine that this process runs on."""
-    return host.machine()
 
 
 def machine_of(library: Path) -> str:

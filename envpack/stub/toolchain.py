@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.settings import ToolchainName, pybind11_for
-from envpack.stub.target import this_machine
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
 from envpack.support.installation import install_command
 from envpack.support.isolation import clean_environment
+from envpack.support.platforms import this_machine
 from envpack.support.processes import run
 
 OTHER_COMPILER = "try the other compiler: --set toolchain=zig, or toolchain=system"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 # Processor by platform, as Python and ELF tools name it.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 PLATFORMS = tuple(MACHINES)
+_OF_ELF = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _OTHER_SPELLINGS = {f"linux-{machine}": platform for platform, machine in MACHINES.items()}
 
 
@@ -22,6 +24,26 @@ def platform_name(text: str) -> str:
 def platform_of_machine(machine: str) -> str:
     """Conda's name of the platform with a processor such as ``"x86_64"``, for example ``"linux-64"``."""
     return platform_name(f"linux-{machine}")
+
+
+def host_platform() -> str:
+    """Conda's name of this machine's platform."""
+    return platform_of_machine(this_machine())
+
+
+def this_machine() -> str:
+    """The processor of this machine."""
+    return os.uname().machine
+
+
+def is_supported(machine: str) -> bool:
+    """Whether envpack builds for a processor."""
+    return platform_of_machine(machine) in PLATFORMS
+
+
+def machine_named(elf_machine: str) -> str:
+    """``"x86_64"`` for ELF's ``EM_X86_64``; other processors than those of `PLATFORMS` keep ELF's name."""
+    return _OF_ELF.get(elf_machine, elf_machine)
 
 
 # Up to 3.7 an "m" stands for Python's own memory allocator, with which every distribution builds it.

@@ -11,12 +11,12 @@ from pathlib import Path
 from envpack.conda import available_interpreters
 from envpack.lock import format_lock
 from envpack.repository import open_model
-from envpack.requirements import host_platform
 from envpack.server import find_server
 from envpack.settings import Project, ToolchainName, find_release
 from envpack.store import SharedStore
-from envpack.stub import Cell, find_toolchain, prebuilt_pythons, target_from_interpreter, this_machine
+from envpack.stub import Cell, find_toolchain, prebuilt_pythons, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError
+from envpack.support.platforms import host_platform, this_machine
 from envpack.support.progress import Progress
 from envpack.workflow.build import made_ingredients
 from envpack.workflow.lock import resolve_lock

@@ -16,11 +16,12 @@ from envpack.repository import (
     environment_of,
     python_of_backend,
 )
-from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
+from envpack.requirements import Requirements, Target, find_requirements, read_requirements
 from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy, check_minor
 from envpack.stub import STUB_NAME
 from envpack.support.errors import UsageError
 from envpack.support.links_and_modes import LinkMode
+from envpack.support.platforms import host_platform
 from envpack.workflow.python_choice import ChosenPython, PythonChooser, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver
 

@@ -27,7 +27,7 @@ ROOMS = {
     "stub": "support settings conda repository",
     "store": "support lock",
     "inspection": "support settings requirements repository lock environment archive stub",
-    "deployment": "support settings repository environment archive stub store",
+    "deployment": "support settings repository environment archive store",
     "server": "support settings repository inspection",
     "verification": "support settings repository archive stub store inspection deployment server",
     "workflow": "support settings requirements conda repository lock environment archive "

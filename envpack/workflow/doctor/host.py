@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 from envpack.conda import FetchError, available_interpreters, fetchable, interpreter_here, unreadable_folders
 from envpack.inspection import this_host
 from envpack.settings import SUPPORTED, Project
-from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
+from envpack.stub import find_tool, find_toolchain, prebuilt_pythons
 from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
+from envpack.support.platforms import is_supported, this_machine
 from envpack.workflow.doctor.observation import Observation
 from envpack.workflow.doctor.services import is_set, unreachable
 

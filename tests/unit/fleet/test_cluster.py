@@ -18,9 +18,9 @@ from envpack.fleet import Task, carry_out_all, client, cluster, worker
 from envpack.fleet.address import Address
 from envpack.fleet.tasks import Product
 from envpack.fleet.worker import Announcement, schedule_waiting, version_ability
-from envpack.requirements import host_platform
 from envpack.server import ServerSpec
 from envpack.support.errors import InputError, ServerError, UsageError
+from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress
 from envpack.workflow import make_stub, verify_there
 

@@ -24,8 +24,8 @@ from envpack.inspection.facts import (
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
 from envpack.repository import open_model
 from envpack.settings import find_release
-from envpack.stub.target import this_machine
 from envpack.support.errors import InputError, StubError
+from envpack.support.platforms import this_machine
 
 
 class Parser:

@@ -10,8 +10,8 @@ import pytest
 from envpack.conda.choice import interpreter_for
 from envpack.inspection.facts import read_environment_facts, read_stub_requirements, this_host
 from envpack.settings.pythons import SUPPORTED
-from envpack.stub.target import this_machine
 from envpack.support.errors import EnvpackError, InputError, StubError
+from envpack.support.platforms import this_machine
 
 
 @pytest.fixture(scope="module")
