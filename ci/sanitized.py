@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from envpack.stub import STUB_NAME, target_from_interpreter
+from envpack.repository import STUB_NAME
+from envpack.stub import target_from_interpreter
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.isolation import clean_environment

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from envpack.environment import environment_from_prefix
 from envpack.environment.build import build_environment
-from envpack.repository import set_execution_environment
+from envpack.repository import STUB_NAME, set_execution_environment
 from envpack.requirements import Requirements
-from envpack.stub import STUB_NAME, build_stub, target_from_prefix
+from envpack.stub import build_stub, target_from_prefix
 
 MODELS = Path(__file__).parent / "models"
 PYTHON = "3.10"  # the version that the release's own stub embeds

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import set_execution_environment
+from envpack.repository import STUB_NAME, set_execution_environment
 from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.server.tensors import Tensor, Value
-from envpack.stub import STUB_NAME
 from envpack.verification.stub_processes import stub_processes
 from gpu.driver import NoGpuError, find_driver
 from gpu.environment import ModelSetup

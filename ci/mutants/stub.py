@@ -31,7 +31,8 @@ import numpy as np
 from stub_operators import Mutant, mutants_of
 
 from envpack.conda.choice import interpreter_for
-from envpack.stub import STUB_NAME, target_from_interpreter
+from envpack.repository import STUB_NAME
+from envpack.stub import target_from_interpreter
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.isolation import clean_environment

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository import STUB_NAME
     from envpack.stub.build import Stub, build_from_recipe, build_stub, cached_stub, find_stub, keep_stub
     from envpack.stub.cache import changed_stub_files
     from envpack.stub.inspection import StubFacts, inspect_stub

@@ -17,6 +17,7 @@ from envpack.repository import (
     BRIDGE,
     ONE_AT_A_TIME,
     PYTHON_BACKEND,
+    STUB_NAME,
     Backend,
     Model,
     backend_for,
@@ -35,7 +36,7 @@ from envpack.repository import (
     unpacking_backends,
 )
 from envpack.settings import Project, Release
-from envpack.stub import STUB_NAME, inspect_stub
+from envpack.stub import inspect_stub
 from envpack.support.errors import InputError, StubError
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder

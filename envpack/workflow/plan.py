@@ -15,6 +15,7 @@ from envpack.inspection import BuildState, build_state
 from envpack.lock import LOCAL_CHANNEL, Lock
 from envpack.repository import (
     CONFIG_NAME,
+    STUB_NAME,
     Model,
     environment_of,
     in_model_folder,
@@ -22,7 +23,6 @@ from envpack.repository import (
     python_configs,
 )
 from envpack.settings import Project
-from envpack.stub import STUB_NAME
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable

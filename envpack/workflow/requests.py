@@ -11,6 +11,7 @@ from envpack.archive import Selection, read_metadata
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
 from envpack.repository import (
+    STUB_NAME,
     Model,
     backends_folder,
     environment_of,
@@ -18,7 +19,6 @@ from envpack.repository import (
 )
 from envpack.requirements import Requirements, Target, find_requirements, read_requirements
 from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy, check_minor
-from envpack.stub import STUB_NAME
 from envpack.support.errors import UsageError
 from envpack.support.links_and_modes import LinkMode
 from envpack.support.platforms import host_platform

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from envpack.repository import is_stub_placed, place_stub
+from envpack.repository import STUB_NAME, is_stub_placed, place_stub
 from envpack.settings import ToolchainName
 from envpack.store import SharedStore
 from envpack.stub import (
-    STUB_NAME,
     Cell,
     Recipe,
     Stub,

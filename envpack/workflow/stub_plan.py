@@ -6,18 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.repository import looks_like_model
+from envpack.repository import STUB_NAME, looks_like_model
 from envpack.settings import Settings, check_minor, find_release
 from envpack.store import SharedStore, open_store
-from envpack.stub import (
-    STUB_NAME,
-    Cell,
-    Stub,
-    find_pythons,
-    plan_matrix,
-    target_from_interpreter,
-    target_from_prefix,
-)
+from envpack.stub import Cell, Stub, find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import Progress

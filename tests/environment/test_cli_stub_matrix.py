@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.interpreters import SUPPORTED
-from envpack.repository import RELEASE_FILE
-from envpack.stub import STUB_NAME, target_from_interpreter
+from envpack.repository import RELEASE_FILE, STUB_NAME
+from envpack.stub import target_from_interpreter
 from tests.clusters import children_of, runs, task_processes, worker_of
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 from tests.needed_pythons import need

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
+from envpack.repository import STUB_NAME
+from envpack.stub import build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError
 from tests.compiled import MINOR
 

@@ -14,7 +14,7 @@ import uuid
 
 import pytest
 
-from envpack.stub import STUB_NAME
+from envpack.repository import STUB_NAME
 from envpack.stub.toolchain import find_toolchain
 from envpack.support.isolation import clean_environment
 

@@ -10,12 +10,13 @@ import sys
 import pytest
 from filelock import FileLock
 
+from envpack.repository import STUB_NAME
 from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.settings import find_release
-from envpack.stub import STUB_NAME, build_stub
+from envpack.stub import build_stub
 from envpack.support.replacement import new_folder
 
 MODEL = """

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from envpack.inspection.facts import EnvironmentFacts
+from envpack.repository import STUB_NAME
 from envpack.settings import find_release
-from envpack.stub import STUB_NAME, build_stub, inspect_stub, target_from_prefix
+from envpack.stub import build_stub, inspect_stub, target_from_prefix
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError
 from envpack.support.progress import NoProgress

@@ -8,11 +8,12 @@ import subprocess
 
 import pytest
 
+from envpack.repository import STUB_NAME
 from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
+from envpack.stub import build_stub, target_from_interpreter
 from envpack.support.errors import ServerError
 from tests.needed_pythons import need
 from tests.portability.environments import copy_library

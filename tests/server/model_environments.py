@@ -12,7 +12,8 @@ import pytest
 from filelock import FileLock
 
 from envpack.environment.relocation import write_activation
-from envpack.stub import STUB_NAME, build_stub
+from envpack.repository import STUB_NAME
+from envpack.stub import build_stub
 from envpack.support.replacement import replaced_file
 from tests.needed_pythons import need_interpreter
 from tests.newer_pythons import is_newer, newer_environment, target_of

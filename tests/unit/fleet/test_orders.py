@@ -9,10 +9,11 @@ import pytest
 from envpack.fleet import build_tasks, stub_tasks
 from envpack.fleet.orders import lock_tasks
 from envpack.lock import Lock, format_lock, write_lock
+from envpack.repository import STUB_NAME
 from envpack.requirements import CondaPackage, Target
 from envpack.settings import Settings, find_release, open_project
 from envpack.store import open_store
-from envpack.stub import STUB_NAME, Cell, StubTarget
+from envpack.stub import Cell, StubTarget
 from envpack.support.errors import StubError
 from envpack.workflow import make_lock
 

@@ -15,9 +15,10 @@ import envpack
 from envpack.fleet import Task
 from envpack.fleet.child import LineProgress
 from envpack.fleet.tasks import Done, Product, combined, task_key
+from envpack.repository import STUB_NAME
 from envpack.requirements import Requirements, Target
 from envpack.server import ServerSpec
-from envpack.stub import STUB_NAME, Stub, inspect_stub
+from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import Recipe, make_ingredients, make_lock, make_stub, verify_there

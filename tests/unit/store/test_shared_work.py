@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from envpack.environment import read_environment
+from envpack.repository import STUB_NAME
 from envpack.settings import find_release
 from envpack.store import open_store, verify_store
 from envpack.stub import STUB_NAME, Stub, StubTarget, inspect_stub, stub_key

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from envpack.repository import STUB_NAME
 from envpack.settings import find_release
-from envpack.stub import STUB_NAME, Cell, Stub, StubTarget
+from envpack.stub import Cell, Stub, StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
 from envpack.support.progress import NoProgress
