@@ -1,7 +1,7 @@
 """Puts small faults into envpack's Python code, one at a time, and shows which of them no unit test notices.
 
     python ci/mutants/python.py [--targets core|outer|all] [--sample 100] [--seed N] [--all] [PATH ...]
-    python ci/mutants/python.py --all envpack/lock/model.py:17
+    python ci/mutants/python.py --all envpack/lock/lockfile.py:17
 
 For each fault the unit tests that execute its line run in a copy of the working tree, in a sandbox (see `sandbox.py`).
 A fault is killed if a test fails or does not end; it survives if all pass, or if no unit test executes the line.

@@ -1,19 +1,149 @@
-"""The lockfile ``envpack.lock``: pixi's format, which other tools can read, with a table of our own that they skip."""
+"""A lock: every package of an environment by its hash, for one target; and its file ``envpack.lock``.
+
+The file has the format of pixi, which other tools can read, with a table of our own that they skip.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
+import os
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envpack.lock.model import Lock
-from envpack.requirements import CondaPackage, PipPackage, Target
-from envpack.support.bounded_reading import read_text
+from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.support.bounded_reading import opened, read_text
 from envpack.support.errors import InputError
+from envpack.support.redaction import public_url
 from envpack.support.replacement import write_text
 
 if TYPE_CHECKING:
     from envpack.support.tables import Table
+
+
+RECIPE = 2  # increased whenever the same lock gives another environment
+_NOT_SOURCES = {".git", ".hg", ".venv", "__pycache__", "build", "dist", "node_modules"}
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Every package of an environment.
+
+    Attributes:
+        target: what they were resolved for.
+        channels: addresses of the conda channels, without secrets.
+        conda: conda packages, sorted by name.
+        pip: wheels, sorted by name; they are installed after the conda packages.
+        requirements_digest: `digest_requirements` of what it was resolved from; ``""`` if unknown.
+    """
+
+    target: Target
+    channels: tuple[str, ...]
+    conda: tuple[CondaPackage, ...]
+    pip: tuple[PipPackage, ...]
+    requirements_digest: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all packages."""
+        return frozenset([*(package.name for package in self.conda), *(wheel.name for wheel in self.pip)])
+
+    @property
+    def key(self) -> str:
+        """Name of the environment in the store. Hashes of packages are part of it, their addresses are not."""
+        key_parts = {
+            "recipe": RECIPE,
+            "target": dataclasses.asdict(self.target),
+            "conda": sorted(
+                [package.name, package.version, package.build, package.sha256 or package.md5] for package in self.conda
+            ),
+            "pip": sorted([package.name, package.version, package.sha256] for package in self.pip),
+        }
+        return _digest(key_parts)[:32]
+
+    @property
+    def text(self) -> str:
+        """The text of its file; equal locks have equal texts."""
+        return _format(self)
+
+    @classmethod
+    def parse(cls, text: str, file: Path) -> Lock:
+        """The lock with this text; ``file`` is where it came from, for errors."""
+        return _parse(text, file)
+
+    def environment_key(self, *, strip: bool) -> str:
+        """Name of the environment in the store, stripped of debug information or not."""
+        return f"{self.key}-stripped" if strip else self.key
+
+
+def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> str:
+    """Digest of requirements and channels, in hexadecimal digits; a lock fits requirements with the same digest.
+
+    Sources of local projects are part of it; the requirements files that were read, and passwords, are not.
+    """
+    key_parts = {
+        "conda": sorted(set(requirements.conda)),
+        "pip": sorted(set(requirements.pip)),
+        "constraints": sorted(set(requirements.constraints)),
+        "options": [" ".join(map(public_url, option.split())) for option in requirements.pip_options],
+        "projects": [_project_digest(project) for project in requirements.projects],
+        **(
+            {"indexes": sorted([name, public_url(url)] for name, url in requirements.indexes)}
+            if requirements.indexes
+            else {}
+        ),
+        "locked": [
+            *sorted(package.sha256 or package.md5 for package in requirements.locked_conda),
+            *sorted(package.sha256 for package in requirements.locked_pip),
+        ],
+        "channels": list(channels),
+    }
+    return _digest(key_parts)
+
+
+def lock_key(
+    requirements: Requirements,
+    target: Target,
+    channels: Sequence[str],
+    sources: Sequence[str] = (),
+    *,
+    interpreter: str = "",
+) -> str:
+    """Name of what requirements resolve to, from all that decides it: the same whatever machine resolves them.
+
+    The memory of one machine adds the interpreter that becomes a package; without it, all machines of a store get the
+    Python of the first one.
+    """
+    key_parts = [dataclasses.asdict(target), digest_requirements(requirements, channels), sorted(sources)]
+    return _digest([*key_parts, *([interpreter] if interpreter else [])])[:32]
+
+
+def _project_digest(folder: Path) -> str:
+    """Digest of a local project's sources, the same for a copy of the project elsewhere."""
+    return _digest([[name, _sha256(file)] for name, file in _sources(folder)])
+
+
+def _sha256(file: Path) -> str:
+    with opened(file) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[tuple[str, Path]]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _NOT_SOURCES and not name.endswith(".egg-info"))
+        for name in sorted(files):
+            file = Path(root, name)
+            if file.is_file():
+                yield str(file.relative_to(folder)), file
+
+
+def _digest(key_parts: object) -> str:
+    return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
+
 
 LOCK_NAME = "envpack.lock"
 _OWN_TABLE = "x-envpack"
@@ -28,15 +158,14 @@ def write_lock(lock: Lock, file: Path) -> bool:
     Returns:
         Whether the file was written.
     """
-    text = format_lock(lock)
+    text = lock.text
     if file.is_file() and read_text(file, errors="replace") == text:
         return False
     write_text(file, text)
     return True
 
 
-def format_lock(lock: Lock) -> str:
-    """The text of a lockfile; equal locks give equal texts."""
+def _format(lock: Lock) -> str:
     import yaml
 
     references = [*({"conda": package.url} for package in lock.conda), *({"pypi": package.url} for package in lock.pip)]
@@ -81,10 +210,10 @@ def read_lock(file: Path) -> Lock | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise _lockfile_error(str(file), "cannot be read") from error
-    return parse_lock(text, file)
+    return _parse(text, file)
 
 
-def parse_lock(text: str, file: Path) -> Lock:
+def _parse(text: str, file: Path) -> Lock:
     """The lock in the text of a lockfile."""
     from envpack.support.tables import parse_yaml
 
@@ -94,14 +223,14 @@ def parse_lock(text: str, file: Path) -> Lock:
             raise _lockfile_error(str(file), f"has no table {_OWN_TABLE}: it is another tool's lockfile")
         if content.table(_OWN_TABLE).text("schema", "") != str(_SCHEMA):
             raise _lockfile_error(str(file), "was written by another version of envpack")
-        return _parse(content)
+        return _lock(content)
     except InputError as error:
         if error.kind == "bad-lock":
             raise
         raise _lockfile_error(error.where, f"is damaged: {error.message}") from error
 
 
-def _parse(content: Table) -> Lock:
+def _lock(content: Table) -> Lock:
     from envpack.requirements import default_environment, locked_entries
 
     own, default = content.table(_OWN_TABLE), default_environment(content)

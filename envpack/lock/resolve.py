@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda import Channels, CondaSettings, Credentials, interpreter_for
-from envpack.lock.model import Lock, digest_requirements
+from envpack.lock.lockfile import Lock, digest_requirements
 from envpack.lock.pip import requirement_name
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.settings import PythonPreference

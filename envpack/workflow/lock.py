@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
-from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, parse_lock, write_lock
+from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, write_lock
 from envpack.repository import Model, open_model
 from envpack.requirements import Requirements, is_provided, package_of, unread_above
 from envpack.settings import Project
@@ -87,7 +87,7 @@ def lock_model(
     file, before = recipe.lock_file, recipe.locked
     with storage_errors(file):
         try:
-            lock = parse_lock(resolved, file) if resolved else None
+            lock = Lock.parse(resolved, file) if resolved else None
             lock = lock or resolve_lock(recipe, update, with_note_on_python(python, progress), store)
         except EnvironmentBuildError as error:
             another = with_another_python(project, recipe, python, error, progress)

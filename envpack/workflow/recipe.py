@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import envpack
 from envpack.conda import read_conda_settings
-from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, parse_lock
+from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key
 from envpack.requirements import Requirements, Target
 from envpack.settings import PythonPreference, Release, StubPolicy, ToolchainName, find_release
 from envpack.support.bounded_reading import read_text
@@ -91,7 +91,7 @@ class Recipe(_Made):
     @property
     def locked(self) -> Lock | None:
         """The lock of the model, None if it has none."""
-        return parse_lock(self.lock, self.lock_file) if self.lock else None
+        return Lock.parse(self.lock, self.lock_file) if self.lock else None
 
     @property
     def lock_key(self) -> str:

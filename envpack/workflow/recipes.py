@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.conda import available_interpreters
-from envpack.lock import format_lock
 from envpack.repository import open_model
 from envpack.server import find_server
 from envpack.settings import Project, ToolchainName, find_release
@@ -55,7 +54,7 @@ def make_ingredients(recipe: Recipe, *, progress: Progress, store: SharedStore |
 
 def make_lock(recipe: Recipe, update: tuple[str, ...], *, progress: Progress, store: SharedStore | None) -> Made:
     """Resolve the packages of a recipe, those to update anew."""
-    text = format_lock(resolve_lock(recipe, update, progress, store))
+    text = resolve_lock(recipe, update, progress, store).text
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Made(fresh=text != recipe.lock, digests={"lock": digest}, lock=text)
 

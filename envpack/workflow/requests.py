@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from envpack.archive import Selection, read_metadata
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
-from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, format_lock, read_lock
+from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, read_lock
 from envpack.repository import (
     STUB_NAME,
     Model,
@@ -156,7 +156,7 @@ def _recipe(project: Project, model: Model, release: Release, placed: Placed) ->
         channels=_channels(said, requirements, conda),
         sources=said.allow_source,
         python_preference=said.python_preference,
-        lock=format_lock(lock) if lock else "",
+        lock=lock.text if lock else "",
         lock_file=lock_file,
         other_pythons=tuple(minor for minor in python.others if minor != python.minor),
         triton=release.name,

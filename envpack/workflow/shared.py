@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from envpack.archive import pack_whole, unpack_whole
 from envpack.conda import keep_package
 from envpack.environment import Environment, find_intact
-from envpack.lock import Lock, format_lock, parse_lock
+from envpack.lock import Lock
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import Release, ToolchainName
 from envpack.store import MOST_BYTES, Blob, Record, SharedStore
@@ -240,7 +240,7 @@ def _lock(store: SharedStore, key: str) -> Lock | None:
     if record is None:
         return None
     try:
-        return parse_lock(store.read(record, _MOST_OF_LOCK).decode(), Path("envpack.lock"))
+        return Lock.parse(store.read(record, _MOST_OF_LOCK).decode(), Path("envpack.lock"))
     except (InputError, UnicodeDecodeError) as error:
         raise store.objects.corrupt(record.path, "it contains no lock of this version of envpack") from error
 

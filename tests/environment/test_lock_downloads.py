@@ -8,7 +8,6 @@ from envpack.conda.settings import read_conda_settings
 from envpack.environment import read_environment
 from envpack.environment.build import build_environment, environment_of
 from envpack.environment.store import MANIFEST
-from envpack.lock import format_lock
 from envpack.requirements import Requirements
 
 from .locks import BOTH, lock_for, names, refused
@@ -98,7 +97,7 @@ class TestSecrets:
             pip_options=(f"--index-url {locked.url('/pypi/simple', locked.account)}",),
         )  # fmt: skip
         lock = lock_for(requirements, locked, tmp_path, channels=(channel,))
-        assert SECRET not in format_lock(lock)
+        assert SECRET not in lock.text
         environment = build_environment(requirements, python=PYTHON, channels=(channel,), cache=tmp_path)
         assert environment.fresh
         written = [tmp_path / "solutions", environment.prefix / "conda-meta", environment.prefix / MANIFEST]

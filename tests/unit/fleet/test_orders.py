@@ -8,7 +8,7 @@ import pytest
 
 from envpack.fleet import build_tasks, stub_tasks
 from envpack.fleet.orders import lock_tasks
-from envpack.lock import Lock, format_lock, write_lock
+from envpack.lock import Lock, write_lock
 from envpack.repository import STUB_NAME
 from envpack.requirements import CondaPackage, Target
 from envpack.settings import Settings, find_release, open_project
@@ -101,7 +101,7 @@ def test_a_lockfile_travels_and_names_the_environment(project, tmp_path, store):
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("local",), (package,), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
     task = one(build_tasks(project.saying(RESOLVE.saying(strip=True)), ["a"], store))
-    assert recipe_of(task).lock == format_lock(lock)
+    assert recipe_of(task).lock == lock.text
     assert task.key.startswith(f"envpack-environment-{lock.environment_key(strip=True)}-")
     assert store.find("package", package.sha256), "what only this machine has is shared before"
     store.push = False
@@ -161,7 +161,7 @@ def test_locks_are_tasks_with_what_they_were_before(project, tmp_path, store):
     lock = Lock(Target("linux-64", "3.10", "2.35", ""), (CHANNEL,), (), ())
     write_lock(lock, tmp_path / "a/envpack.lock")
     again = lock_tasks(project.saying(RESOLVE), ["a"], ("numpy",), store)[0]
-    assert (recipe_of(again).lock, again.key != first.key) == (format_lock(lock), True)
+    assert (recipe_of(again).lock, again.key != first.key) == (lock.text, True)
     keys = {
         lock_tasks(project.saying(RESOLVE), ["a"], update, place)[0].key
         for update in ((), ("x",))

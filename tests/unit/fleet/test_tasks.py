@@ -8,6 +8,7 @@ import json
 import pickle
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -176,10 +177,9 @@ def test_a_lock_is_made_from_the_one_before(monkeypatch):
 
     def resolved(recipe, update, progress, store):
         asked.append((recipe.name, recipe.lock, update))
-        return "a lock"
+        return SimpleNamespace(text="a lock as text")
 
     monkeypatch.setattr("envpack.workflow.recipes.resolve_lock", resolved)
-    monkeypatch.setattr("envpack.workflow.recipes.format_lock", lambda lock: f"{lock} as text")
     new = task("k", "m", work=functools.partial(make_lock, RECIPE, ("numpy",))).carry_out(NoProgress())
     assert (new.fresh, new.lock) == (True, "a lock as text")
     assert new.digests == {"lock": hashlib.sha256(b"a lock as text").hexdigest()}

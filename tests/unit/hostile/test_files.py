@@ -15,7 +15,7 @@ from envpack.environment.inventory import INVENTORY, inventory_text
 from envpack.environment.store import SCHEMA
 from envpack.inspection.facts import read_environment_facts, this_host
 from envpack.inspection.preflight import find_mismatches
-from envpack.lock.lockfile import format_lock, parse_lock
+from envpack.lock import Lock
 from envpack.repository.model import examine_model
 from envpack.server.tensors import read_served_config
 from envpack.settings import open_project
@@ -72,10 +72,10 @@ def test_damaged_configurations_of_a_model(tmp_path, content):
 
 
 @hostile
-@given(damaged(format_lock(LOCK).encode()))
+@given(damaged(LOCK.text.encode()))
 def test_damaged_lockfiles(tmp_path, content):
     with read_or_refused():
-        parse_lock(content.decode("utf-8", "replace"), tmp_path / "envpack.lock")
+        Lock.parse(content.decode("utf-8", "replace"), tmp_path / "envpack.lock")
 
 
 _MANIFEST = dict.fromkeys(("key", "python", "minor", "glibc", "glibcxx", "platform", "content"), "1")

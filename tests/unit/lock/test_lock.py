@@ -8,9 +8,7 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from envpack.lock import LOCK_NAME, Lock, format_lock, read_lock, write_lock
-from envpack.lock.lockfile import parse_lock
-from envpack.lock.model import RECIPE, digest_requirements
+from envpack.lock import LOCK_NAME, RECIPE, Lock, digest_requirements, read_lock, write_lock
 from envpack.lock.pip import to_pylock
 from envpack.requirements import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
@@ -147,7 +145,7 @@ def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_
 )
 def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, expected):
     file = tmp_path / "envpack.lock"
-    text = format_lock(LOCK)
+    text = LOCK.text
     assert old in text
     file.write_text(text.replace(old, new))
     with pytest.raises(InputError) as caught:
@@ -182,9 +180,9 @@ def test_a_lockfile_can_be_read_by_other_tools(tmp_path):
     lock = dataclasses.replace(
         LOCK, conda=(PYTHON, bare), pip=(SIX, dataclasses.replace(SIX, name="seven", url="file:///seven.whl", size=0))
     )
-    text = format_lock(lock)
+    text = lock.text
     assert text.startswith("# Written by `envpack lock`")
-    assert parse_lock(text, Path("x")) == lock
+    assert Lock.parse(text, Path("x")) == lock
     packages = {
         "python": {
             "conda": PYTHON.url, "name": "python", "version": "3.10.13", "build": "h_0", "subdir": "linux-64",
@@ -221,10 +219,10 @@ def test_a_lockfile_can_be_read_by_other_tools(tmp_path):
 def test_a_conda_package_with_either_hash_is_accepted(tmp_path):
     for kept in ({"sha256": ""}, {"md5": ""}):
         lock = dataclasses.replace(LOCK, conda=(dataclasses.replace(PYTHON, **kept),))
-        assert parse_lock(format_lock(lock), tmp_path) == lock
+        assert Lock.parse(lock.text, tmp_path) == lock
 
 
-DOCUMENT = yaml.safe_load(format_lock(LOCK))
+DOCUMENT = yaml.safe_load(LOCK.text)
 nested = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -236,7 +234,7 @@ nested = st.recursive(
 def test_no_content_ends_in_a_traceback(key, value):
     document = DOCUMENT | {key: value}
     with contextlib.suppress(InputError):
-        assert isinstance(parse_lock(yaml.safe_dump(document), Path("envpack.lock")), Lock)
+        assert isinstance(Lock.parse(yaml.safe_dump(document), Path("envpack.lock")), Lock)
 
 
 def test_a_pylock_names_each_file_by_address_and_hash():

@@ -7,7 +7,7 @@ import pytest
 
 from envpack.conda import CondaSettings
 from envpack.lock import Lock
-from envpack.lock.model import digest_requirements
+from envpack.lock.lockfile import digest_requirements
 from envpack.lock.resolve import LockOptions, lock_requirements
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.lock import Lock, format_lock, lock_key
+from envpack.lock import Lock, lock_key
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import find_lock, locate_packages, push_lock, push_packages

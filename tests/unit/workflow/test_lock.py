@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.lock import format_lock, read_lock, write_lock
+from envpack.lock import read_lock, write_lock
 from envpack.requirements import PipPackage
 from envpack.settings import Settings
 from envpack.store import open_store
@@ -75,7 +75,7 @@ def test_a_lock_of_another_python_decides_nothing(machine, resolver):
 
 def test_what_another_machine_has_resolved_is_written(machine, resolver):
     lock = machine.lock("1.0")
-    assert lock_model(machine.project, "m", resolved=format_lock(lock)).changed
+    assert lock_model(machine.project, "m", resolved=lock.text).changed
     assert (read_lock(machine.folder / "envpack.lock"), resolver.asked) == (lock, [])
 
 
