@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from envpack.settings import Project, Settings
-    from envpack.workflow import Trust, Verdict
+    from envpack.workflow import ModelVerdict, Trust, Verdict
 
 
 _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}

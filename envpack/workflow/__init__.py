@@ -9,7 +9,6 @@ from envpack.support.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from envpack.conda import ChannelPackage
     from envpack.deployment import PublishedImage, Trust, read_trust
-    from envpack.requirements import host_platform
     from envpack.stub import Cell
     from envpack.verification import ModelVerdict, Verdict, combine_verdicts, write_report
     from envpack.workflow.build import BuiltModel, build_model, environment_in_cache

@@ -251,7 +251,7 @@ def push_lock(store: SharedStore, key: str, lock: Lock) -> None:
     found, damaged = _unless_damaged(partial(_lock, store, key), "lock", NoProgress())
     if not found:
         facts = {"python": lock.target.python, "platform": lock.target.platform, "environment": lock.key}
-        store.add_bytes("lock", key, format_lock(lock).encode(), facts=facts, again=damaged)
+        store.add_bytes("lock", key, lock.text.encode(), facts=facts, again=damaged)
 
 
 def push_packages(store: SharedStore, lock: Lock) -> None:

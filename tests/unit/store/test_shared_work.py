@@ -10,7 +10,7 @@ from envpack.environment import read_environment
 from envpack.repository import STUB_NAME
 from envpack.settings import find_release
 from envpack.store import open_store, verify_store
-from envpack.stub import STUB_NAME, Stub, StubTarget, inspect_stub, stub_key
+from envpack.stub import Stub, StubTarget, inspect_stub, stub_key
 from envpack.support.errors import EnvironmentBuildError, StorageError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import shared
