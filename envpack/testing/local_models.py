@@ -70,3 +70,6 @@ class LocalModels:
 
     def close(self) -> None:
         self._server.stop()
+
+    def kill(self) -> None:
+        self._server.kill()

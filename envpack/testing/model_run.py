@@ -200,7 +200,11 @@ def _served(run: _Run, runtime: Runtime, reason: str) -> ModelRun:
     run.progress.detail(f"{place}, since {reason}")
     models = open_models(run.project, runtime, timeout=run.timeout, progress=run.progress, store=run.store)
     with contextlib.closing(models):
-        trial = _tried(run, models)
+        try:
+            trial = _tried(run, models)
+        except KeyboardInterrupt:
+            models.kill()
+            raise
         for text in models.logged(run.name, 0):
             run.log(LogLine("info", text, "", run.name))
     return ModelRun(trial=trial, where=place, log=run.lines)

@@ -44,4 +44,7 @@ class Models(Protocol):
         """What the server and the models have printed since a `position`, if it is not on this process's output."""
 
     def close(self) -> None:
-        """Stop everything."""
+        """Finalize the models, and stop everything."""
+
+    def kill(self) -> None:
+        """Stop everything at once, whatever the models do; `close` follows."""

@@ -68,8 +68,19 @@ def _envpack_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     is_local = request.config.getoption("--envpack-local")
     session = Session(is_local=is_local, server=Path(server).absolute() if server else None, timeout=timeout)
     request.config.stash[_SESSION] = session
+    request.config.pluginmanager.register(_Interruption(session))
     yield session
     session.close()
+
+
+class _Interruption:
+    """Lets no model keep a run that somebody ends."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self._session.kill()
 
 
 @pytest.fixture

@@ -135,12 +135,16 @@ class ServedModels:
         for model in self._loaded - self._ended.keys():
             with contextlib.suppress(RequestError):  # it is gone
                 self._client.unload(model)
-        until = time.monotonic() + (0 if self._ended else _FINALIZE_SECONDS)
+        until = time.monotonic() + (0 if self._ended or not self._loaded else _FINALIZE_SECONDS)
         while self._server.children() and time.monotonic() < until:
             time.sleep(self._server.poll_seconds)
         self._server.stop(force=True)
         self._running.close()
         self._folders.close()
+
+    def kill(self) -> None:
+        self._loaded.clear()
+        self._server.stop(force=True)
 
     def _start(self) -> None:
         self._server: Server = self._running.enter_context(self._runtime.start(self._repository.folder))

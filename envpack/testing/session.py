@@ -96,6 +96,12 @@ class Session:
         opened = self._repositories.get((repository or repository_above(test)).resolve())
         return opened.models.printed(since) if isinstance(opened, _Repository) and opened.is_open else ""
 
+    def kill(self) -> None:
+        """Stop all models at once."""
+        for opened in self._repositories.values():
+            if isinstance(opened, _Repository) and opened.is_open:
+                opened.models.kill()
+
     def close(self) -> None:
         """Stop all models."""
         for opened in self._repositories.values():

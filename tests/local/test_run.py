@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from envpack.support.errors import ServerError
 from tests.cache import kept_cache
 from tests.local.test_faithful import repository_of
 from tests.server.model_environments import ModelEnvironments
+from tests.waiting import soon
 
 
 def pytest_generate_tests(metafunc):
@@ -121,13 +123,51 @@ def test_what_only_a_server_runs_is_run_on_one(repository, run):
     assert "pipeline is an ensemble, which only a server runs, and there --debug, --profile and --memory" in errors
 
 
-def ensemble(repository):
+def test_ctrl_c_ends_a_run_on_a_server(repository, command, tmp_path):
+    """The model would run on for a minute."""
+    ensemble(repository, "waits", step="sleeper")
+    flag = tmp_path / "runs"
+    source = (repository / "default/1/model.py").read_text()
+    sleep = f"open({str(flag)!r}, 'w').close(); import time; time.sleep(60)\n        return [self"
+    copied(repository, "sleeper", source.replace("return [self", sleep))
+    with command("waits", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert soon(flag.exists)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "error: interrupted; " in errors
+
+
+def test_what_a_model_prints_and_logs_cannot_control_a_terminal(repository, command):
+    source = (repository / "default/1/model.py").read_text()
+    evil = "\\x1b[2J\\x1b]0;gone\\x07"
+    says = f"print('{evil}out'); print('{evil}error', file=__import__('sys').stderr)"
+    copied(
+        repository,
+        "evil",
+        source.replace("return [self", f"{says}; pb_utils.Logger.log_info('{evil}log')\n        return [self"),
+    )
+    ours, theirs = os.openpty()
+    with command("evil", stdout=theirs, stderr=theirs, stdin=theirs) as child:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+    os.close(ours)
+    assert child.returncode == 0
+    for word in ("out", "error", "log"):
+        assert f"\\x1b[2J\\x1b]0;gone\\x07{word}" in shown.decode()
+    assert b"\x1b]0;" not in shown
+
+
+def ensemble(repository, name="pipeline", step="default"):
     """An ensemble of one step."""
-    (repository / "pipeline/1").mkdir(parents=True)
-    (repository / "pipeline/config.pbtxt").write_text(
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(
         'platform: "ensemble" input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ] '
         'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ] ensemble_scheduling { step [ '
-        '{ model_name: "default" model_version: -1 input_map { key: "X" value: "IN" } '
+        f'{{ model_name: "{step}" model_version: -1 input_map {{ key: "X" value: "IN" }} '
         'output_map { key: "Y" value: "OUT" } } ] }'
     )
 
