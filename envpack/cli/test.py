@@ -58,17 +58,21 @@ def command(
 
     if said.server and is_local:
         raise click.UsageError("--server names a server, and --local wants none: give one of them.")
+
+    def show(where: str, on_server: bool) -> None:
+        console.note(f"models run {plain(where)}")
+        if not on_server and not is_local:
+            console.warned("no server can be started here: what only one can do is not tested; see envpack doctor")
+
     project = open_project(repository, said)
     done = run_tests(
         project,
         model_names(project, models),
         is_local=is_local,
-        show=lambda where: console.note(f"models run {plain(where)}"),
+        show=show,
         arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
         output=_STDERR if console.as_json else None,
     )
-    if not done.on_server and not is_local:
-        console.warned("no server can be started here, so what only a server can do is not tested; see envpack doctor")
     without = [model.name for model in done.models if not model.paths]
     if without:
         console.note(f"[dim]without tests:[/dim] {', '.join(without)}")

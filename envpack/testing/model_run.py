@@ -170,7 +170,9 @@ def _save_samples(trial: Trial, folder: Path) -> Path:
 
 
 def _server_reason(project: Project, name: str) -> str:
-    """Which model needs a server and why, of a model and those that its code calls; ``""`` for none."""
+    """Why a server is needed: one is named, or which model needs one, of it and those that it calls; ``""`` if not."""
+    if project.of().server is not None:
+        return "--server names one"
     for needed in needed_first([name], lambda model: called_models(project.repository / model)):
         model, _ = examine_model(project.repository / needed)
         if model is not None and (reason := needs_server(model)):
@@ -182,14 +184,14 @@ def _runtime(project: Project, reason: str, tools: Instruments) -> Runtime:
     if tools.are_used:
         raise UsageError(
             "usage",
-            f"{reason}, which only a server runs, and there --debug, --profile and --memory cannot be used",
+            f"on a server, --debug, --profile and --memory cannot be used: {reason}",
             "leave them out, or use `envpack dev --debug`",
         )
     runtime = find_runtime(project)
     if runtime is None:
         raise ServerError(
             "server-missing",
-            f"{reason}, which only a server runs, and none can be started here",
+            f"a server is needed, and none can be started here: {reason}",
             "envpack doctor says how to install one",
         )
     return runtime

@@ -64,7 +64,7 @@ def run_tests(
     names: Sequence[str] = (),
     *,
     is_local: bool = False,
-    show: Callable[[str], None] = lambda where: None,  # noqa: ARG005
+    show: Callable[[str, bool], None] = lambda where, on_server: None,  # noqa: ARG005
     arguments: Sequence[str] = (),
     output: int | None = None,
 ) -> TestRun:
@@ -74,7 +74,7 @@ def run_tests(
         project: of the models' repository.
         names: of the folders of models; without any, all.
         is_local: run the models without a server, though one can be started.
-        show: takes where the models run, in words, before pytest starts.
+        show: takes where the models run, in words, and whether that is a server, before pytest starts.
         arguments: more arguments for pytest.
         output: descriptor for pytest's output, None for its own.
 
@@ -85,7 +85,7 @@ def run_tests(
     repository = project.repository
     models = [TestedModel(model.name, tuple(_test_paths(model.folder))) for model in named_models(repository, names)]
     runtime = None if is_local else find_runtime(project)
-    show(where(runtime))
+    show(where(runtime), runtime is not None)
     if importlib.util.find_spec("pytest") is None:
         raise UsageError(
             "pytest-missing",

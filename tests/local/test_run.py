@@ -120,7 +120,9 @@ def test_what_only_a_server_runs_is_run_on_one(repository, run):
     assert f"{found['where']}, since pipeline is an ensemble" in errors
     code, _, errors = run("pipeline", "--profile")
     assert code == 2
-    assert "pipeline is an ensemble, which only a server runs, and there --debug, --profile and --memory" in errors
+    assert "on a server, --debug, --profile and --memory cannot be used: pipeline is an ensemble" in errors
+    code, output, _ = run("default", "--json", "--server", str(find_server().executable))
+    assert (code, json.loads(output)["where"]) == (0, found["where"])
 
 
 def test_ctrl_c_ends_a_run_on_a_server(repository, command, tmp_path):

@@ -71,9 +71,9 @@ def test_models_run_on_the_server_that_can_be_started(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "find_runtime", lambda project: runtime)
     shown = []
     project = open_project(project_of(tmp_path, "a/test_a.py").repository, Settings(server=Path("/srv/triton")))
-    run = run_tests(project, ["a"], show=shown.append)
-    assert (run.on_server, [run.where]) == (True, shown)
-    assert shown == ["on Triton 24.10, a process of this machine"]
+    run = run_tests(project, ["a"], show=lambda *said: shown.append(said))
+    assert (run.where, run.on_server) == shown[0]
+    assert shown == [("on Triton 24.10, a process of this machine", True)]
     ((command, _),) = started.commands
     assert [word for word in command if word.startswith(("--triton", "--envpack-local"))] == [
         "--triton-server=/srv/triton"
