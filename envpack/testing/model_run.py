@@ -142,7 +142,7 @@ def run_model(
             record = _kept(tools.memray_file, memory_record)
             done = dataclasses.replace(done, functions=tools.functions(), memory_record=record)
     except ModelError as error:
-        hint = fix_of(error.text) or "correct the model; its own lines are named above"
+        hint = error.fix or fix_of(error.text) or "correct the model; its own lines are named above"
         place = str(project.repository / name)
         raise InputError("model-failed", error.text, hint, place) from error
     if output is not None and done.trial.answers and done.trial.answers[-1].responses:

@@ -9,11 +9,16 @@ from envpack.local import Request, Response
 
 
 class ModelError(Exception):
-    """A model failed, or rejects a request. The text is the server's, with the model's traceback."""
+    """A model failed, or rejects a request. The text is the server's, with the model's traceback.
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
+    Args:
+        text: what is wrong.
+        fix: how to correct it, ``""`` if that is unknown.
+    """
+
+    def __init__(self, text: str, fix: str = "") -> None:
+        super().__init__(f"{text}\nfix: {fix}" if fix else text)
+        self.text, self.fix = text, fix
 
 
 class Models(Protocol):

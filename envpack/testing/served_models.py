@@ -178,8 +178,7 @@ class ServedModels:
             self._loaded.add(model)
             return
         found = result.failure
-        lines = (found.reason, *found.details, *((f"fix: {found.fix}",) if found.fix else ()))
-        error = ModelError(self._repository.here("\n".join(lines)))
+        error = ModelError(*map(self._repository.here, ("\n".join((found.reason, *found.details)), found.fix)))
         if result.stuck:  # the server waits for the model for ever
             self._start_again()
             self._ended[model] = error
