@@ -54,6 +54,7 @@ class ServedModels:
     ) -> None:
         self._runtime, self._timeout = runtime, timeout
         self._loaded: set[str] = set()
+        self._needs: dict[str, tuple[str, ...]] = {}
         # Models whose processes were ended, or never answer; they are not tried again before they change.
         self._ended: dict[str, ModelError] = {}
         self._configs: dict[str, dict[str, Any]] = {}
@@ -75,16 +76,18 @@ class ServedModels:
         if model in self._loaded:
             return
         # A server loads no model because another one sends requests to it.
-        *called, _ = self._repository.place(model)
+        self._needs[model] = self._repository.place(model, besides=self._loaded)
+        *called, _ = self._needs[model]
         for needed in called:
             with contextlib.suppress(ModelError):  # an error only for a test that uses it
                 self._load(needed)
         self._load(model)
 
     def forget(self, model: str) -> None:
-        self._loaded.discard(model)
-        self._ended.pop(model, None)
-        self._configs.pop(model, None)
+        for other in [model, *(name for name, needs in self._needs.items() if model in needs)]:
+            self._loaded.discard(other)
+            self._ended.pop(other, None)
+            self._configs.pop(other, None)
 
     def config(self, model: str) -> dict[str, Any]:
         if model not in self._configs:

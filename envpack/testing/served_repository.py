@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,8 @@ class ServedRepository:
         for entry in project.repository.iterdir():  # a model may read what lies beside its folder
             (folder / entry.name).symlink_to(entry.absolute())
 
-    def place(self, name: str) -> tuple[str, ...]:
-        """Place a model as it is now, and what it runs and calls, each with the environment that it has or gets.
+    def place(self, name: str, *, besides: Collection[str] = ()) -> tuple[str, ...]:
+        """Place a model as it is now, and what it runs and calls besides, each with an environment.
 
         Returns:
             The names of all these, each after those that it needs.
@@ -56,7 +57,8 @@ class ServedRepository:
 
         ordered = needed_first([name], needs)
         for needed in ordered:
-            self._place(models[needed])
+            if needed not in besides:  # a server has them loaded
+                self._place(models[needed])
         return ordered
 
     def here(self, text: str) -> str:

@@ -266,6 +266,7 @@ TESTS = {
             source = file.read_text()
             try:
                 file.write_text(source.replace("2 * x", "20 * x"))
+                assert triton_model("caller").infer(X=[1])["Y"].tolist() == [20]
                 model = triton_model("double")
                 assert model.infer(X=[1])["Y"].tolist() == [20]
                 assert "double is ready" in model.logs
