@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         gives_configurations,
     )
     from envpack.repository.completion import may_complete
-    from envpack.repository.config import ModelConfig, config_faults, parse_config, parse_json_config
+    from envpack.repository.config import ModelConfig, config_faults, parse_config
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
     from envpack.repository.config_editor import (
         START_PARAMETER,

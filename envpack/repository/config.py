@@ -135,19 +135,6 @@ def _template(blanks: dict[str, int], where: str | Path) -> InputError:
     return InputError("bad-config", what, fix, f"{where}:{blanks[words[0]]}")
 
 
-def parse_json_config(text: str) -> ModelConfig:
-    """Parse the JSON of a configuration, as a server takes it from clients."""
-    from google.protobuf import json_format
-
-    message = message_class()()
-    try:
-        json_format.Parse(text, message)
-    except json_format.ParseError as error:
-        raise ValueError(str(error)) from error
-    parsed: ModelConfig = message
-    return parsed
-
-
 def _without_trigraph_escape(escape: re.Match[str]) -> str:
     """An escape as Python's protobuf reads it, which does not know that of the question mark."""
     return "?" if escape[0] == "\\?" else escape[0]

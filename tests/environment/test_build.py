@@ -224,7 +224,7 @@ def test_killed_build_leaves_no_environment_and_the_next_one_cleans_up(tmp_path,
     minor = need("3.8")
     packaged(minor, tmp_path)
     code = (
-        "from envpack.environment import build_environment; from envpack.requirements import Requirements; "
+        "from envpack.environment.build import build_environment; from envpack.requirements import Requirements; "
         f"build_environment(Requirements(pip=('six',)), python='{minor}')"
     )
     environment = os.environ | {"ENVPACK_CACHE_DIR": str(tmp_path)}

@@ -2,13 +2,12 @@
 
 import pytest
 
-from envpack.settings import DEFAULT_RELEASE, find_release
-from envpack.settings.examples import template_names
+from envpack.settings import DEFAULT_RELEASE, example_titles, find_release
 from tests.needed_pythons import need
 
 
 # The packages of the torch template are gigabytes: the ring of the recipes builds it.
-@pytest.mark.parametrize("template", sorted({*template_names()} - {"torch"}))
+@pytest.mark.parametrize("template", sorted({*example_titles("templates")} - {"torch"}))
 def test_a_new_model_passes_its_tests_and_is_verified(tmp_path, envpack_json, template):
     python = need(find_release(DEFAULT_RELEASE).python)
     repository = tmp_path / "repository"
