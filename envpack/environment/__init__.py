@@ -11,8 +11,6 @@ if TYPE_CHECKING:
         environment_of,
         find_environment,
         find_intact,
-        find_remembered_lock,
-        remembered_lock,
     )
     from envpack.environment.from_prefix import environment_from_prefix
     from envpack.environment.inventory import (

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from envpack.conda import (
-    CondaSettings,
-    Credentials,
-    fingerprint,
-    interpreter_for,
-    interpreter_here,
-    read_conda_settings,
-    reason_to_fetch,
-)
+from envpack.conda import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.store import Environment, disappeared, read_environment
-from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key, lock_requirements, read_lock, write_lock
+from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions
 from envpack.requirements import Requirements, Target
 from envpack.settings import PythonPreference, check_minor
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
-from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
@@ -60,7 +50,7 @@ def build_environment(
         python_preference=python_preference,
     )
     with ingredients_in_use(options.cache):
-        lock = remembered_lock(requirements, target, options, progress or NoProgress())
+        lock = options.resolve_once(requirements, target, progress or NoProgress())
         return environment_of(
             lock,
             cache=options.cache,
@@ -70,52 +60,6 @@ def build_environment(
             indexes=requirements.pip_options,
             python_preference=python_preference,
         )
-
-
-def remembered_lock(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
-    """The lock to which these requirements resolved first on this machine; resolve them if there is none."""
-    remembered = find_remembered_lock(requirements, target, options)
-    if remembered:
-        return remembered
-    if LOCAL_CHANNEL in options.channels:
-        preference = options.python_preference
-        interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=progress)
-    file = _lock_memory(requirements, target, options)
-    with storage_errors(file), ingredients_in_use(options.cache):
-        remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
-        if remembered:
-            return remembered
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = lock_requirements(requirements, target, options, progress)
-        write_lock(lock, file)
-    return lock
-
-
-def find_remembered_lock(requirements: Requirements, target: Target, options: LockOptions) -> Lock | None:
-    """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
-    local = LOCAL_CHANNEL in options.channels
-    if local and reason_to_fetch(target.python, options.python_preference, target.glibc):
-        return None
-    return _remembered(_lock_memory(requirements, target, options))
-
-
-def _remembered(file: Path) -> Lock | None:
-    with contextlib.suppress(InputError):  # a damaged file, or one of another version; resolving again replaces it
-        lock = read_lock(file)
-        if lock:
-            mark_used(file)
-        return lock
-    return None
-
-
-def _lock_memory(requirements: Requirements, target: Target, options: LockOptions) -> Path:
-    """The file that remembers the lock of these requirements."""
-    interpreter = ""
-    if LOCAL_CHANNEL in options.channels:
-        preference = options.python_preference
-        interpreter = fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc))
-    name = lock_key(requirements, target, options.channels, options.sources, interpreter=interpreter)
-    return cache_folder("solutions", options.cache) / f"{name}.lock"
 
 
 def find_environment(lock: Lock, *, cache: Path | None = None, strip: bool = False) -> Environment | None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.conda import Channels, CondaSettings, Credentials, interpreter_for
-from envpack.lock.lockfile import Lock, digest_requirements
+from envpack.conda import (
+    Channels,
+    CondaSettings,
+    Credentials,
+    fingerprint,
+    interpreter_for,
+    interpreter_here,
+    reason_to_fetch,
+)
+from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, write_lock
 from envpack.lock.pip import requirement_name
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.settings import PythonPreference
+from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
+from envpack.support.failures import storage_errors
+from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform
 from envpack.support.progress import Progress
 from envpack.support.text import normalise_name
@@ -48,6 +60,49 @@ class LockOptions:
         """Passwords and tokens in the addresses of these channels and of those in the user's settings."""
         named = (name for name in (*self.settings.channels, *self.channels) if name != LOCAL_CHANNEL)
         return self.settings.resolve(named).credentials
+
+    def remembered(self, requirements: Requirements, target: Target) -> Lock | None:
+        """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
+        local = LOCAL_CHANNEL in self.channels
+        if local and reason_to_fetch(target.python, self.python_preference, target.glibc):
+            return None
+        return _remembered(lock_memory(requirements, target, self))
+
+    def resolve_once(self, requirements: Requirements, target: Target, progress: Progress) -> Lock:
+        """The lock to which these requirements resolved first on this machine; resolve them if there is none."""
+        if remembered := self.remembered(requirements, target):
+            return remembered
+        if LOCAL_CHANNEL in self.channels:
+            preference = self.python_preference
+            interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=progress)
+        file = lock_memory(requirements, target, self)
+        with storage_errors(file), ingredients_in_use(self.cache):
+            remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
+            if remembered:
+                return remembered
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock = lock_requirements(requirements, target, self, progress)
+            write_lock(lock, file)
+        return lock
+
+
+def lock_memory(requirements: Requirements, target: Target, options: LockOptions) -> Path:
+    """The file that remembers the lock of these requirements."""
+    interpreter = ""
+    if LOCAL_CHANNEL in options.channels:
+        preference = options.python_preference
+        interpreter = fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc))
+    name = lock_key(requirements, target, options.channels, options.sources, interpreter=interpreter)
+    return cache_folder("solutions", options.cache) / f"{name}.lock"
+
+
+def _remembered(file: Path) -> Lock | None:
+    with contextlib.suppress(InputError):  # a damaged file, or one of another version; resolving again replaces it
+        lock = read_lock(file)
+        if lock:
+            mark_used(file)
+        return lock
+    return None
 
 
 def lock_requirements(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
+from envpack.environment import Environment, environment_of
 from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, write_lock
 from envpack.repository import Model, open_model
 from envpack.requirements import Requirements, is_provided, package_of, unread_above
@@ -179,16 +179,16 @@ def numpy_missing(subject: str, where: Path, hint: str) -> InputError:
 
 def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, store: SharedStore | None) -> Lock:
     """The lock to which the requirements resolved first: on this machine, else in the store, else now."""
-    asked = recipe.requirements, recipe.target, options
+    asked = recipe.requirements, recipe.target
     if store is None:
-        return remembered_lock(*asked, progress)
+        return options.resolve_once(*asked, progress)
     key, lock = recipe.lock_key, None
     with contextlib.suppress(EnvironmentBuildError):  # none may be fetched, but the store may have it
-        lock = find_remembered_lock(*asked)
+        lock = options.remembered(*asked)
     found = None if lock and not store.push else find_lock(store, key, progress)
     if lock is None and found is not None:
         return found
-    lock = lock or remembered_lock(*asked, progress)
+    lock = lock or options.resolve_once(*asked, progress)
     if store.push and found is None:
         push_lock(store, key, lock)
     return lock

@@ -10,7 +10,7 @@ from typing import Any
 
 from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
 from envpack.conda import reason_to_fetch
-from envpack.environment import Environment, find_environment, find_remembered_lock
+from envpack.environment import Environment, find_environment
 from envpack.inspection import BuildState, build_state
 from envpack.lock import LOCAL_CHANNEL, Lock
 from envpack.repository import (
@@ -108,7 +108,7 @@ def _changes(request: Placement, source: Recipe, state: BuildState) -> Iterator[
     if lock is not None:
         refuse_stale(lock, source)
     else:
-        lock = find_remembered_lock(source.requirements, source.target, options)
+        lock = options.remembered(source.requirements, source.target)
     environment = find_environment(lock, cache=options.cache, strip=source.strip) if lock else None
     if lock is None and LOCAL_CHANNEL in source.channels:
         why = reason_to_fetch(source.target.python, source.python_preference, source.target.glibc)

@@ -9,8 +9,8 @@ import hashlib
 
 import envpack
 from envpack.conda import CondaSettings
-from envpack.environment.build import _lock_memory
 from envpack.lock import Lock, LockOptions, digest_requirements, lock_key
+from envpack.lock.resolve import lock_memory
 from envpack.requirements import CondaPackage, PipPackage, Target, read_requirements
 from envpack.settings import find_release
 from envpack.stub import StubTarget, recipe, stub_key
@@ -53,7 +53,7 @@ def _keys(file, *, target=_TARGET, channels=_CHANNELS, **options):
     return {
         "digest of the requirements": digest,
         "lock in a store": lock_key(asked, target, how.channels, how.sources),
-        "lock in the cache": _lock_memory(asked, target, how).name,
+        "lock in the cache": lock_memory(asked, target, how).name,
         "environment": lock.environment_key(strip=False),
         "stripped environment": lock.environment_key(strip=True),
     }

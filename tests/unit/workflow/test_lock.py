@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.lock import read_lock, write_lock
+from envpack.lock import LockOptions, read_lock, write_lock
 from envpack.requirements import PipPackage
 from envpack.settings import Settings
 from envpack.store import open_store
@@ -23,15 +23,15 @@ class Resolver:
     def __init__(self, machine, monkeypatch):
         self.asked, self.lock, self.remembered = [], machine.lock(), None
         monkeypatch.setattr(module, "lock_requirements", self.resolve)
-        monkeypatch.setattr(module, "remembered_lock", self.remember)
-        monkeypatch.setattr(module, "find_remembered_lock", lambda *_: self.remembered)
+        monkeypatch.setattr(LockOptions, "resolve_once", self.remember)
+        monkeypatch.setattr(LockOptions, "remembered", lambda *_: self.remembered)
 
     def resolve(self, requirements, target, options, progress):
         self.asked.append((requirements, target, options))
         return self.lock
 
-    def remember(self, requirements, target, options, progress):
-        self.remembered = self.resolve(requirements, target, options, progress)
+    def remember(self, requirements, target, progress):
+        self.remembered = self.resolve(requirements, target, None, progress)
         return self.remembered
 
 
@@ -158,7 +158,7 @@ def test_a_machine_without_the_python_takes_the_lock_of_the_store(machine, resol
 
     machine.install()
     locked_environment(machine.request(), machine.steps, store=store)
-    monkeypatch.setattr(module, "find_remembered_lock", missing)
+    monkeypatch.setattr(LockOptions, "remembered", missing)
     store.push = False
     assert locked_environment(machine.request(), machine.steps, store=store).key == resolver.lock.key
 
