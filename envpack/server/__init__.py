@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from envpack.server.daemon import Daemon, daemon_errors, find_daemon
     from envpack.server.interface import Process, Runtime, Server, StopResult
     from envpack.server.kserve import Client, Event, InferMessage, RequestError, needs_binary, unfinished
-    from envpack.server.launch import find_preload, find_server, user_site_was_read
+    from envpack.server.launch import find_server, user_site_was_read
     from envpack.server.log import (
         STUB_REPORT,
         StubReport,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         request_failures,
         stub_reports,
     )
-    from envpack.server.process import ProcessRuntime, is_free
+    from envpack.server.process import is_free
     from envpack.server.stale_runs import temporary_home
     from envpack.server.supervisor import interruptible
     from envpack.server.tensors import (

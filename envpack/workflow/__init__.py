@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envpack.workflow.channel import add_python, list_channel
     from envpack.workflow.doctor.examination import examine
     from envpack.workflow.doctor.observation import Observation
-    from envpack.workflow.fetch import Fetched, fetch_models
+    from envpack.workflow.fetch import fetch_models
     from envpack.workflow.inspect import (
         InspectedEnvironment,
         InspectedModels,
@@ -56,12 +56,6 @@ if TYPE_CHECKING:
     from envpack.workflow.shared import stub_for
     from envpack.workflow.stub_matrix import CellPlan, CellResult, build_matrix, plan_build
     from envpack.workflow.stub_plan import PlannedStubs, WantedStubs, build_one_stub, plan_stubs, stub_store
-    from envpack.workflow.verify import (
-        models_to_verify,
-        server_spec,
-        verify_address,
-        verify_repository,
-        verify_there,
-    )
+    from envpack.workflow.verify import models_to_verify, server_spec, verify_address, verify_repository, verify_there
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import Client, ProcessRuntime, find_server, read_served_config
+from envpack.server import Client, find_server, read_served_config
+from envpack.server.process import ProcessRuntime
 from envpack.verification import read_samples
 from tests.needed_pythons import need
 

@@ -144,7 +144,8 @@ def test_a_model_that_begins_to_complete_its_configuration_may(required, develop
 )
 def test_a_server_without_completion_serves_the_same_configuration(required, more):
     from envpack.repository import may_complete, open_model
-    from envpack.server import ProcessRuntime, find_server
+    from envpack.server import find_server
+    from envpack.server.process import ProcessRuntime
     from envpack.settings import DEFAULT_RELEASE, Settings, find_release, open_project
     from envpack.workflow import build_model
 

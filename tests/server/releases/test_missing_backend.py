@@ -3,7 +3,8 @@
 import pytest
 
 from envpack.repository import open_model
-from envpack.server import Client, ProcessRuntime, RequestError
+from envpack.server import Client, RequestError
+from envpack.server.process import ProcessRuntime
 from envpack.settings import find_release
 from envpack.verification.missing_backends import MissingBackends
 from tests.cache import kept_cache

@@ -4,7 +4,8 @@ import pytest
 
 from envpack.inspection import inspect_repository
 from envpack.repository import open_model, point_to_environment
-from envpack.server import Client, ProcessRuntime, RequestError
+from envpack.server import Client, RequestError
+from envpack.server.process import ProcessRuntime
 from envpack.settings import DEFAULT_RELEASE, Project, find_release
 from tests.server.verification.test_inspect_agrees import CODE, PYTHON, tensors
 

@@ -5,7 +5,8 @@ import struct
 import pytest
 
 from envpack.inspection import inspect_repository
-from envpack.server import Client, ProcessRuntime, RequestError
+from envpack.server import Client, RequestError
+from envpack.server.process import ProcessRuntime
 from envpack.settings import DEFAULT_RELEASE, Project, find_release
 
 CODE = """import triton_python_backend_utils as pb_utils
