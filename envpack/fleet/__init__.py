@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.fleet.address import parse_address
     from envpack.fleet.client import carry_out_all
+    from envpack.fleet.cluster import parse_address
     from envpack.fleet.kubernetes import build_jobs, jobs_yaml, verification_job
     from envpack.fleet.orders import build_tasks, lock_tasks, stub_tasks, verify_tasks
     from envpack.fleet.tasks import Done, Task

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from envpack.fleet.address import Address
-from envpack.fleet.cluster import connected, worker_abilities
+from envpack.fleet.cluster import Address, connected, worker_abilities
 from envpack.fleet.tasks import Done, Product, Task
 from envpack.support.errors import EnvpackError, ServerError, UsageError
 from envpack.support.progress import Progress

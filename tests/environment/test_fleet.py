@@ -13,7 +13,7 @@ import pytest
 
 import envpack as package
 from envpack.fleet import Task, build_tasks, carry_out_all, parse_address
-from envpack.fleet.address import Address
+from envpack.fleet.cluster import Address
 from envpack.settings import Settings, open_project
 from envpack.store import open_store
 from envpack.support.progress import NoProgress

@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.fleet import parse_address
-from envpack.fleet.address import Address
+from envpack.fleet.cluster import Address
 from envpack.support.errors import UsageError
 
 

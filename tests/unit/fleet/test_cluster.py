@@ -15,7 +15,7 @@ from distributed.scheduler import KilledWorker
 
 import envpack
 from envpack.fleet import Task, carry_out_all, client, cluster, worker
-from envpack.fleet.address import Address
+from envpack.fleet.cluster import Address
 from envpack.fleet.tasks import Product
 from envpack.fleet.worker import Announcement, schedule_waiting, version_ability
 from envpack.server import ServerSpec
