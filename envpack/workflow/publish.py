@@ -141,17 +141,11 @@ def publish_objects(
 
 def _refuse_options(template: DigestAddress | None, *, delete: bool, prune: int) -> None:
     if template and delete:
-        raise UsageError(
-            "nothing is replaced at an address with {digest}, so there is nothing to delete",
-            kind="usage",
-            hint="leave --delete out; --prune N removes publications that newer ones have replaced",
-        )
+        fix = "leave --delete out; --prune N removes publications that newer ones have replaced"
+        raise UsageError("usage", "nothing is replaced at an address with {digest}, so there is nothing to delete", fix)
     if prune and not template:
-        raise UsageError(
-            "--prune is for an address with {digest}, where each publication has its own",
-            kind="usage",
-            hint="write s3://bucket/models/{digest}, or use --delete",
-        )
+        what = "--prune is for an address with {digest}, where each publication has its own"
+        raise UsageError("usage", what, "write s3://bucket/models/{digest}, or use --delete")
 
 
 def publish_to_registry(
