@@ -2,11 +2,11 @@
 
 import ast
 import functools
-import importlib
 import re
 from pathlib import Path
 
 import envpack
+import envpack.verification.run  # registers all checks
 from ci.docs import pages
 from envpack.support import errors
 from envpack.verification.checks.register import CHECKS
@@ -58,7 +58,6 @@ def _raised():
 
 def _judged():
     """Kinds of failure in verdicts: of the catalogue of faults, of the checks, and what is none of these."""
-    importlib.import_module("envpack.verification.run")  # registers all checks
     yield from (known.kind for known in CHECKS.values() if known.kind)
     yield "bad-samples"  # an InputError that the judge puts into the verdict of its model
     for file, call in _calls():
