@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from envpack.local.limit import MORE_TIME
     from envpack.local.local_model import LocalModel, ModelSource
     from envpack.local.model_config import config_json
-    from envpack.local.model_process import LogLine, ModelFailed, Python
+    from envpack.local.model_process import LogLine, ModelFailed
     from envpack.local.running import local_server, needs_server, python_of
     from envpack.local.server import LocalServer
+    from envpack.local.starting import Python
     from envpack.local.values import NOTHING, SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response, raw, readable
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.local.model_process import Python
+from envpack.local.starting import Python
 from envpack.support.errors import EnvironmentBuildError, ServerError
 from envpack.support.progress import Progress
 from envpack.support.replacement import temp_dir

@@ -18,7 +18,8 @@ from envpack.local.batches import batches
 from envpack.local.connection import Kind
 from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
-from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess, Python
+from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess
+from envpack.local.starting import Python
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.repository import CONFIG_NAME, ModelConfig, config_faults, version_folders, warmup_faults
 

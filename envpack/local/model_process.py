@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import queue
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +15,11 @@ from typing import IO, NamedTuple, Protocol, TypeVar
 from envpack.local.connection import Connection, Kind, Message, connected
 from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.output import Output
+from envpack.local.starting import Python, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server import read_abort_frames
-from envpack.support.errors import ServerError
 
 _BACKEND = Path(__file__).with_name("python")
-_LAST_WITH_ACTIVATE = 2507  # later servers start stubs without the environment's activate
 _STOP_SECONDS = 15.0
 _ABORT_SECONDS = 2.0  # in which an aborted process writes its stack
 _CLOSED_SECONDS = 2.0  # in which a process ends that has closed its connection
@@ -38,21 +35,6 @@ class ModelFailed(Exception):  # noqa: N818 - not a fault of envpack
         super().__init__(text)
         self.text = text
         self.code = code
-
-
-@dataclass(frozen=True)
-class Python:
-    """What a model's process runs on.
-
-    Attributes:
-        stub: our stub for this Python.
-        prefix: folder of the Python, with ``bin`` and ``lib``.
-        is_environment: whether that is an execution environment, not the machine's Python.
-    """
-
-    stub: Path
-    prefix: Path
-    is_environment: bool = True
 
 
 class Answer(NamedTuple):
@@ -138,7 +120,7 @@ class ModelProcess:
         stdout = stdout if isinstance(stdout, int) else stdout.fileno()
         self._output = Output(stderr if isinstance(stderr, int) else stderr.fileno())
         with connected(limit.seconds) as (ours, theirs):
-            self._child = self._started(python, release, theirs, stdout, variables or {})
+            self._child = start_stub(python, release, theirs, variables or {}, stdout=stdout, output=self._output)
         from concurrent.futures import ThreadPoolExecutor  # while the process starts
 
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
@@ -155,29 +137,6 @@ class ModelProcess:
         start.number(release)
         start.number(python.is_environment)
         self._send(Kind.START, start)
-
-    def _started(
-        self, python: Python, release: int, socket: int, stdout: int, variables: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
-        """Start the stub with its end of the connection. What goes to a terminal goes through us."""
-        write_end = self._output.write_end
-        try:
-            return subprocess.Popen(
-                _command_line(python, release, f"--local={socket}"),
-                env=_environment(python, variables),
-                pass_fds=[socket],
-                stdout=write_end if os.isatty(stdout) else stdout,
-                stderr=write_end,
-            )
-        except OSError as error:
-            raise ServerError(
-                "stub-failed",
-                f"the stub cannot be started: {error.strerror}",
-                "set ENVPACK_CACHE_DIR to a folder whose programs can be run",
-                str(python.stub),
-            ) from error
-        finally:
-            os.close(write_end)
 
     @property
     def has_ended(self) -> bool:
@@ -397,22 +356,3 @@ def _executed(count: int) -> Callable[[Reader], list[Answer]]:
         return [Answer(answer.number(), answer.response() if answer.flag() else None) for _ in range(count)]
 
     return read
-
-
-def _command_line(python: Python, release: int, argument: str) -> list[str]:
-    """What starts the stub: itself or, as a server does it, a shell that activates the environment before."""
-    activate = python.prefix / "bin/activate"
-    if release > _LAST_WITH_ACTIVATE or not python.is_environment or not activate.is_file():
-        return [str(python.stub), argument]
-    return ["bash", "-c", 'source "$0" && exec "$1" "$2"', str(activate), str(python.stub), argument]
-
-
-def _environment(python: Python, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a process, as a server sets them for an execution environment."""
-    found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    found.pop("VIRTUAL_ENV", None)
-    libraries = found.get("LD_LIBRARY_PATH", "")
-    found["LD_LIBRARY_PATH"] = f"{python.prefix}/lib:{libraries}" if libraries else f"{python.prefix}/lib"
-    found["PATH"] = f"{python.prefix}/bin:{found.get('PATH', os.defpath)}"
-    found["PYTHONNOUSERSITE"] = "1"
-    return {**found, **variables}

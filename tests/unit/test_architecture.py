@@ -157,7 +157,7 @@ ONE_PLACE = {
     "start programs": (
         {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_output", "os.system"},
         # A server outlives the call that starts it, so its supervisor is started elsewhere; so does a model's process.
-        {"envpack.support.processes", "envpack.server.supervisor", "envpack.local.model_process"},
+        {"envpack.support.processes", "envpack.server.supervisor", "envpack.local.starting"},
     ),
     "replace files and folders": (
         {"os.replace", "os.rename", "os.renames", "shutil.move", "tempfile.mkstemp"},
