@@ -10,9 +10,9 @@ from pathlib import Path
 
 from envpack.lock import LOCK_NAME, read_lock
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY, Claim, live_claims, reserved
+from envpack.store.index import RecordIndex
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
 from envpack.store.records import (
-    MOST_RECORD,
     Blob,
     OtherVersionError,
     Record,
@@ -118,7 +118,7 @@ def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress
     Raises:
         StorageError: the store cannot be used.
     """
-    progress, inventory = progress or NoProgress(), _Inventory(store)
+    progress, inventory = progress or NoProgress(), _Inventory(store, anew=True)
     blobs = [Blob(sha256, info.size) for sha256, info in inventory.blobs.items()]
     total, done, wrong = sum(blob.size for blob in blobs), 0, set[str]()
     with Pool(_REQUESTS) as pool:
@@ -252,12 +252,15 @@ def _named(folders: Iterable[Path]) -> frozenset[str]:
 class _Inventory:
     """The records and blobs of a store. Records are listed first, so that no blob of a new record is missed."""
 
-    def __init__(self, store: SharedStore) -> None:
+    def __init__(self, store: SharedStore, *, anew: bool = False) -> None:
+        """Read all records: those that did not change from the index, unless ``anew``."""
         self._objects = store.objects
         self.damaged: list[str] = []  # paths of records that nothing can read
         found = list(store.objects.list("records"))
+        index = RecordIndex(store.objects, empty=anew)
         with Pool(_REQUESTS) as pool:
-            records = [future.result() for future in [pool.submit(self._read, info) for info in found]]
+            records = [future.result() for future in [pool.submit(self._read, info, index) for info in found]]
+        index.save(found)
         self._records = {
             record: info.modified for record, info in zip(records, found, strict=True) if record is not None
         }
@@ -304,14 +307,14 @@ class _Inventory:
         found = ((self.blobs.get(blob.sha256), blob.size) for blob in record.blobs)
         return all(info is not None and info.size == size for info, size in found)
 
-    def _read(self, info: ObjectInfo) -> Record | None:
+    def _read(self, info: ObjectInfo, index: RecordIndex) -> Record | None:
         """A record; ``None`` for an object that is none of this version of envpack."""
         place = record_at(info.path)
         if place is None:
             return None
-        found = self._objects.read(info.path, MOST_RECORD)
+        content = index.content(info)
         try:
-            return parse_record(found[0], *place) if found else None
+            return parse_record(content, *place) if content is not None else None
         except OtherVersionError:
             return None
         except ValueError:

@@ -9,7 +9,7 @@ import pytest
 from envpack.cli.main import run
 from envpack.lock import Lock, write_lock
 from envpack.requirements import CondaPackage, Target
-from envpack.store import StoreCheck, list_store, maintenance, open_store, prune_store, reserved, verify_store
+from envpack.store import StoreCheck, index, list_store, maintenance, open_store, prune_store, reserved, verify_store
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
@@ -322,3 +322,46 @@ def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
 def test_repairs_are_for_stores(capsys):
     assert run(["cache", "verify", "--repair"]) == 2
     assert "--repair is for a store" in capsys.readouterr().err
+
+
+class TestTheIndex:
+    """A list of many records is a few requests."""
+
+    @pytest.fixture
+    def read(self, store, add, monkeypatch):
+        """The paths that were read since the last look, of a store with many records."""
+        monkeypatch.setattr(index, "_WORTH", 5)
+        for number in range(6):
+            add("stub", f"key{number}", b"%d" % number, python="3.8")
+        asked, real = [], store.objects.read
+        monkeypatch.setattr(store.objects, "read", lambda path, most: asked.append(path) or real(path, most))
+
+        def since():
+            found, asked[:] = list(asked), []
+            return found
+
+        list_store(store)
+        since()
+        return since
+
+    def test_what_did_not_change_is_read_from_it(self, store, add, read):
+        assert [entry.key for entry in list_store(store).entries] == [f"key{number}" for number in range(6)]
+        assert read() == ["index/records.json"]
+        add("stub", "new", b"new", python="3.9")
+        read()
+        assert "new" in {entry.key for entry in list_store(store).entries}
+        assert read() == ["index/records.json", "records/stub/new.json"]
+
+    def test_what_changed_or_went_is_noticed(self, store, read):
+        store.objects.delete(["records/stub/key0.json"])
+        store.objects.write("records/stub/key1.json", b"{")
+        assert [entry.key for entry in list_store(store).entries] == ["key2", "key3", "key4", "key5"]
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 1, "records": {"a": 1}}', b'{"schema": 2}'])
+    def test_one_that_is_damaged_is_none(self, store, read, content):
+        store.objects.write("index/records.json", content)
+        assert len(list_store(store).entries) == 6
+
+    def test_verify_reads_the_records_themselves(self, store, read):
+        verify_store(store)
+        assert len([path for path in read() if path.startswith("records/")]) == 6
