@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _MOST_DOCUMENT = 16 << 20  # bytes of an answer that is no blob
 _PIECE = 64 << 10
+_LONGEST = 60.0  # seconds of an answer, and
+_SLOWEST = 16 << 10  # bytes for each second more
 
 
 class PlainTextError(Exception):
@@ -57,6 +60,7 @@ def client_class() -> type[DXF]:
             if url.lower().startswith("http:") and not is_loopback(_host_of(url)):
                 raise PlainTextError(url)
             response = super().send(request, stream=True, **options)
+            response.raw = _Paced(response.raw)
             if not stream:
                 _read_bounded(response)
             return response
@@ -81,6 +85,32 @@ def client_class() -> type[DXF]:
     return Client
 
 
+class _Paced:
+    """The content of an answer, which may not come too slowly; the time limit of a connection is for each packet."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def stream(self, amount: int, decode_content: bool | None = None) -> Iterator[bytes]:
+        """Pieces of the content as they come."""
+        begun, received = time.monotonic(), 0
+        while piece := self._raw.read1(amount, decode_content=decode_content):
+            received += len(piece)
+            yield piece
+            if time.monotonic() - begun > _LONGEST + received / _SLOWEST:
+                self._raw.close()
+                raise _slow_answer()
+
+
+def _slow_answer() -> Exception:
+    from requests.exceptions import RequestException
+
+    return RequestException("the answer comes too slowly")
+
+
 def _read_bounded(response: Response) -> None:
     """Read a whole answer within a limit."""
     pieces, size = [], 0
@@ -102,6 +132,7 @@ def _host_of(url: str) -> str:
 _REFUSES = (401, 403)
 _TEMPORARY = (408, 429, 500, 502, 503, 504)
 _REASONS = (
+    (re.compile(r"too slowly"), "it answers too slowly"),
     (re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate"), "its certificate is not trusted"),
     (re.compile(r"Connection refused"), "it refuses connections"),
     (re.compile(r"NameResolution|Name or service|getaddrinfo|resolve"), "its name cannot be resolved"),

@@ -1,14 +1,17 @@
 """The client of registries: what it sends, what it repeats, and what it says of a registry that fails or lies."""
 
 import base64
+import contextlib
 import hashlib
+import http.server
 import json
 import sys
+import threading
 
 import pytest
 import requests
 
-from envpack.deployment.images import registry as client
+from envpack.deployment.images import connection, registry as client
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.connection import PlainTextError, client_class
 from envpack.deployment.images.documents import INDEX, LAYER, MANIFEST, Descriptor, encoded
@@ -342,3 +345,41 @@ def test_each_fault_of_a_connection_has_its_words(address):
         "registry-unreachable",
         "the registry cannot be used: bad address",
     )
+
+
+class Trickle(http.server.BaseHTTPRequestHandler):
+    """Announces much, and sends a byte now and then."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # until the client has had enough
+            while not self.server.ended.wait(0.02):
+                self.wfile.write(b"x")
+
+    do_HEAD = do_GET  # noqa: N815
+
+
+@pytest.mark.parametrize("use", [look, read])
+def test_an_answer_that_comes_too_slowly_is_given_up(monkeypatch, use, file):
+    """Each packet comes in time."""
+    monkeypatch.setattr(connection, "_LONGEST", 0.2)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trickle) as server:
+        server.ended = threading.Event()
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            address = parse_image_address(f"127.0.0.1:{server.server_address[1]}/models:1")
+            with pytest.raises(StorageError, match="it answers too slowly") as raised, connected(address) as there:
+                use(there, file)
+        finally:
+            server.ended.set()
+            server.shutdown()
+            thread.join()
+    assert raised.value.kind == "registry-unreachable"
