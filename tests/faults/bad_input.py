@@ -47,6 +47,7 @@ class BadInput:
 
 _BUILD = "build --repository REPOSITORY --json"
 _VERIFY = "verify --repository REPOSITORY --json"
+_PUBLISH = "publish --repository REPOSITORY --json"
 _BUILD_M = f"{_BUILD} m --python 3.10"
 
 
@@ -304,5 +305,35 @@ CATALOGUE = (
         6,
         "server-missing",
         ("libtriton_python.so",),
+    ),
+    BadInput(
+        "a name that no object store holds",
+        f"{_PUBLISH} s3://bucket/models",
+        3,
+        "unpublishable-name",
+        ("a\\tname.txt", "rename it"),
+        {**MODEL, "m/1/a\tname.txt": ""},
+    ),
+    BadInput(
+        "a digest in the middle of an address",
+        f"{_PUBLISH} s3://bucket/{{digest}}/models",
+        2,
+        "bad-store-address",
+        ("last part", "s3://bucket/models/{digest}"),
+    ),
+    BadInput(
+        "an address that is none yet", "verify --json s3://bucket/{digest}", 2, "bad-store-address", ("that `envpack",)
+    ),
+    _usage("old publications of an address without digest", f"{_PUBLISH} s3://bucket/models --prune 2", "{digest}"),
+    _usage("nothing is replaced there", f"{_PUBLISH} s3://bucket/{{digest}} --delete", "--delete", "--prune"),
+    _usage("an age without a signature", "verify --json s3://bucket/models --max-age 3", "--require-signature"),
+    _usage("an image as a folder", "fetch --json oci://registry/models:1 REPOSITORY/m", "volume"),
+    _usage("repairs of the cache", "cache verify --repair --json", "a store"),
+    BadInput(
+        "a key that is none",
+        "fetch --json s3://bucket/models REPOSITORY/new --require-signature REPOSITORY/m/1/model.py",
+        3,
+        "bad-key",
+        ("model.py", "ssh-keygen"),
     ),
 )

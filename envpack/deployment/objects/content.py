@@ -223,10 +223,11 @@ def _storable(model: DeployedModel, files: Iterator[PublishedFile]) -> Iterator[
     """Refuse names that an object store does not take, before anything is sent."""
     for file in files:
         if not is_object_path(file.path):
+            name = printable_line(file.path).replace("\t", "\\t")
             raise InputError(
-                f"an object store cannot hold this name: {printable_line(file.path)}",
+                f"an object store cannot hold this name: {name}",
                 kind="unpublishable-name",
-                where=str(file.file or model.folder),
+                where=str(model.folder),
                 hint="rename it: no control characters, UTF-8, 255 characters for each part, 800 bytes in all",
             )
         yield file
