@@ -1,10 +1,10 @@
 """Claims: who works on a key, or on an address, so that two machines do not write the same thing at once.
 
 A claim is an object whose name ends with a number, made by create-if-absent. The owner writes it again from time to
-time, and empties it at the end; an emptied claim stays, so that no number is used twice, and nothing that an owner
-sends late reaches the claim of its successor. A claim is over if it is empty, or if by the store's clock it was not
-written for longer than it lasts. The next machine then creates the next number. Create-if-absent is all that a store
-must be able to do.
+time, and replaces its content at the end; a claim that has ended stays, so that no number is used twice, and nothing
+that an owner sends late reaches the claim of its successor. A claim is over if it has ended, or if by the store's clock
+it was not written for longer than it lasts. The next machine then creates the next number. Create-if-absent is all that
+a store must be able to do.
 
 Records decide what is valid, not claims: if two machines build the same key after all, the first record stays.
 """
@@ -27,6 +27,7 @@ from envpack.support.processes import raise_if_stopped
 EXPIRY = 60.0  # seconds without a sign of life after which a claim is over
 _TICK = 1.0  # seconds: object stores note times without fractions
 _PAUSE = 1.0  # seconds between two looks at a claim
+ENDED = b"-"  # the content of a claim that was released; not every service takes an empty object
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _PROBES = "probes/"
 
@@ -97,7 +98,7 @@ class Claim:
         self._renewer.join()
         with contextlib.suppress(StorageError):  # then it expires
             if self.held:
-                self._objects.write(self._path, b"")
+                self._objects.write(self._path, ENDED)
                 self._objects.delete(self._earlier)
 
     def _renew(self) -> None:
@@ -208,7 +209,7 @@ def live_claims(objects: Objects, clock: StoreClock, expiry: float = EXPIRY) -> 
 
 def prunes(objects: Objects) -> Mapping[int, bool]:
     """The latest prunes of a store: whether each is still going on, or was killed."""
-    return {number: claim.size > 0 for number, claim in _claims(objects, PRUNE).items()}
+    return {number: claim.size > len(ENDED) for number, claim in _claims(objects, PRUNE).items()}
 
 
 def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock) -> bool:
@@ -227,7 +228,7 @@ def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock
 
 
 def _is_live(claim: ObjectInfo, clock: StoreClock, expiry: float) -> bool:
-    return claim.size > 0 and clock.now() - claim.modified <= expiry + _TICK
+    return claim.size > len(ENDED) and clock.now() - claim.modified <= expiry + _TICK
 
 
 def _claims(objects: Objects, stem: str) -> dict[int, ObjectInfo]:

@@ -1,9 +1,13 @@
 """Object stores; each is started once for all tests."""
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from envpack.deployment import Publication, PublishedFile, copy_publication, publish
+from envpack.store import Objects, parse_location
+from envpack.support.progress import NoProgress
 from tests import registries
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, moto, rclone
 from tests.unit.deployment.conftest import project, release  # noqa: F401 - a small repository
@@ -53,6 +57,25 @@ def url(s3, folder):
 @pytest.fixture
 def faulty_url(proxy, folder):
     return f"s3://{proxy.url}/{BUCKET}/{folder}"
+
+
+@pytest.fixture
+def publish_at_once(tmp_path):
+    """Publishes several contents to an address at the same time; returns which one lies there, checked."""
+
+    def run(url, *texts):
+        def one(text):
+            files = (PublishedFile(f"m/{name}", content=text) for name in ("1/model.py", "1/helper.py", "config.pbtxt"))
+            publish(Publication(tuple(files), ()), Objects(parse_location(url)))
+
+        with ThreadPoolExecutor(len(texts)) as pool:
+            list(pool.map(one, texts))
+        (tmp_path / "checked").mkdir()
+        assert copy_publication(Objects(parse_location(url)), tmp_path / "checked", NoProgress()).files == 3
+        (text,) = {file.read_bytes() for file in (tmp_path / "checked").rglob("*.*")}
+        return text
+
+    return run
 
 
 @pytest.fixture(scope="session")

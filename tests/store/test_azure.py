@@ -77,3 +77,8 @@ def test_a_repository_is_published_and_copied_back(url, project, release, tmp_pa
     assert (
         server_address(objects.location) == f"as://{azurite.ACCOUNT}/{BUCKET}/{objects.location.prefix.split('/')[-1]}"
     )
+
+
+def test_of_publishers_at_once_one_is_the_last(url, publish_at_once):
+    texts = [b"1", b"2", b"3"]
+    assert publish_at_once(url, *texts) in texts

@@ -62,3 +62,8 @@ def test_a_publication_can_be_repeated(url):
         sent = publish(Publication(tuple(files), ()), objects).sent
     assert sent == ()
     assert objects.read("m/config.pbtxt", 10)[0] == b"two"
+
+
+def test_of_publishers_at_once_one_is_the_last(url, publish_at_once):
+    texts = [b"1", b"2", b"3"]
+    assert publish_at_once(url, *texts) in texts

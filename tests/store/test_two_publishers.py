@@ -9,6 +9,7 @@ from envpack.deployment import Publication, PublishedFile, copy_publication, pub
 from envpack.deployment.objects import send
 from envpack.deployment.objects.record import RECORD
 from envpack.store import Objects, parse_location
+from envpack.store.claims import ENDED
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import NoProgress
 
@@ -141,19 +142,19 @@ def test_force_sends_everything_although_the_record_has_it(url, tmp_path):
 def test_a_killed_publication_delays_the_next_no_longer_than_its_lease(url, monkeypatch):
     monkeypatch.setattr(send, "EXPIRY", 1.0)
     objects = Objects(parse_location(url))
-    objects.write(f"{send.LEASE}7", b"{}")
+    objects.write(f"{send.LEASE}7", b"owner")
     begun = time.monotonic()
     publish(publication("1"), objects)
     assert 1.0 < time.monotonic() - begun < 30
     assert [(info.path, info.size) for info in objects.list_here() if send.LEASE in info.path] == [
-        (f"{send.LEASE}8", 0)
+        (f"{send.LEASE}8", len(ENDED))
     ]
 
 
 def test_who_waits_too_long_is_told(url, monkeypatch):
     monkeypatch.setattr(send, "_PATIENCE", 0.1)
     objects = Objects(parse_location(url))
-    objects.write(f"{send.LEASE}7", b"{}")
+    objects.write(f"{send.LEASE}7", b"owner")
     with pytest.raises(EnvpackError) as raised:
         publish(publication("1"), objects)
     assert raised.value.kind == "publication-conflict"
