@@ -76,12 +76,9 @@ class _Walk:
     def folder(self, folder: Path, path: str, *, in_environment: bool) -> Iterator[ContentEntry]:
         real = folder.resolve()
         if any(outer.is_relative_to(real) for outer in self._open):
-            raise InputError(
-                "this is a link to a folder that contains it, so that a copy would never end",
-                kind="endless-link",
-                where=str(folder),
-                hint="remove the link, or let it name only what the model needs",
-            )
+            what = "this is a link to a folder that contains it, so that a copy would never end"
+            fix = "remove the link, or let it name only what the model needs"
+            raise InputError("endless-link", what, fix, str(folder))
         yield ContentEntry(path, "folder", folder, in_environment=in_environment)
         self._open.append(real)
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
@@ -106,12 +103,9 @@ class _Walk:
             program = bool(source.stat().st_mode & 0o100)
             yield ContentEntry(path, "file", source, is_program=program, in_environment=in_environment)
         else:
-            raise InputError(
-                "this is neither a file nor a folder, and cannot be deployed",
-                kind="special-file",
-                where=str(original),
-                hint="remove it: a pipe, a socket or a device serves no model",
-            )
+            what = "this is neither a file nor a folder, and cannot be deployed"
+            fix = "remove it: a pipe, a socket or a device serves no model"
+            raise InputError("special-file", what, fix, str(original))
 
     def _resolved(self, link: Path) -> Path:
         """The target of a link if that is outside the folder and so missing in the deployment, else the link itself."""
@@ -189,21 +183,13 @@ def _check_output(output: Path, deployment: Deployment) -> None:
     for model in deployment.models:
         folder = model.folder.resolve()
         if real.is_relative_to(folder.parent) or folder.is_relative_to(real):
-            raise UsageError(
-                "the output folder cannot be inside the repository or contain it",
-                kind="output-inside",
-                where=str(output),
-                hint=f"give a folder outside of {folder.parent}",
-            )
+            what = "the output folder cannot be inside the repository or contain it"
+            raise UsageError("output-inside", what, f"give a folder outside of {folder.parent}", str(output))
     if output.is_dir() and (not any(output.iterdir()) or (output / MANIFEST_NAME).is_file()):
         return
     if output.is_symlink() or output.exists():
-        raise InputError(
-            "this exists, and `envpack layout` did not create it",
-            kind="output-not-ours",
-            where=str(output),
-            hint="give a folder that does not exist, or remove this one",
-        )
+        what = "this exists, and `envpack layout` did not create it"
+        raise InputError("output-not-ours", what, "give a folder that does not exist, or remove this one", str(output))
 
 
 def _fill(deployment: Deployment, tree: Path, transfer: Transfer) -> None:

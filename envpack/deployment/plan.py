@@ -117,13 +117,12 @@ def _backend_of(model: Model, available: Mapping[str, Backend], folder: Path) ->
     if model.backend in available:
         return {model.backend: available[model.backend]}
     if model.backend.startswith(f"{PYTHON_BACKEND}_"):
-        raise InputError(
-            f"config.pbtxt names the backend {model.backend!r}, which is not in {folder}",
-            kind="backend-missing",
-            where=str(model.folder),
-            hint=f"run `envpack build --set layout=backend {model.folder.name}`, or name its folder with "
-            "--set backends=DIRECTORY",
+        what = f"config.pbtxt names the backend {model.backend!r}, which is not in {folder}"
+        fix = (
+            f"run `envpack build --set layout=backend {model.folder.name}`, or name its folder with "
+            "--set backends=DIRECTORY"
         )
+        raise InputError("backend-missing", what, fix, str(model.folder))
     return {}
 
 
@@ -141,20 +140,13 @@ def _cautions(model: Model, repository: Path, served_from: str) -> list[str]:
     written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
     if environment.is_relative_to(model.folder) and written.startswith("$$"):
         if not environment.exists():
-            raise InputError(
-                f"EXECUTION_ENV_PATH names {environment.name}, which does not exist",
-                kind="environment-missing",
-                where=str(model.folder),
-                hint=f"run `envpack build {model.folder.name}`",
-            )
+            what = f"EXECUTION_ENV_PATH names {environment.name}, which does not exist"
+            raise InputError("environment-missing", what, f"run `envpack build {model.folder.name}`", str(model.folder))
         return _other_prefix(model, environment, served_from)
     if environment.is_relative_to(repository):
-        raise InputError(
-            f"EXECUTION_ENV_PATH names {written}, which will have another path on the server",
-            kind="environment-elsewhere",
-            where=str(model.folder),
-            hint=f"run `envpack build {model.folder.name}`, which writes a path relative to the model's folder",
-        )
+        what = f"EXECUTION_ENV_PATH names {written}, which will have another path on the server"
+        fix = f"run `envpack build {model.folder.name}`, which writes a path relative to the model's folder"
+        raise InputError("environment-elsewhere", what, fix, str(model.folder))
     return [f"{model.name} uses {written}, which is not part of the deployment and must exist on the server"]
 
 

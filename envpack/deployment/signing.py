@@ -47,11 +47,8 @@ def require_library() -> None:
         import cryptography
         import securesystemslib.dsse  # noqa: F401
     except ImportError:
-        raise UsageError(
-            "signatures need securesystemslib and cryptography, which are not installed",
-            kind="signing-missing",
-            hint=install_command("sign"),
-        ) from None
+        what = "signatures need securesystemslib and cryptography, which are not installed"
+        raise UsageError("signing-missing", what, install_command("sign")) from None
     del cryptography
 
 
@@ -111,12 +108,8 @@ def _content(file: Path) -> bytes:
 
 
 def _bad(file: Path, reason: str) -> InputError:
-    return InputError(
-        f"this key cannot be used: {reason}",
-        kind="bad-key",
-        where=str(file),
-        hint="make one with ssh-keygen -t ed25519 -N '' -f KEY; KEY signs, KEY.pub verifies",
-    )
+    fix = "make one with ssh-keygen -t ed25519 -N '' -f KEY; KEY signs, KEY.pub verifies"
+    return InputError("bad-key", f"this key cannot be used: {reason}", fix, str(file))
 
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -158,9 +151,5 @@ def opened(content: bytes, keys: Sequence[PublicKey], where: str) -> dict[str, A
 def signature_invalid(where: str, reason: str, keys: Sequence[PublicKey]) -> InputError:
     """The error for content that none of several keys signed."""
     names = " or ".join(str(key.file) for key in keys)
-    return InputError(
-        f"there is no valid signature: {reason}",
-        kind="signature-invalid",
-        where=where,
-        hint=f"find out who wrote there; sign with the private key that belongs to {names}",
-    )
+    fix = f"find out who wrote there; sign with the private key that belongs to {names}"
+    return InputError("signature-invalid", f"there is no valid signature: {reason}", fix, where)

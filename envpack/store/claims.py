@@ -217,12 +217,9 @@ def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock
     limit = time.monotonic() + _LONGEST_PRUNE
     while any(_is_live(claim, clock, PRUNE_EXPIRY) for claim in _claims(objects, PRUNE).values()):
         if time.monotonic() > limit:
-            raise StorageError(
-                f"another machine has pruned the store for {_LONGEST_PRUNE / 60:.0f} minutes",
-                kind="store-unreachable",
-                where=str(objects.location),
-                hint="run the command again when that has ended",
-            )
+            what = f"another machine has pruned the store for {_LONGEST_PRUNE / 60:.0f} minutes"
+            fix = "run the command again when that has ended"
+            raise StorageError("store-unreachable", what, fix, str(objects.location))
         _pause(PRUNE_EXPIRY)
     return prunes(objects) != before
 

@@ -131,7 +131,7 @@ def _is_name(segment: str) -> bool:
 
 
 def _bad(reason: str, url: str, hint: str) -> UsageError:
-    return UsageError(f"{printable_line(url)} cannot be used: {reason}", kind="bad-store-address", hint=hint)
+    return UsageError("bad-store-address", f"{printable_line(url)} cannot be used: {reason}", hint)
 
 
 _NOWHERE = "127.0.0.1:0"  # nothing can listen there
@@ -165,9 +165,8 @@ def obstore_for(location: Location) -> Any:
         import obstore.exceptions
         import obstore.store
     except ImportError:
-        raise UsageError(
-            f"{location} needs obstore, which is not installed", kind="obstore-missing", hint=install_command("store")
-        ) from None
+        what = f"{location} needs obstore, which is not installed"
+        raise UsageError("obstore-missing", what, install_command("store")) from None
     return obstore
 
 
@@ -196,11 +195,8 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
         return stores.AzureStore(location.bucket, **common)
     except obstore.exceptions.BaseError as error:
         reason = str(error).split("\n", maxsplit=1)[0]
-        raise UsageError(
-            f"{location} cannot be used: {reason}",
-            kind="bad-store-address",
-            hint="set the variables that the cloud's own tools use; docs/guides/shared-store.md lists them",
-        ) from error
+        fix = "set the variables that the cloud's own tools use; docs/guides/shared-store.md lists them"
+        raise UsageError("bad-store-address", f"{location} cannot be used: {reason}", fix) from error
 
 
 def _only_to(location: Location) -> dict[str, str]:

@@ -203,12 +203,8 @@ def _delete(store: SharedStore, claim: Claim, paths: Sequence[str]) -> None:
     """Remove objects as long as those who push wait for it."""
     for start in range(0, len(paths), _BATCH):
         if not claim.held_for(_LATE):
-            raise StorageError(
-                "the prune stood still for too long, so that others may count on what it would remove",
-                kind="store-unreachable",
-                where=str(store.location),
-                hint="run the command again",
-            )
+            what = "the prune stood still for too long, so that others may count on what it would remove"
+            raise StorageError("store-unreachable", what, "run the command again", str(store.location))
         store.objects.delete(paths[start : start + _BATCH])
 
 
@@ -240,12 +236,8 @@ def _named(folders: Iterable[Path]) -> frozenset[str]:
             keys |= {package.sha256 for package in lock.conda} | {package.sha256 for package in lock.pip}
     for folder in folders:
         if not folder.is_dir():
-            raise InputError(
-                "this folder does not exist",
-                kind="locks-missing",
-                where=str(folder),
-                hint="name the folder above the models whose lockfiles count",
-            )
+            fix = "name the folder above the models whose lockfiles count"
+            raise InputError("locks-missing", "this folder does not exist", fix, str(folder))
     return frozenset(keys)
 
 

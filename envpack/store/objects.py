@@ -234,12 +234,8 @@ class Objects:
 
     def corrupt(self, path: str, reason: str) -> StorageError:
         """The error for content that cannot be used."""
-        return StorageError(
-            f"{path} in the store cannot be used: {reason}",
-            kind="store-corrupt",
-            where=str(self.location),
-            hint="run the command again; if it stays, find out who writes to the store, and remove the object",
-        )
+        fix = "run the command again; if it stays, find out who writes to the store, and remove the object"
+        return StorageError("store-corrupt", f"{path} in the store cannot be used: {reason}", fix, str(self.location))
 
     def _get(self, store: Any, path: str, most: int, options: dict[str, Any]) -> tuple[bytes, ObjectInfo]:
         """The content of an object, or of a part of it, and what the store says of it."""
@@ -280,45 +276,28 @@ class Objects:
         return self._failing_proxy(proxy, text) if proxy else self._unusable(_reason(text))
 
     def _unusable(self, reason: str) -> StorageError:
-        return StorageError(
-            f"the store cannot be used: {reason}",
-            kind="store-unreachable",
-            where=str(self.location),
-            hint="check the address and the network, and run the command again; --store none works without it",
-        )
+        fix = "check the address and the network, and run the command again; --store none works without it"
+        return StorageError("store-unreachable", f"the store cannot be used: {reason}", fix, str(self.location))
 
     def _failing_proxy(self, proxy: str, text: str) -> StorageError:
         reason = next((reason for pattern, reason in _REASONS if pattern.search(text)), "does not reach the store")
-        return StorageError(
-            f"the store cannot be used: the proxy {proxy} {reason.removeprefix('it ')}",
-            kind="store-unreachable",
-            where=str(self.location),
-            hint="correct HTTP_PROXY or HTTPS_PROXY, or name the store's host in NO_PROXY",
-        )
+        what = f"the store cannot be used: the proxy {proxy} {reason.removeprefix('it ')}"
+        fix = "correct HTTP_PROXY or HTTPS_PROXY, or name the store's host in NO_PROXY"
+        return StorageError("store-unreachable", what, fix, str(self.location))
 
     def _bad_name(self, key: str) -> StorageError:
-        return StorageError(
-            f"an object there has a name that is no path: {printable_line(key)}",
-            kind="store-corrupt",
-            where=str(self.location),
-            hint="remove or rename it with the cloud's own tools; envpack writes no such names",
-        )
+        what = f"an object there has a name that is no path: {printable_line(key)}"
+        fix = "remove or rename it with the cloud's own tools; envpack writes no such names"
+        return StorageError("store-corrupt", what, fix, str(self.location))
 
     def _forbidden(self) -> StorageError:
-        return StorageError(
-            "the store refuses access, or there are no credentials for it",
-            kind="store-forbidden",
-            where=str(self.location),
-            hint="check with the cloud's own tools which account is used, and what it may do",
-        )
+        what = "the store refuses access, or there are no credentials for it"
+        fix = "check with the cloud's own tools which account is used, and what it may do"
+        return StorageError("store-forbidden", what, fix, str(self.location))
 
     def _absent(self) -> StorageError:
-        return StorageError(
-            "there is no such bucket or container",
-            kind="store-absent",
-            where=str(self.location),
-            hint="correct the address, or create it; envpack creates none",
-        )
+        fix = "correct the address, or create it; envpack creates none"
+        return StorageError("store-absent", "there is no such bucket or container", fix, str(self.location))
 
 
 def _reason(text: str) -> str:

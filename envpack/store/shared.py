@@ -239,10 +239,6 @@ def open_store(url: str, *, push: bool = False, timeout: float = TIMEOUT, expiry
     """
     location = parse_location(url)
     if location.folder is not None and not location.folder.is_dir() and not (push and location.folder.parent.is_dir()):
-        raise InputError(
-            "the folder of the store does not exist",
-            kind="store-folder-missing",
-            where=str(location),
-            hint="correct the address; with --set push=true its last folder is created",
-        )
+        fix = "correct the address; with --set push=true its last folder is created"
+        raise InputError("store-folder-missing", "the folder of the store does not exist", fix, str(location))
     return SharedStore(location, push=push, timeout=timeout, expiry=expiry)

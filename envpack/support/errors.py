@@ -29,12 +29,10 @@ class EnvpackError(Exception):
 
     exit_code: int = 70
 
-    def __init__(
-        self, first: str, /, message: str = "", hint: str = "", where: str = "", *, kind: str = "", details: str = ""
-    ) -> None:
-        # Calls that still name the kind begin with the message.
-        kind, message = (kind, first) if kind else (first, message)
-        super().__init__(redact(message))
+    def __init__(self, kind: str, message: str, hint: str = "", where: str = "", *, details: str = "") -> None:
+        super().__init__(
+            kind, redact(message), redact(hint), redact(where)
+        )  # with which it is made again from a pickle
         self.message = redact(message)
         self.kind = kind
         self.where = redact(where)

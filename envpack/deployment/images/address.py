@@ -111,4 +111,4 @@ def _looks_like_host(registry: str) -> bool:
 
 
 def _bad(reason: str, text: str, hint: str) -> UsageError:
-    return UsageError(f"{printable_line(text)} cannot be used: {reason}", kind="bad-image-address", hint=hint)
+    return UsageError("bad-image-address", f"{printable_line(text)} cannot be used: {reason}", hint)

@@ -39,11 +39,8 @@ def require_library(address: ImageAddress) -> None:
     try:
         import dxf  # noqa: F401
     except ImportError:
-        raise UsageError(
-            f"oci://{address} needs python-dxf, which is not installed",
-            kind="registry-client-missing",
-            hint=install_command("oci"),
-        ) from None
+        what = f"oci://{address} needs python-dxf, which is not installed"
+        raise UsageError("registry-client-missing", what, install_command("oci")) from None
 
 
 @functools.cache
@@ -153,12 +150,8 @@ def is_temporary(error: BaseException) -> bool:
 
 def registry_corrupt(address: ImageAddress, reason: str) -> StorageError:
     """The error for answers that cannot be right."""
-    return StorageError(
-        f"the registry answers wrongly: {reason}",
-        kind="registry-corrupt",
-        where=f"oci://{address}",
-        hint="run the command again; if the error stays, report it to those who run the registry",
-    )
+    fix = "run the command again; if the error stays, report it to those who run the registry"
+    return StorageError("registry-corrupt", f"the registry answers wrongly: {reason}", fix, f"oci://{address}")
 
 
 @contextlib.contextmanager
@@ -207,18 +200,11 @@ def _wrong(error: BaseException) -> str:
 
 
 def _forbidden(address: ImageAddress) -> StorageError:
-    return StorageError(
-        "the registry refuses access, or there is no account for it",
-        kind="registry-forbidden",
-        where=f"oci://{address}",
-        hint=f"run `docker login {address.registry}`, and check that this account may write there",
-    )
+    what = "the registry refuses access, or there is no account for it"
+    fix = f"run `docker login {address.registry}`, and check that this account may write there"
+    return StorageError("registry-forbidden", what, fix, f"oci://{address}")
 
 
 def _unreachable(address: ImageAddress, reason: str) -> StorageError:
-    return StorageError(
-        f"the registry cannot be used: {reason}",
-        kind="registry-unreachable",
-        where=f"oci://{address}",
-        hint="check the address and the network, and run the command again: what was sent is not sent again",
-    )
+    fix = "check the address and the network, and run the command again: what was sent is not sent again"
+    return StorageError("registry-unreachable", f"the registry cannot be used: {reason}", fix, f"oci://{address}")

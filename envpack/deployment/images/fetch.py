@@ -88,12 +88,8 @@ def _manifest(registry: Registry, reference: str, architecture: str) -> bytes:
 
 
 def _bad(address: ImageAddress, reason: str) -> InputError:
-    return InputError(
-        f"this base image cannot be used: {reason}",
-        kind="bad-base-image",
-        where=str(address),
-        hint="give the digest of an image for the models' processor; `docker buildx imagetools inspect` prints digests",
-    )
+    fix = "give the digest of an image for the models' processor; `docker buildx imagetools inspect` prints digests"
+    return InputError("bad-base-image", f"this base image cannot be used: {reason}", fix, str(address))
 
 
 _MOST_CONTENT = 64 << 30  # bytes of all files
@@ -181,9 +177,6 @@ def _located(image: str, folder: Path, manifest: Path, address: ImageAddress) ->
 
 
 def _unusable(address: ImageAddress, reason: str) -> InputError:
-    return InputError(
-        f"no models can be read from this image: {reason}",
-        kind="image-without-models",
-        where=f"oci://{address}",
-        hint="check the address, or publish the models there with `envpack publish`",
-    )
+    what = f"no models can be read from this image: {reason}"
+    fix = "check the address, or publish the models there with `envpack publish`"
+    return InputError("image-without-models", what, fix, f"oci://{address}")

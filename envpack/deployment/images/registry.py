@@ -62,11 +62,8 @@ def account_at(registry: str) -> Account | None:
 
 
 def _bad(registry: str, reason: str) -> InputError:
-    return InputError(
-        f"docker's config.json cannot be used for {registry}: {reason}",
-        kind="bad-docker-config",
-        hint=f"run `docker login {registry}` with a user name and a password or access token",
-    )
+    fix = f"run `docker login {registry}` with a user name and a password or access token"
+    return InputError("bad-docker-config", f"docker's config.json cannot be used for {registry}: {reason}", fix)
 
 
 TIMEOUT = 60.0  # seconds without a byte

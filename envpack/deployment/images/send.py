@@ -291,13 +291,11 @@ def _architecture(deployment: Deployment) -> str:
 
 
 def _too_many(count: int, address: ImageAddress) -> InputError:
-    return InputError(
+    what = (
         f"the image would have {count} layers of models besides those of its base image, and containers can have at "
-        f"most {_MOST_LAYERS} in all",
-        kind="too-many-layers",
-        where=f"oci://{address}",
-        hint="publish fewer models in one image",
+        f"most {_MOST_LAYERS} in all"
     )
+    return InputError("too-many-layers", what, "publish fewer models in one image", f"oci://{address}")
 
 
 def _megabytes(size: int) -> str:

@@ -176,12 +176,9 @@ def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
             return environment, selection
     except (KeyError, TypeError):
         pass
-    raise InputError(
-        "an object store needs an archive, and the cache does not have the environment that this folder comes from",
-        kind="environment-not-cached",
-        where=str(place),
-        hint=f"run `envpack build --format tar.gz {model.name}`, or `envpack build {model.name}` and publish again",
-    )
+    what = "an object store needs an archive, and the cache does not have the environment that this folder comes from"
+    fix = f"run `envpack build --format tar.gz {model.name}`, or `envpack build {model.name}` and publish again"
+    raise InputError("environment-not-cached", what, fix, str(place))
 
 
 def _model_files(
@@ -224,12 +221,9 @@ def _storable(model: DeployedModel, files: Iterator[PublishedFile]) -> Iterator[
     for file in files:
         if not is_object_path(file.path):
             name = printable_line(file.path).replace("\t", "\\t")
-            raise InputError(
-                f"an object store cannot hold this name: {name}",
-                kind="unpublishable-name",
-                where=str(model.folder),
-                hint="rename it: no control characters, UTF-8, 255 characters for each part, 800 bytes in all",
-            )
+            what = f"an object store cannot hold this name: {name}"
+            fix = "rename it: no control characters, UTF-8, 255 characters for each part, 800 bytes in all"
+            raise InputError("unpublishable-name", what, fix, str(model.folder))
         yield file
 
 
@@ -252,12 +246,9 @@ def _walk(folder: Path, below: str, left_out: set[Path]) -> Iterator[tuple[str, 
     def entries(folder: Path, below: str) -> Iterator[tuple[str, Path]]:
         real = folder.resolve()
         if real in open_folders:
-            raise InputError(
-                "this is a link to a folder that contains it, so that a copy would never end",
-                kind="endless-link",
-                where=str(folder),
-                hint="remove the link, or let it name only what the model needs",
-            )
+            what = "this is a link to a folder that contains it, so that a copy would never end"
+            fix = "remove the link, or let it name only what the model needs"
+            raise InputError("endless-link", what, fix, str(folder))
         open_folders.append(real)
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
             path = folder / name
@@ -268,12 +259,9 @@ def _walk(folder: Path, below: str, left_out: set[Path]) -> Iterator[tuple[str, 
             elif path.is_file():
                 yield f"{below}/{name}", path
             else:
-                raise InputError(
-                    "this is neither a file nor a folder, and cannot be published",
-                    kind="special-file",
-                    where=str(path),
-                    hint="remove it: a pipe, a socket, a device or a broken link serves no model",
-                )
+                what = "this is neither a file nor a folder, and cannot be published"
+                fix = "remove it: a pipe, a socket, a device or a broken link serves no model"
+                raise InputError("special-file", what, fix, str(path))
         open_folders.pop()
 
     yield from entries(folder, below)

@@ -115,9 +115,5 @@ def pieces(file: Path, digest: Any, report: Report = lambda _: None) -> Iterator
 
 def changed(file: Path) -> StorageError:
     """The error for a file that somebody writes."""
-    return StorageError(
-        "this file changed while it was published",
-        kind="file-unusable",
-        where=str(file),
-        hint="publish again when nothing writes to the repository",
-    )
+    what = "this file changed while it was published"
+    return StorageError("file-unusable", what, "publish again when nothing writes to the repository", str(file))

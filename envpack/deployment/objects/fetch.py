@@ -167,7 +167,7 @@ def _inside(folder: Path, path: str, objects: Objects) -> Path:
 
 
 def _changed(reason: str, where: str, hint: str) -> InputError:
-    return InputError(reason, kind="published-changed", where=where, hint=hint)
+    return InputError("published-changed", reason, hint, where)
 
 
 _DOWNLOAD_AGAIN = "download the model again, and nothing else into it"

@@ -59,12 +59,9 @@ def _copy(objects: Objects, folder: Path, progress: Progress, trust: Trust | Non
     folder.chmod(FOLDER)
     copied = copy_publication(objects, folder, progress, trust=trust)
     if not copied.compared:
-        raise InputError(
-            "nothing records what was published there, so that a changed file would not be noticed",
-            kind="published-changed",
-            where=str(objects.location),
-            hint="publish it with `envpack publish`, and leave its record there",
-        )
+        what = "nothing records what was published there, so that a changed file would not be noticed"
+        fix = "publish it with `envpack publish`, and leave its record there"
+        raise InputError("published-changed", what, fix, str(objects.location))
     models = sorted(entry.name for entry in folder.iterdir())
     document = {"schema": _SCHEMA, "address": objects.location.name, "models": models}
     write_text(folder / FETCHED, json.dumps(document, indent=1) + "\n")
@@ -101,9 +98,5 @@ def _check(directory: Path) -> None:
             return
     elif not os.path.lexists(directory):
         return
-    raise InputError(
-        "this exists, and `envpack fetch` did not create it",
-        kind="output-not-ours",
-        where=str(directory),
-        hint="give a folder that does not exist or is empty, or remove this one",
-    )
+    fix = "give a folder that does not exist or is empty, or remove this one"
+    raise InputError("output-not-ours", "this exists, and `envpack fetch` did not create it", fix, str(directory))

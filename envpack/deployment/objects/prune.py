@@ -42,11 +42,8 @@ def parse_digest_address(url: str) -> DigestAddress | None:
         return None
     folder, _, name = url.rstrip("/").rpartition("/")
     if name.count(DIGEST) != 1 or DIGEST in folder:
-        raise UsageError(
-            f"{url} cannot be used: {DIGEST} is not in its last part, and once",
-            kind="bad-store-address",
-            hint=f"write s3://bucket/models/{DIGEST}",
-        )
+        what = f"{url} cannot be used: {DIGEST} is not in its last part, and once"
+        raise UsageError("bad-store-address", what, f"write s3://bucket/models/{DIGEST}")
     address = DigestAddress(folder, name)
     address.of("0" * 64)
     parse_location(folder)

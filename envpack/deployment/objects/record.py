@@ -153,12 +153,8 @@ class PublicationRecord:
         self._tag = found[1].tag
 
     def _conflict(self, reason: str) -> StorageError:
-        return StorageError(
-            reason,
-            kind="publication-conflict",
-            where=str(self._objects.location),
-            hint="publish again when nothing else writes there",
-        )
+        fix = "publish again when nothing else writes there"
+        return StorageError("publication-conflict", reason, fix, str(self._objects.location))
 
 
 def _texts(entry: Any) -> tuple[str, int, str]:

@@ -177,12 +177,9 @@ class _Publishing:
 
     def _require_lease(self) -> None:
         if self._lease is None or not self._lease.held:
-            raise StorageError(
-                "another publication to this address runs, or this one stood still for too long",
-                kind="publication-conflict",
-                where=str(self._objects.location),
-                hint="publish again when it has ended",
-            )
+            what = "another publication to this address runs, or this one stood still for too long"
+            fix = "publish again when it has ended"
+            raise StorageError("publication-conflict", what, fix, str(self._objects.location))
 
     def _difference(self, only: Collection[str]) -> _Difference:
         record = PublicationRecord.read(self._objects, or_damaged=self._force)
@@ -272,9 +269,6 @@ def is_foreign(path: str, record: PublicationRecord, present: dict[str, ObjectIn
 
 def _not_ours(paths: Sequence[str], objects: Objects) -> InputError:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return InputError(
-        f"{paths[0]}{more} would be replaced, and envpack did not publish it, or it was changed since",
-        kind="published-not-ours",
-        where=str(objects.location),
-        hint="publish to an empty folder, remove what is there, or add --force to replace it",
-    )
+    what = f"{paths[0]}{more} would be replaced, and envpack did not publish it, or it was changed since"
+    fix = "publish to an empty folder, remove what is there, or add --force to replace it"
+    return InputError("published-not-ours", what, fix, str(objects.location))

@@ -25,7 +25,7 @@ def raised_by(loader):
 
 
 def test_what_a_load_raises_reaches_the_thread_that_asks():
-    gone = ServerError("the daemon is gone", kind="docker-failed")
+    gone = ServerError("docker-failed", "the daemon is gone")
 
     def load(name, started):
         raise gone

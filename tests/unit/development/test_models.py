@@ -107,8 +107,8 @@ def test_folders_that_come_and_go_would_change_the_models(repository):
 
 
 def test_an_error_in_lines():
-    assert in_lines(InputError("wrong", kind="x", where="file", hint="correct it")) == "wrong\nfile\nfix: correct it"
-    assert in_lines(InputError("wrong", kind="x", hint="")) == "wrong"
+    assert in_lines(InputError("x", "wrong", "correct it", "file")) == "wrong\nfile\nfix: correct it"
+    assert in_lines(InputError("x", "wrong", "")) == "wrong"
 
 
 # The debugger

@@ -113,7 +113,7 @@ def test_a_load_has_a_limit_and_shows_where_the_model_stood(bench, monkeypatch):
 
 
 def test_what_cannot_be_prepared_is_shown(bench):
-    bench.fault = StubError("no compiler", kind="compiler-missing", where="/bin/cc", hint="install one")
+    bench.fault = StubError("compiler-missing", "no compiler", "install one", "/bin/cc")
     bench.load("one")
     assert (bench.states["one"].phase, bench.server.asked) == ("failed", [])
     assert bench.states["one"].error == "no compiler\n/bin/cc\nfix: install one"

@@ -137,7 +137,7 @@ def test_a_change_of_requirements_is_built(bench):
 
 
 def test_a_build_that_fails_is_shown_and_nothing_is_loaded(bench):
-    bench.errors["one"] = EnvironmentBuildError("no such package", kind="unresolvable", where="one", hint="correct it")
+    bench.errors["one"] = EnvironmentBuildError("unresolvable", "no such package", "correct it", "one")
     bench.start()
     assert soon(lambda: bench.servers and bench.states["one"].phase == "failed")
     assert bench.states["one"].error == "no such package\none\nfix: correct it"
@@ -151,7 +151,7 @@ def test_a_model_whose_last_build_failed_is_built_with_the_next_change(bench):
     """Although it was built before: what its environment holds is not what it requires."""
     bench.start()
     assert bench.ready("one")
-    bench.errors["one"] = EnvironmentBuildError("no such package", kind="unresolvable", hint="correct it")
+    bench.errors["one"] = EnvironmentBuildError("unresolvable", "no such package", "correct it")
     (bench.repository / "one/requirements.txt").write_text("none-such\n")
     assert soon(lambda: bench.states["one"].phase == "failed")
     del bench.errors["one"]

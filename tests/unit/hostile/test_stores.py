@@ -54,7 +54,7 @@ def test_records(store, content):
 
     def make(fill):
         if fill is None:  # what the store has cannot be used
-            raise EnvironmentBuildError("nothing is built here", kind="unresolvable")
+            raise EnvironmentBuildError("unresolvable", "nothing is built here")
         fill(store.location.folder.parent / "unpacked")
 
     (store.location.folder.parent / "unpacked").mkdir(exist_ok=True)

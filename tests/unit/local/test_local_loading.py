@@ -101,7 +101,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_one_that_runs(repository, serv
 def test_a_model_whose_files_are_wrong_is_not_loaded(repository):
     def find(name):
         if name == "m":
-            raise InputError("wrong files", kind="bad-config", hint="correct them")
+            raise InputError("bad-config", "wrong files", "correct them")
         return source(name)
 
     source, repository.source = repository.source, find

@@ -235,7 +235,7 @@ def test_a_model_asks_another_one(repository, server):
 def test_a_model_that_cannot_be_made_is_not_ready_for_others(repository):
     def find(name):
         if name == "m":
-            raise InputError("no requirements", kind="bad-requirements", hint="correct them")
+            raise InputError("bad-requirements", "no requirements", "correct them")
         return source(name)
 
     source, repository.source = repository.source, find

@@ -118,7 +118,7 @@ def test_a_machine_that_may_not_write_reads_all_the_same(url, store, add, monkey
 
     def refuse(path, content):
         tried.append(path)
-        raise StorageError("refused", kind="store-forbidden")
+        raise StorageError("store-forbidden", "refused")
 
     monkeypatch.setattr(reader.objects, "write", refuse)
     assert all(reader.find("stub", key) for key in ("a", "b"))

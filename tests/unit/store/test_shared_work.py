@@ -229,7 +229,7 @@ def test_a_failure_of_the_build_is_the_callers(machine):
     first = machine("first")
 
     def fail(fill):
-        raise EnvironmentBuildError("no such package", kind="unresolvable", hint="correct it")
+        raise EnvironmentBuildError("unresolvable", "no such package", "correct it")
 
     first.make = fail
     with pytest.raises(EnvironmentBuildError, match="no such package"):
@@ -254,7 +254,7 @@ def no_compiler(monkeypatch):
     """This machine has no stub of its own for any Python."""
 
     def missing(*_, **__):
-        raise StubError("no compiler", kind="compiler-missing", hint="install one")
+        raise StubError("compiler-missing", "no compiler", "install one")
 
     monkeypatch.setattr("envpack.stub.build.find_toolchain", missing)
     monkeypatch.setattr("envpack.stub.build.find_prebuilt", lambda *_, **__: None)

@@ -67,7 +67,7 @@ class Failing:
 
     def load(self, name):
         self.tried.append(name)
-        raise StubError("no compiler", kind="compiler-missing", hint="install one")
+        raise StubError("compiler-missing", "no compiler", "install one")
 
     def forget(self, name):
         pass
