@@ -60,7 +60,7 @@ class Packer {
   template <typename First, typename Second>
   void Add(const std::variant<First, Second>& choice) {
     Add(choice.index());
-    std::visit([this](const auto& value) { Add(value); }, choice);
+    std::visit([&](const auto& value) { this->Add(value); }, choice);
   }
 
   template <typename Items>
