@@ -307,7 +307,7 @@ def test_what_was_sent_and_answered_becomes_a_sample(repository, run, tmp_path):
     (tmp_path / "cat.png").write_bytes(b"\x89PNG")
     code, output, errors = run("samples", "--input", "cat.png", "--save-sample")
     file, image = repository / "samples/envpack/smoke.json", {"b64": "iVBORw=="}
-    assert (code, errors.splitlines()[-1]) == (0, f"saved: {file} has 1 sample")
+    assert (code, errors.splitlines()[-1]) == (0, f"saved: {file} has what was sent, and the answers")
     assert json.loads(file.read_text()) == {"data": [{"X": image}], "validation_data": [{"Y": image}]}
     code, output, _ = run("samples")
     assert (code, output.splitlines()[-1]) == (0, "1 of 1 samples right")
