@@ -37,7 +37,6 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 INTERNAL = 1
 NOT_FOUND = 2
 INVALID = 3
-CANCELLED = 7
 
 SEQUENCE_START = 1
 SEQUENCE_END = 2

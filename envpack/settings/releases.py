@@ -8,31 +8,13 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from envpack.support.errors import UsageError
 
 DEFAULT_RELEASE = "24.10"
 
 _YEAR_AND_MONTH = r"\d\d\.(?:0[1-9]|1[0-2])"
-
-
-class _Facts(TypedDict, total=False):
-    """A row of ``releases.toml``; see `Release` for the fields."""
-
-    server: str
-    stub_abi: str
-    python: str
-    numpy2: bool
-    image: str
-    glibc: str
-    glibcxx: str
-    cuda: str
-    wheel: str
-    runs_activate: bool
-    takes_folders: bool
-    strict_archives: bool
-    ninth_argument: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +83,12 @@ class Release:
 def all_releases() -> dict[str, Release]:
     """Every release that envpack knows, by name, oldest first."""
     data = tomllib.loads((Path(__file__).parents[1] / "releases.toml").read_text(encoding="utf-8"))
-    facts = _Facts()
+    facts: dict[str, Any] = {}
     releases = {}
     for name, own in sorted(data["releases"].items()):
         facts |= data["since"].get(name, {})
         image = facts["image"].format(release=name)
-        releases[name] = Release(**{**facts, "wheel": "", **own, "name": name, "image": image})
+        releases[name] = Release(**(facts | {"wheel": ""} | own | {"name": name, "image": image}))
     return releases
 
 

@@ -175,7 +175,7 @@ FAILING = {
         for flags in (0, 1):
             try:
                 sender.send(pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(1, np.float32))]), flags=flags)
-            except Exception:
+            except Exception:  # the second one is refused; what the client gets is compared
                 pass
         """
     ),

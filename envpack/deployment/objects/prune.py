@@ -57,7 +57,7 @@ def prune_publications(address: DigestAddress, keep: int, current: str, progress
         address: where they are.
         keep: how many stay.
         current: digest of one that stays, and counts.
-        progress: receives each that is removed, or stays because somebody works on it.
+        progress: receives each that is removed, or stays because a command holds its lease.
 
     Returns:
         The addresses that were removed.

@@ -88,7 +88,7 @@ class PublicationRecord:
         self._save()
 
     def renew(self) -> bool:
-        """Write the same again, with the time of the store; whether nobody has written meanwhile."""
+        """Write the same again, with the time of the store; returns whether the record was still this one."""
         try:
             self._save()
         except StorageError as error:

@@ -97,7 +97,7 @@ class _Difference:
         record: what earlier publications sent.
         changed: what has to be sent.
         gone: what earlier publications sent and this one does not have.
-        removable: what of that nobody else has written since.
+        removable: what of that no other program has written since.
     """
 
     record: PublicationRecord
@@ -252,7 +252,7 @@ def _by_model(files: Iterable[Described]) -> dict[str, list[Described]]:
 
 
 def _is_there(file: Described, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
-    """Whether nobody wrote an object since a publication sent this file."""
+    """Whether an object is still the one that a publication sent for this file."""
     entry, info = record.entries.get(file.path), present.get(file.path)
     if entry is None or info is None or entry.sha256 != file.sha256:
         return False
@@ -260,7 +260,7 @@ def _is_there(file: Described, record: PublicationRecord, present: dict[str, Obj
 
 
 def is_foreign(path: str, record: PublicationRecord, present: dict[str, ObjectInfo]) -> bool:
-    """Whether an object exists that no publication wrote, or that was written by somebody else since."""
+    """Whether an object exists that no publication wrote, or that another program wrote since."""
     info, entry = present.get(path), record.entries.get(path)
     if info is None or path in record.pending:
         return False
