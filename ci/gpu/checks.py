@@ -40,7 +40,7 @@ class Check:
         models: those that must be loaded.
         run: tries it; may return a note for the line.
         devices: how many GPUs it needs.
-        without_pool: whether it is tried again under a server without a CUDA memory pool.
+        small_pool: whether it is tried again where its tensors are larger than the CUDA memory pool.
 
     """
 
@@ -48,19 +48,19 @@ class Check:
     models: tuple[str, ...]
     run: Callable[[Site], str | None]
     devices: int = 1
-    without_pool: bool = False
+    small_pool: bool = False
 
 
 CHECKS: list[Check] = []
 
 
 def check(
-    name: str, *models: str, devices: int = 1, without_pool: bool = False
+    name: str, *models: str, devices: int = 1, small_pool: bool = False
 ) -> Callable[[Callable[[Site], str | None]], Callable[[Site], str | None]]:
     """Register a function as a check."""
 
     def add(function: Callable[[Site], str | None]) -> Callable[[Site], str | None]:
-        CHECKS.append(Check(name, models, function, devices, without_pool))
+        CHECKS.append(Check(name, models, function, devices, small_pool))
         return function
 
     return add
@@ -72,12 +72,10 @@ def expect(what: str, got: object, wanted: object) -> None:
         raise WrongError(f"{what} is {_shown(got)} instead of {_shown(wanted)}")
 
 
-def expect_on_gpu(site: Site, what: str, *, is_cpu: bool) -> None:
-    """Fail if a tensor is in host memory; call it last, since without a pool the server can move tensors there."""
-    if is_cpu and site.has_pool:
-        raise WrongError(f"{what} is in host memory")
+def expect_on_gpu(what: str, *, is_cpu: bool) -> None:
+    """Fail if a tensor is in host memory."""
     if is_cpu:
-        raise SkippedError(f"GPU memory, as the server put {what} into host memory; all values were right")
+        raise WrongError(f"{what} is in host memory")
 
 
 def _shown(value: object) -> str:
@@ -124,17 +122,17 @@ def instance_kind_and_device(site: Site) -> None:
     expect("whether the client's input is in host memory", report["is_cpu"], True)
 
 
-@check("output of a GPU to the client", "producer", without_pool=True)
+@check("output of a GPU to the client", "producer")
 def output_to_the_client(site: Site) -> None:
     expect("the output", numbers_of(site.floats("producer", [1, 2, 3])["OUT"]), [2, 4, 6])
 
 
-@check("input on the GPU without a copy", "gpu_to_gpu", without_pool=True)
+@check("input on the GPU without a copy", "gpu_to_gpu")
 def input_without_a_copy(site: Site) -> None:
     answer = site.floats("gpu_to_gpu", [1, 2, 3])
     expect("the output", numbers_of(answer["OUT"]), [3, 5, 7])
     report = text_of(answer["REPORT"])
-    expect_on_gpu(site, "the input", is_cpu=report["is_cpu"])
+    expect_on_gpu("the input", is_cpu=report["is_cpu"])
     expect("__dlpack_device__()", report["dlpack_device"], [2, 0])
     expect("whether the library has it on the GPU", report["library_on_gpu"], True)
 
@@ -144,7 +142,7 @@ def as_numpy_is_refused(site: Site) -> None:
     expect("the error", text_of(site.floats("gpu_to_gpu", [1])["REPORT"])["refusal"], REFUSAL)
 
 
-@check("input is in host memory by default", "gpu_to_default", without_pool=True)
+@check("input is in host memory by default", "gpu_to_default")
 def input_by_default(site: Site) -> None:
     answer = site.floats("gpu_to_default", [1, 2, 3])
     expect("the output", numbers_of(answer["OUT"]), [3, 5, 7])
@@ -160,7 +158,7 @@ def output_to_the_host(site: Site) -> None:
     expect("is_cpu()", text_of(answer["REPORT"])["is_cpu"], True)
 
 
-@check("GPU input is handed on as an output", "gpu_through_identity", "identity_to_client", without_pool=True)
+@check("GPU input is handed on as an output", "gpu_through_identity", "identity_to_client")
 def handed_on(site: Site) -> None:
     handed = site.floats("gpu_through_identity", [1, 2, 3])
     expect("the output", numbers_of(handed["OUT"]), [3, 5, 7])
@@ -168,10 +166,10 @@ def handed_on(site: Site) -> None:
     expect("the output to the client", numbers_of(answer["OUT"]), [8, 10])
     report = text_of(answer["REPORT"])
     expect("whether input and output are in the same memory", report["out_is_cpu"], report["is_cpu"])
-    expect_on_gpu(site, "what was handed on", is_cpu=text_of(handed["REPORT"])["is_cpu"])
+    expect_on_gpu("what was handed on", is_cpu=text_of(handed["REPORT"])["is_cpu"])
 
 
-@check("outputs on GPU and host in one response", "cases", without_pool=True)
+@check("outputs on GPU and host in one response", "cases")
 def mixed_outputs(site: Site) -> None:
     answer = site.case("mixed")
     expect("the output on the GPU", numbers_of(answer["OUT"]), [4, 5, 6])
@@ -179,7 +177,7 @@ def mixed_outputs(site: Site) -> None:
     expect("the bytes", text_of(answer["REPORT"]), "and bytes")
 
 
-@check("output without elements", "cases", "gpu_to_gpu", without_pool=True)
+@check("output without elements", "cases", "gpu_to_gpu")
 def empty_output(site: Site) -> None:
     answer = site.case("empty")
     expect("the shape", answer["OUT"].shape, (0,))
@@ -188,7 +186,7 @@ def empty_output(site: Site) -> None:
     expect("the output of the ensemble", numbers_of(site.floats("gpu_to_gpu", [])["OUT"]), [])
 
 
-@check("output of 64 MB", "cases", without_pool=True)
+@check("output of 64 MB", "cases", small_pool=True)
 def large_output(site: Site) -> None:
     data = site.case("large")["OUT"].data
     expect("how many elements come", len(data), LARGE)
@@ -198,11 +196,11 @@ def large_output(site: Site) -> None:
             raise WrongError(f"the elements from {start} on are wrong, first {data[start]!r}")
 
 
-@check("64 MB from GPU to GPU", "cases", "reader", without_pool=True)
+@check("64 MB from GPU to GPU", "cases", "reader", small_pool=True)
 def large_between_models(site: Site) -> None:
     report = _report(site, "large_to_model")
     expect("whether all elements are right", report["right"], True)
-    expect_on_gpu(site, "the answer", is_cpu=report["is_cpu"])
+    expect_on_gpu("the answer", is_cpu=report["is_cpu"])
 
 
 def _values(datatype: str) -> tuple[bool | int | float, ...]:
@@ -227,7 +225,7 @@ def _check_type(site: Site, name: str) -> None:
     unknown = text_of(answer["UNKNOWN"]).get(name)
     if unknown is not None:
         raise SkippedError(f"the library does not know the type: {unknown}")
-    expect_on_gpu(site, "the input", is_cpu=text_of(answer["REPORT"])[name] == "host")
+    expect_on_gpu("the input", is_cpu=text_of(answer["REPORT"])[name] == "host")
 
 
 def _add_type(name: str) -> None:
@@ -238,19 +236,19 @@ for _name in TYPES:
     _add_type(_name)
 
 
-@check("response of a sender from a thread", "sender", without_pool=True)
+@check("response of a sender from a thread", "sender")
 def sender(site: Site) -> None:
     answer = site.infer("sender", [Tensor("COUNT", "INT32", (1,), (1,))])
     expect("the output", numbers_of(answer["OUT"]), [0, 0.5])
 
 
-@check("decoupled responses from a thread", "stream", without_pool=True)
+@check("decoupled responses from a thread", "stream")
 def decoupled(site: Site) -> None:
     answers = site.stream("stream", {"COUNT": 5})
     expect("the responses", [answer.get("OUT", answer) for answer in answers], [[n, n + 0.5] for n in range(5)])
 
 
-@check("output that its stream still computes", "cases", without_pool=True)
+@check("output that its stream still computes", "cases")
 def late_output(site: Site) -> None:
     answer = site.case("late")
     expect("the output", numbers_of(answer["OUT"]), [11, 12, 13])
@@ -280,15 +278,14 @@ def two_devices(site: Site) -> str | None:
     return f"the input that came from device 1 was on {text_of(answer['REPORT'])['dlpack_device']}"
 
 
-@check("BLS: GPU model, preferred memory GPU", "cases", "reader", without_pool=True)
+@check("BLS: GPU model, preferred memory GPU", "cases", "reader")
 def gpu_model_to_gpu(site: Site) -> None:
     report = _report(site, "gpu_model_to_gpu")
     expect("the output", report["values"], [2, 3, 4])
-    expect_on_gpu(site, "the input", is_cpu=report["seen"]["is_cpu"])
-    expect_on_gpu(site, "the output", is_cpu=report["is_cpu"])
+    expect_on_gpu("the output", is_cpu=report["is_cpu"])
 
 
-@check("BLS: GPU model, preferred memory CPU", "cases", "reader", without_pool=True)
+@check("BLS: GPU model, preferred memory CPU", "cases", "reader")
 def gpu_model_to_cpu(site: Site) -> None:
     report = _report(site, "gpu_model_to_cpu")
     expect("the output", report["values"], [2, 3, 4])
@@ -299,10 +296,11 @@ def gpu_model_to_cpu(site: Site) -> None:
 def gpu_model(site: Site) -> str:
     report = _report(site, "gpu_model")
     expect("the output", report["values"], [2, 3, 4])
+    expect_on_gpu("the input", is_cpu=report["seen"]["is_cpu"])
     return f"the output came in {'host' if report['is_cpu'] else 'GPU'} memory"
 
 
-@check("BLS: CPU model with a GPU input", "cases", "host", without_pool=True)
+@check("BLS: CPU model with a GPU input", "cases", "host")
 def cpu_model(site: Site) -> str:
     report = _report(site, "cpu_model_to_cpu")
     expect("the output", report["values"], [3, 6, 9])
@@ -318,19 +316,19 @@ def empty_input(site: Site) -> None:
     expect("the output", _report(site, "empty_to_model")["values"], [])
 
 
-@check("BLS: stream of GPU responses", "cases", "stream", without_pool=True)
+@check("BLS: stream of GPU responses", "cases", "stream")
 def stream(site: Site) -> None:
     report = _report(site, "stream")
     expect("the responses", [part["values"] for part in report], [[n, n + 0.5] for n in range(5)])
-    expect_on_gpu(site, "a response", is_cpu=any(part["is_cpu"] for part in report))
+    expect_on_gpu("a response", is_cpu=any(part["is_cpu"] for part in report))
 
 
-@check("BLS: requests gathered with asyncio", "gatherer", "reader", without_pool=True)
+@check("BLS: requests gathered with asyncio", "gatherer", "reader")
 def gathered(site: Site) -> None:
     count = 8
     report = _checked(text_of(site.infer("gatherer", [Tensor("COUNT", "INT32", (1,), (count,))])["REPORT"]))
     expect("the answers", [part["values"] for part in report], [[n + 1, n * 10 + 1] for n in range(count)])
-    expect_on_gpu(site, "an answer", is_cpu=any(part["is_cpu"] for part in report))
+    expect_on_gpu("an answer", is_cpu=any(part["is_cpu"] for part in report))
 
 
 @check("references of an exported tensor", "cases")
@@ -341,14 +339,14 @@ def references(site: Site) -> None:
     expect("what is left of both", after - before, 0)
 
 
-@check("memory of tensors and requests is given back", "cases", "reader", without_pool=True)
+@check("memory of tensors and requests is given back", "cases", "reader", small_pool=True)
 def given_back(site: Site) -> None:
     site.report("give_back")
     report = _report(site, "give_back")
     expect("what the library has in use", report["after"], report["before"])
 
 
-@check(f"nothing grows over {REQUESTS} requests", "cases", "reader", "gpu_to_gpu", without_pool=True)
+@check(f"nothing grows over {REQUESTS} requests", "cases", "reader", "gpu_to_gpu", small_pool=True)
 def nothing_grows(site: Site) -> str:
     _many(site, _WARM_UP)
     used, held = driver.used_megabytes(), site.report("held")

@@ -93,13 +93,11 @@ class Site:
     """A running server and the models loaded in it.
 
     Attributes:
-        has_pool: whether the server has a CUDA memory pool.
         failures: error messages of failed loads, by model.
 
     """
 
     server: ProcessServer
-    has_pool: bool
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,7 +172,7 @@ def serving(setup: ModelSetup, repository: Path, *, pool: dict[int, int]) -> Ite
         start_seconds=START_SECONDS,
     )
     with runtime.start(repository) as server:
-        yield Site(server, has_pool=any(pool.values()))
+        yield Site(server)
 
 
 def _variables(setup: ModelSetup) -> dict[str, str]:

@@ -368,7 +368,6 @@ void EpochWire<kEpoch>::FillBuffers(const std::vector<Handle>& buffers, const st
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
-    if (tensor.byte_size == 0) continue;
     if (tensor.data == nullptr) throw GpuError(tensor.unreachable);
     const shm::Block buffer = region_.Load(buffers[i]);
     const auto memory = buffer.Read<Memory>(0);
