@@ -73,6 +73,7 @@ def test_another_path_in_the_container(envpack):
     assert document["verdict"]["models"][0]["stub"]["executable"].startswith("/srv/triton/models/double/")
 
 
+@pytest.mark.thorough
 def test_a_blocked_or_dead_model_is_reported_with_its_output(envpack, repository):
     double = repository / "double"
     write_model(repository, "dies", "print('going away', flush=True); __import__('os')._exit(3)", like=double)
@@ -87,6 +88,7 @@ def test_a_blocked_or_dead_model_is_reported_with_its_output(envpack, repository
     assert "asleep" in str(document["verdict"]["models"][0]["failure"]["details"])
 
 
+@pytest.mark.thorough
 def test_too_little_shared_memory_is_reported(envpack, repository):
     million = ", ".join(["1"] * 1_000_000)
     (repository / "double/envpack").mkdir()
@@ -98,6 +100,7 @@ def test_too_little_shared_memory_is_reported(envpack, repository):
     assert envpack.verify("--set", "shm_size=64m")[0] == 0
 
 
+@pytest.mark.thorough
 def test_a_model_above_the_memory_limit_is_reported(envpack, repository):
     double = repository / "double"
     write_model(repository, "eats", "self.held = bytearray(b'x') * (600 << 20)", like=double)

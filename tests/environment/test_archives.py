@@ -86,6 +86,7 @@ def test_every_module_but_tests_can_still_be_imported(science, tmp_path):
     assert [name for name in lost if "tests" not in name.split(".")] == []
 
 
+@pytest.mark.thorough
 def test_folder_and_archive_hold_the_same(numpy_env, tmp_path):
     place_folder(numpy_env, tmp_path / "folder")
     pack_archive(numpy_env, tmp_path / "env.tar.gz")

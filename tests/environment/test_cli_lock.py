@@ -47,6 +47,7 @@ def test_a_lock_is_written_once_and_build_installs_exactly_its_packages(run_comm
     assert (site / "leaf-1.0.dist-info").is_dir()
 
 
+@pytest.mark.thorough
 def test_a_lock_of_this_machines_python_says_that_other_machines_cannot_install_it(
     run_command, repository, tmp_path, packaged
 ):
@@ -79,6 +80,7 @@ def test_a_stale_lock_is_refused_and_nothing_is_changed(run_command, repository)
     assert not (repository / f"m/python{PYTHON}").exists()
 
 
+@pytest.mark.thorough
 def test_the_fix_of_changed_requirements_works_when_it_is_followed(run_command, repository):
     for words in (("lock", "m"), ("build", "m", "--stub", "never")):
         assert run_command(*words).code == 0

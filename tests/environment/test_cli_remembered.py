@@ -67,6 +67,7 @@ def test_a_dry_run_knows_how_files_are_placed(built, words):
     assert found == expected
 
 
+@pytest.mark.thorough
 def test_a_dry_run_names_a_changed_file(built):
     assert built("m", "--format", "dir", "--set", "link_mode=copy").code == 0
     file = next((built.repository / "m/python3.8").glob("lib/python3.8/site-packages/six.py"))
@@ -96,6 +97,7 @@ def test_a_dry_run_names_each_change_with_its_reason_and_changes_nothing(built, 
     assert listing(built.repository) == before
 
 
+@pytest.mark.thorough
 def test_a_lockfile_decides_the_python_and_a_plan_names_the_packages_that_differ(built):
     lock = envpack("lock", "--repository", built.repository, "m", "--python", "3.8")
     assert lock.code == 0, lock.err

@@ -144,6 +144,7 @@ def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_on
         assert partial_in(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_what_two_want_at_the_same_time_is_compiled_once(raced, own_cache):
     outputs, said = raced
     compiled = [[cell["compiled"] for cell in json.loads(out)["cells"]] for out, _ in said]

@@ -54,6 +54,7 @@ def test_a_hundred_thousand_files(index, tmp_path):
     assert (found.findings, found.files > MANY) == ([], True)
 
 
+@pytest.mark.thorough
 def test_names_with_spaces_and_letters_of_all_kinds(index, tmp_path):
     names = ["with space.txt", "ünïcödé.txt", "日本語.txt", "quo'te\".txt", "back\\slash.txt", f"{'long' * 50}.txt"]
     environment = index("odd", {"odd/__init__.py": "", **{f"odd/{name}": name for name in names}})
@@ -88,6 +89,7 @@ def test_another_file_system_gets_copies(numpy_env, other_disk):
     assert inspect_environment(other_disk / "env").findings == []
 
 
+@pytest.mark.thorough
 def test_the_order_in_which_groups_are_compiled_does_not_show_in_their_byte_code(numpy_env, tmp_path):
     sources = sorted(str(file.relative_to(numpy_env.prefix)) for file in numpy_env.prefix.rglob("numpy/**/*.py"))[:300]
     groups = [sources[first : first + 20] for first in range(0, len(sources), 20)]

@@ -25,6 +25,7 @@ class TestNetworkFaults:
         assert environment_of(lock, cache=tmp_path / "other").fresh
         assert served.truncated == {"rooted-1.0-0.conda": 0, "tree-1.0-py3-none-any.whl": 0}
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("file", "kind", "named"),
         [
@@ -60,10 +61,12 @@ class TestNetworkFaults:
         assert error.kind == "channel-unreachable"
         assert "http://127.0.0.1:9/conda" in error.message
 
+    @pytest.mark.thorough
     def test_an_index_that_is_down_is_named_as_such(self, served, tmp_path, monkeypatch):
         monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
         assert refused(lock_for, BOTH, served, tmp_path).kind == "index-unreachable"
 
+    @pytest.mark.thorough
     def test_slow_responses_are_awaited(self, served, tmp_path):
         served.pause = 0.5
         assert names(lock_for(BOTH, served, tmp_path))["tree"] == "1.0"
@@ -105,6 +108,7 @@ class TestSecrets:
         assert len(files) > 3
         assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
 
+    @pytest.mark.thorough
     def test_passwords_of_condarc_and_of_variables_work(self, locked, tmp_path, monkeypatch):
         condarc = tmp_path / "condarc"
         condarc.write_text(f"channels: ['http://me:${{MY_PASSWORD}}@127.0.0.1:{locked.port}/conda']\n")

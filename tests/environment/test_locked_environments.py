@@ -24,6 +24,7 @@ from .sources import PYTHON
 pytestmark = pytest.mark.usefixtures("own_index")
 
 
+@pytest.mark.thorough
 def test_two_machines_make_the_same_files_from_one_lock(served, tmp_path):
     write_lock(lock_for(BOTH, served, tmp_path / "a"), tmp_path / "envpack.lock")
     lock = read_lock(tmp_path / "envpack.lock")
@@ -64,6 +65,7 @@ def test_what_an_incomplete_cache_lacks_is_named_without_the_network(served, tmp
     assert list((tmp_path / "environments").glob("[!.]*")) == []
 
 
+@pytest.mark.thorough
 def test_pip_takes_what_conda_provides(served, tmp_path):
     lock = lock_for(Requirements(conda=("shared",), pip=("uses-shared",)), served, tmp_path)
     assert names(lock)["shared"] == "2.0"
@@ -114,6 +116,7 @@ def test_byte_code_belongs_to_the_version_for_any_spelling_of_the_name(served, t
     assert versions == ["1.0", "1.1"]
 
 
+@pytest.mark.thorough
 def test_files_contain_a_placeholder_for_the_unknown_prefix(served, tmp_path):
     environment = environment_of(lock_for(BOTH, served, tmp_path), cache=tmp_path)
     placeholders = {
@@ -142,6 +145,7 @@ def test_a_placed_environment_names_its_folder_and_an_archive_none(served, tmp_p
         assert PREFIX_PLACEHOLDER.encode() in archive.extractfile("etc/rooted.conf").read()
 
 
+@pytest.mark.thorough
 def test_a_local_project_is_built_to_a_wheel_and_rebuilt_when_it_changes(served, tmp_path, monkeypatch):
     monkeypatch.delenv("UV_DEFAULT_INDEX")  # its build system comes from the real one
     project = tmp_path / "my project"
@@ -174,6 +178,7 @@ def test_an_environment_for_another_machine_gets_its_wheels_and_byte_code_of_thi
         assert (environment.prefix / f"{module}.cpython-310.pyc").is_file()
 
 
+@pytest.mark.thorough
 def test_stripped_environments_work_and_have_another_key(served, tmp_path):
     lock = lock_for(Requirements(pip=("tree",)), served, tmp_path)
     plain = environment_of(lock, cache=tmp_path)

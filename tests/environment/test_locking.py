@@ -128,6 +128,7 @@ def test_the_local_channel_has_nothing_for_other_machines(served, tmp_path):
     assert caught.value.kind == "no-channel"
 
 
+@pytest.mark.thorough
 def test_sources_are_built_only_where_that_is_allowed(served, tmp_path):
     error = refused(lock_for, Requirements(pip=("sourced",)), served, tmp_path)
     assert (error.kind, "'sourced'" in error.message) == ("wheel-missing", True)
@@ -149,6 +150,7 @@ def test_an_index_without_hashes_is_locked_by_the_hash_of_the_file(served, tmp_p
     assert [package.sha256 for package in lock.pip] == [hashlib.sha256(wheel.read_bytes()).hexdigest()]
 
 
+@pytest.mark.thorough
 def test_a_damaged_remembered_lock_is_ignored(served, tmp_path):
     how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path}
     first = build_environment(BOTH, **how)

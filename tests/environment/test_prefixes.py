@@ -214,6 +214,7 @@ class TestVirtual:
         again = environment_from_prefix(virtual)
         assert (again.prefix, again.fresh, read) == (first.prefix, False, [])
 
+    @pytest.mark.thorough
     def test_a_change_is_noticed_though_size_and_time_stay(self, copied):
         first = environment_from_prefix(copied)
         assert settled(copied)
@@ -248,6 +249,7 @@ class TestVirtual:
         (copied / SITE / "outward.pth").write_text("/somewhere/else\n")
         assert refused(copied, EnvironmentBuildError).kind == "points-outside"
 
+    @pytest.mark.thorough
     def test_a_link_to_somewhere_else_is_refused_when_it_is_placed_unless_it_is_left_out(self, copied, tmp_path):
         (copied / SITE / "outward").symlink_to("/somewhere/else")
         environment = environment_from_prefix(copied)
@@ -322,6 +324,7 @@ class TestConda:
         assert said_by(moved / "bin/rooted", prefix=moved, server=True) == f"rooted {moved}"
         assert said_by(moved / "bin/python3", "-c", "import module, ssl; print(module.VALUE)", prefix=moved) == "1"
 
+    @pytest.mark.thorough
     def test_what_differs_from_its_package_is_listed(self, conda):
         (conda / "share/plain").write_text("edited\n")
         (conda / "share/other").unlink()
@@ -338,6 +341,7 @@ class TestConda:
         entries = {one.path: one.package for one in read_inventory(environment.prefix)}
         assert (entries["share/mine"], entries["share/plain"]) == ("unknown", "rooted")
 
+    @pytest.mark.thorough
     def test_one_that_was_moved_still_names_its_old_place_and_is_understood(self, conda, tmp_path):
         first = environment_from_prefix(conda)
         moved = conda.rename(tmp_path / "moved")
@@ -345,6 +349,7 @@ class TestConda:
         assert changed_hands(second) == set()
         assert second.prefix == first.prefix
 
+    @pytest.mark.thorough
     def test_one_that_was_rewritten_for_its_place_is_as_its_packages(self, conda, tmp_path):
         """As conda-unpack does it: the records still have the digests from before."""
         first = environment_from_prefix(conda)

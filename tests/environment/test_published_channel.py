@@ -43,6 +43,7 @@ def channel(changes, tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_several_interpreters_are_listed(channel, changes):
     listed = envpack("channel", "ls", channel, "--json", changes=changes).document["packages"]
     assert [package["version"].rpartition(".")[0] for package in listed] == list(MINORS)
@@ -128,6 +129,7 @@ def test_a_static_interpreter_is_refused(changes, tmp_path):
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.thorough
 def test_a_python_of_conda_is_refused(changes, tmp_path):
     prefix = build_environment(Requirements(), python="3.8").prefix
     words = ("channel", "add-python", "3.8", "--from", prefix, "--to", tmp_path / "to", "--json")

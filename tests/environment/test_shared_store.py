@@ -99,6 +99,7 @@ def test_the_second_machine_gets_the_same_bytes_without_index_and_channel(machin
     assert "up to date" in done(second.build())
 
 
+@pytest.mark.thorough
 def test_without_push_nothing_is_put_into_the_store(machines, proxy):
     done(machines("first").build())
     assert {method for method, _ in proxy.requests} <= {"GET", "HEAD"}
@@ -161,6 +162,7 @@ def test_a_store_that_fails_after_the_build_loses_nothing(machines, proxy):
     assert "put environment" in said
 
 
+@pytest.mark.thorough
 def test_a_blob_that_was_altered_is_not_used(machines, proxy):
     done(machines("first").build("--set", "push=true"))
     second = machines("second")
@@ -182,6 +184,7 @@ def test_a_store_that_is_not_there_is_an_error_before_anything_is_built(machines
     assert not machine.environments
 
 
+@pytest.mark.thorough
 def test_a_stub_comes_from_the_store_where_no_compiler_is(tmp_path):
     need(PYTHON)
     folder = tmp_path / "store"

@@ -105,6 +105,7 @@ def test_everybody_can_read_the_store_and_nobody_can_write_to_it(build, umask, t
     assert (tmp_path / "env.tar").stat().st_mode & 0o777 == 0o444
 
 
+@pytest.mark.thorough
 def test_read_only_files_are_built_on_placed_replaced_and_removed_by_their_owner(
     build, strict_permissions, tmp_path, umask
 ):

@@ -68,6 +68,7 @@ def test_plain_pytest_finds_the_repository_above_the_test(repository, run_pytest
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["option", "setting"])
 def test_the_repository_can_be_elsewhere(repository, run_pytest, tmp_path, how):
     write(tmp_path / "test_it.py", TESTS["caller/test_caller.py"].replace("\n        ", "\n"))

@@ -458,6 +458,7 @@ class Debugger:
                 return
 
 
+@pytest.mark.thorough
 def test_a_debugger_is_awaited_before_the_model_is_imported(command):
     port = free_port()
     with command("default", "--debug", str(port), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:

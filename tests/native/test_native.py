@@ -89,7 +89,9 @@ def test_wire(programs, case):
     run(programs / "wire_tests", case)
 
 
-@pytest.mark.parametrize("file", WIRE_FILES)
+@pytest.mark.parametrize(
+    "file", [pytest.param(file, marks=[pytest.mark.thorough] if file == "heap_test.cc" else []) for file in WIRE_FILES]
+)
 def test_wire_under_sanitizers(sanitized, file):
     """The cases of a file in one process, since a program with sanitizers starts slowly; apart if one fails."""
     # The other sanitizers halt by default. The front unlocks what a dead process has locked, on purpose.

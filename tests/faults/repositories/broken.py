@@ -59,6 +59,11 @@ class Broken:
         return self.step or ("files" if self.found_by == "inspect" else "load")
 
     @property
+    def own_server(self) -> bool:
+        """Whether ``verify`` starts a server that serves few others, which takes seconds."""
+        return self.found_by == "verify" and bool(self.options or self.host or self.alone)
+
+    @property
     def tools(self) -> tuple[str, ...]:
         """Programs that are not on every machine."""
         return (*self.host[:1], *(["zstd"] if "zstd" in self.id else []))

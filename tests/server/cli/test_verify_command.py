@@ -74,6 +74,7 @@ def test_the_verdict_on_broken_models_is_no_with_reasons(environment, repository
     assert listing(repository) == before
 
 
+@pytest.mark.thorough
 def test_a_blocked_load_is_abandoned(environment, repository):
     write_model(repository, HANGS, environment)
     before = listing(repository)
@@ -126,6 +127,7 @@ def test_an_interrupted_verification_stops_the_server_and_leaves_nothing_behind(
     assert listing(repository) == before
 
 
+@pytest.mark.thorough
 def test_an_interrupted_verification_on_a_worker_stops_the_worker_s_server(environment, repository):
     write_model(repository, HANGS, environment)
     before = listing(repository)

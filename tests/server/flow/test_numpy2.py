@@ -1,9 +1,12 @@
 """The trap of releases up to 24.10: their own stub answers with empty tensors under NumPy 2. Found, and cured."""
 
+import pytest
+
 from envpack.settings import DEFAULT_RELEASE, find_release
 from tests.needed_pythons import need
 
 
+@pytest.mark.thorough
 def test_the_releases_own_stub_is_found_out_and_ours_is_the_cure(doubler, envpack_json):
     python = find_release(DEFAULT_RELEASE).python
     need(python)

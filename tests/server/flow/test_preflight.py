@@ -25,6 +25,7 @@ def verdict(envpack_json, model):
     return code, judged["failure"]["kind"] if judged["failure"] else "", judged
 
 
+@pytest.mark.thorough
 def test_a_release_file_names_the_server_that_was_built_for(built, envpack_json):
     file = built / "triton_python_backend_stub.release"
     assert file.read_text() == "24.10\n"

@@ -30,7 +30,7 @@ def neighbour(python):
     pytest.skip(f"needs another Python than {python}")
 
 
-@pytest.fixture(scope="module", params=["linked", "copied"])
+@pytest.fixture(scope="module", params=["linked", pytest.param("copied", marks=pytest.mark.thorough)])
 def served(request, release, python, neighbour, choice, installation, environment, parts, tmp_path_factory):
     """A server with two backends, models that name them, and one with a stub of its own; all environments archives."""
     if choice:

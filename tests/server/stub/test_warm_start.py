@@ -150,12 +150,17 @@ def test_each_load_has_its_own_template_and_runs_the_code_as_it_is_then(site):
     [
         ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n", "thread"),
         ("import socket\nKEPT = socket.socket()\n", "socket:"),
-        ("import select\nKEPT = select.epoll()\n", "eventpoll"),
-        ("import mmap\nKEPT = mmap.mmap(-1, 4096)\n", "shared memory"),
-        (EXCLUDED, "not copy"),
-        ("import signal\nsignal.setitimer(signal.ITIMER_VIRTUAL, 1e6)\n", "a timer"),
-        ("import subprocess\nKEPT = subprocess.Popen(['sleep', '600'])\n", "processes"),
-        ("KEPT = open(NOTES + 'kept', 'w')\n", "mkept"),
+        *(
+            pytest.param(*row, marks=pytest.mark.thorough)
+            for row in (
+                ("import select\nKEPT = select.epoll()\n", "eventpoll"),
+                ("import mmap\nKEPT = mmap.mmap(-1, 4096)\n", "shared memory"),
+                (EXCLUDED, "not copy"),
+                ("import signal\nsignal.setitimer(signal.ITIMER_VIRTUAL, 1e6)\n", "a timer"),
+                ("import subprocess\nKEPT = subprocess.Popen(['sleep', '600'])\n", "processes"),
+                ("KEPT = open(NOTES + 'kept', 'w')\n", "mkept"),
+            )
+        ),
     ],
     ids=["thread", "socket", "epoll", "mapping", "excluded", "timer", "process", "file"],
 )

@@ -58,6 +58,7 @@ def check(kit, tmp_path):
     return probed
 
 
+@pytest.mark.thorough
 def test_a_tensor_in_host_memory_fails(check):
     found = check(available=True)
     assert (found.id, found.status) == ("gpu-tensors", "failed")

@@ -97,6 +97,7 @@ def checks_of(done):
     }
 
 
+@pytest.mark.thorough
 def test_models_of_backends_that_the_server_has_are_verified_and_the_others_named(server, repository, backends):
     done = envpack("verify", "--repository", repository, "--set", f"backends={backends}", "--json")
     assert done.code == 8, done
@@ -151,6 +152,7 @@ def test_a_broken_model_of_another_backend_is_a_fault(server, repository, backen
     assert failures.keys() == {"same", "both"}
 
 
+@pytest.mark.thorough
 def test_a_signed_publication_has_models_of_every_backend(server, repository, tmp_path):
     shutil.rmtree(repository / "coded")  # its backend is in Python, and no part of a publication
     shutil.rmtree(repository / "same/1")

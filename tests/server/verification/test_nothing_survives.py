@@ -185,6 +185,7 @@ held = open({folder!r} + "/file")
 """
 
 
+@pytest.mark.thorough
 def test_the_environment_of_another_server_survives_a_model_that_prints_and_uses_it(
     environment, faults, tmp_path, temporary
 ):

@@ -29,6 +29,7 @@ def repository(server, tmp_path):
     return ours.parent
 
 
+@pytest.mark.thorough
 def test_a_sitecustomize_reaches_every_process_of_a_model(repository, tmp_path):
     seen = tmp_path / "seen"
     seen.mkdir()

@@ -13,6 +13,7 @@ from tests.faults.repositories.broken import ENVIRONMENT, KEYWORD
 from tests.faults.repositories.running import Catalogue, assert_reported, build_kit, missing_tool
 
 HERE = tuple(entry for entry in CATALOGUE if entry.runtime == "process")
+ENTRIES = [pytest.param(entry, marks=[pytest.mark.thorough] if entry.own_server else [], id=entry.id) for entry in HERE]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def catalogue(kit, tmp_path_factory):
     return Catalogue(entries, kit, tmp_path_factory.mktemp("catalogue"))
 
 
-@pytest.mark.parametrize("entry", HERE, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_what_is_broken_is_named(entry, catalogue):
     missing = missing_tool(entry)
     if missing:

@@ -36,6 +36,7 @@ def is_running(pid):
         return False
 
 
+@pytest.mark.thorough
 def test_concurrent_runs_do_not_disturb_each_other(repository, temporary):
     runs = [start(repository, "good") for _ in range(2)]
     for run in runs:

@@ -103,6 +103,7 @@ def test_one_good_model(good):
     assert 0 < verdict.models[0].load_seconds < verdict.verdict_seconds <= verdict.seconds
 
 
+@pytest.mark.thorough
 def test_the_servers_log_is_kept_for_its_user_alone(good, monkeypatch, tmp_path):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     log = Path(verify(good, spec=PROCESS).log)
@@ -113,6 +114,7 @@ def test_the_servers_log_is_kept_for_its_user_alone(good, monkeypatch, tmp_path)
     assert "Waiting for in-flight requests to complete" in text  # to its end
 
 
+@pytest.mark.thorough
 def test_a_sample_that_run_has_saved_is_what_verify_expects(good):
     (good / "good/envpack/smoke.json").unlink()
     (good / "sent.json").write_text('{"data": [{"IN": [1.5, 2]}, {"IN": [4]}]}')
@@ -199,6 +201,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.thorough
 def test_a_process_that_ended_normally_is_not_reported_as_dead(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.Broken("unnoticed", UNNOTICED, "", ""), environment)
     model = of(verify(tmp_path), "unnoticed")
@@ -306,6 +309,7 @@ def infer_check(verdict, name):
     return next(check for check in of(verdict, name).checks if check.id == "infer")
 
 
+@pytest.mark.thorough
 def test_every_datatype_is_sent_and_read_back(kinds):
     assert "HALF_OUT FP16[2], TEXT_OUT BYTES[1], FLAG_OUT BOOL[1], BIG_OUT UINT64[1, 1]" in (
         infer_check(kinds, "types").evidence

@@ -101,6 +101,7 @@ def test_the_line_that_blocks_a_warm_load_is_named(judged, code, place):
     assert any("/m/1/model.py:" in line and line.endswith(f" in {place}") for line in model.failure.details)
 
 
+@pytest.mark.thorough
 def test_the_line_that_blocks_a_request_is_named(judged):
     (model,) = judged(body="time.sleep(600)", timeout=10).models
     assert model.failure.kind == "inference-timeout"
