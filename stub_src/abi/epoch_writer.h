@@ -93,7 +93,8 @@ Handle EpochWriter<kEpoch>::WriteTensor(const Tensor& tensor) {
     reused_records_.push_back(tensor.record);
     return static_cast<const shm::Block*>(tensor.record.get())->handle();
   }
-  // One without elements counts as one on the host: 24.10 crashes on such a device buffer in an answer to BLS.
+  // One without elements counts as one on the host: 24.10 crashes on such a device buffer in an answer to
+  // BLS.
   const bool on_device = tensor.memory_type == MemoryType::kGpu && tensor.byte_size != 0;
   const std::size_t room = on_device ? sizeof(IpcHandle) : tensor.byte_size;
   const std::size_t memory_at = MemoryAt(tensor);
