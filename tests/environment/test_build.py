@@ -71,6 +71,7 @@ def test_interpreter_of_the_distribution_works_too(tmp_path, monkeypatch):
         assert "#define SIZEOF_LONG" in target.configuration.read_text()
 
 
+@pytest.mark.thorough
 def test_packages_are_listed_with_their_source(numpy_env):
     names = {(package.name, package.source) for package in numpy_env.packages}
     assert names == {("python", "conda"), ("numpy", "pip"), ("six", "pip")}

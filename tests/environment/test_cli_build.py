@@ -339,6 +339,7 @@ def test_models_with_one_archive_are_warned_of(repository, changes, stored):
     assert (repository / "m/python3.8.tar").samefile(repository / "n/python3.8.tar")
 
 
+@pytest.mark.thorough
 def test_another_packer_makes_archives_only(repository, changes):
     for options in (
         ("dir",),

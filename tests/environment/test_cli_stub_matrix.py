@@ -114,7 +114,11 @@ def wait_until(true, seconds=120):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.thorough) for number in (signal.SIGINT, signal.SIGTERM))],
+    ids=lambda number: number.name,
+)
 def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_one_works(
     tmp_path, own_cache, small, number
 ):

@@ -152,7 +152,9 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("case", FAILURES)
+@pytest.mark.parametrize(
+    "case", [case if case == "refused" else pytest.param(case, marks=pytest.mark.thorough) for case in FAILURES]
+)
 def test_what_failed_and_every_way_out_is_named_and_the_next_attempt_succeeds(downloads, bare, case, monkeypatch):
     offered, settings, expected = FAILURES[case]
     words = {"site": downloads.site.url(), "closed": nothing_listens()}

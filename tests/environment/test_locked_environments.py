@@ -56,6 +56,7 @@ def test_wheels_in_the_cache_are_not_requested_again(served, tmp_path):
     assert {path.rpartition("/")[2].partition("-")[0] for path in served.requested} == {"tree"}
 
 
+@pytest.mark.thorough
 def test_what_an_incomplete_cache_lacks_is_named_without_the_network(served, tmp_path, monkeypatch):
     lock = lock_for(BOTH, served, tmp_path)
     monkeypatch.setenv("UV_OFFLINE", "1")
@@ -88,6 +89,7 @@ def test_files_that_pip_takes_from_conda_are_listed(served, tmp_path):
     assert {"path": module, "before": "conda shared", "after": "pip shared"} in changed
 
 
+@pytest.mark.thorough
 def test_a_conda_package_too_old_for_a_pip_package_is_an_error_that_names_both(served, tmp_path):
     lock = lock_for(Requirements(conda=("shared",), pip=("wants-new-shared",)), served, tmp_path)
     error = refused(environment_of, lock, cache=tmp_path)
@@ -96,6 +98,7 @@ def test_a_conda_package_too_old_for_a_pip_package_is_an_error_that_names_both(s
     assert "shared>=3" in error.message
 
 
+@pytest.mark.thorough
 def test_a_pth_file_that_points_outside_is_an_error_that_names_its_package(served, tmp_path):
     error = refused(environment_of, lock_for(Requirements(pip=("outward",)), served, tmp_path), cache=tmp_path)
     assert error.kind == "points-outside"
@@ -202,6 +205,7 @@ def test_a_local_channel_that_is_gone_is_made_again(served, tmp_path, packaged):
     assert build_environment(Requirements(), python=PYTHON, cache=tmp_path).content == first.content
 
 
+@pytest.mark.thorough
 def test_a_source_that_cannot_be_built_is_named_with_the_output_of_its_build(served, tmp_path):
     lock = lock_for(Requirements(pip=("unbuildable",)), served, tmp_path, sources=(":all:",))
     error = refused(environment_of, lock, cache=tmp_path)

@@ -259,6 +259,7 @@ class TestVirtual:
         assert (error.kind, f"{SITE}/outward" in error.message) == ("link-leaves-environment", True)
         assert place_folder(environment, tmp_path / "env", Selection(exclude=("outward",)))
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("before", "after", "kind", "says"),
         [
@@ -284,6 +285,7 @@ class TestVirtual:
     def test_another_machine_than_the_servers_is_refused(self, virtual):
         assert refused(virtual, platform="linux-aarch64").kind == "other-platform"
 
+    @pytest.mark.thorough
     def test_a_newer_system_than_the_servers_is_refused(self, virtual):
         assert refused(virtual, EnvironmentBuildError, glibc="2.4").kind == "glibc-too-old"
 
@@ -366,6 +368,7 @@ class TestConda:
         for path in ("etc/rooted.conf", "bin/rooted", "lib/rooted.bin"):
             assert (environment.prefix / path).read_bytes() == (first.prefix / path).read_bytes()
 
+    @pytest.mark.thorough
     def test_packages_of_pip_in_it_are_listed(self, conda, wheels):
         uv("pip", "install", "--python", conda / "bin/python3", "--no-index", "--find-links", wheels, "tree")
         environment = environment_from_prefix(conda)
@@ -373,6 +376,7 @@ class TestConda:
         assert sources == {"python": "conda", "rooted": "conda", "module": "conda", "tree": "pip", "leaf": "pip"}
         assert changed_hands(environment) == set()
 
+    @pytest.mark.thorough
     def test_tokens_of_its_channels_are_left_behind(self, conda):
         record = next((conda / "conda-meta").glob("rooted-*.json"))
         told = json.loads(record.read_text())
@@ -383,6 +387,7 @@ class TestConda:
         files = [file for file in prefix.rglob("*") if file.is_file()]
         assert [file for file in files if TOKEN.encode() in file.read_bytes()] == []
 
+    @pytest.mark.thorough
     def test_environments_and_packages_inside_of_a_base_installation_stay_there(self, conda):
         for folder in ("pkgs", "envs"):
             (conda / folder / "x").mkdir(parents=True)
@@ -391,6 +396,7 @@ class TestConda:
         assert not (prefix / "pkgs").exists()
         assert not (prefix / "envs").exists()
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("change", "kind", "says"),
         [

@@ -139,6 +139,7 @@ def test_an_interpreter_that_only_one_machine_has_comes_from_the_store(machines,
     assert json.loads(second.run("cache", "verify", "--json").out or "{}").get("damaged", []) == []
 
 
+@pytest.mark.thorough
 def test_of_two_machines_at_once_one_builds_and_the_other_waits(machines, s3):
     both = [machines("first"), machines("second")]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

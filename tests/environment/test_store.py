@@ -127,6 +127,7 @@ def test_read_only_files_are_built_on_placed_replaced_and_removed_by_their_owner
     shutil.rmtree(tmp_path / "env")
 
 
+@pytest.mark.thorough
 def test_what_was_damaged_through_a_model_is_made_again_and_the_damage_spreads_no_further(build, tmp_path):
     """A wheel, a conda package and byte code: the caches of the latter two share the damaged files."""
     first = build("tree", conda=("under_scored",))

@@ -1,6 +1,7 @@
 """The rules of the house (docs/explanation/architecture.md), checked on the code itself."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import subprocess
@@ -59,8 +60,15 @@ def _module_files():
         yield name.removesuffix(".__init__"), file
 
 
-TREES = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in _module_files()}
-MODULES = {name: tree for name, tree in TREES.items() if name != "envpack"}
+@functools.cache
+def _trees():
+    """The syntax of all modules, by name; only the process that runs these tests reads them."""
+    return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in _module_files()}
+
+
+@functools.cache
+def _modules():
+    return {name: tree for name, tree in _trees().items() if name != "envpack"}
 
 
 def _room(module):
@@ -71,7 +79,7 @@ def _names_of_face(package):
     """Names that a package offers, each with the module that defines it."""
     return {
         alias.name: node.module
-        for node in ast.walk(TREES[package])
+        for node in ast.walk(_trees()[package])
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }
@@ -83,8 +91,8 @@ def _imports(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "envpack":
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                face = _names_of_face(node.module) if node.module in TREES else {}
-                yield whole if whole in TREES else face.get(alias.name, node.module)
+                face = _names_of_face(node.module) if node.module in _trees() else {}
+                yield whole if whole in _trees() else face.get(alias.name, node.module)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "envpack")
 
@@ -102,12 +110,12 @@ def _is_package(module):
 
 
 def test_every_module_is_in_a_room():
-    assert {_room(module) for module in MODULES} == set(RANK)
+    assert {_room(module) for module in _modules()} == set(RANK)
 
 
 def test_only_allowed_arrows_lead_from_room_to_room():
     found = {room: set() for room in ORDER}
-    for module, tree in MODULES.items():
+    for module, tree in _modules().items():
         found[_room(module)] |= set(_imported_rooms(tree))
     allowed = {room: set(names.split()) for room, names in ROOMS.items()}
     assert {
@@ -121,17 +129,17 @@ def test_only_allowed_arrows_lead_from_room_to_room():
 def test_imports_go_one_way():
     wrong = [
         f"{module} imports {imported}"
-        for module, tree in MODULES.items()
+        for module, tree in _modules().items()
         for imported in _imports(tree)
-        if imported in MODULES and RANK[_room(imported)] > RANK[_room(module)]
+        if imported in _modules() and RANK[_room(imported)] > RANK[_room(module)]
     ]
     assert wrong == []
 
 
 def test_no_modules_import_each_other_in_a_circle():
     graph = {
-        module: {imported for imported in _imports(tree) if imported in MODULES and imported != module}
-        for module, tree in MODULES.items()
+        module: {imported for imported in _imports(tree) if imported in _modules() and imported != module}
+        for module, tree in _modules().items()
         if not _is_package(module)
     }
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
@@ -140,7 +148,7 @@ def test_no_modules_import_each_other_in_a_circle():
 def test_other_rooms_use_only_the_face_of_a_room():
     wrong = [
         f"{module} imports {node.module}"
-        for module, tree in MODULES.items()
+        for module, tree in _modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envpack.")
         if _room(node.module) != _room(module) and _room(node.module) not in WITHOUT_FACE
@@ -152,7 +160,7 @@ def test_other_rooms_use_only_the_face_of_a_room():
 def test_the_core_never_prints():
     wrong = [
         module
-        for module, tree in MODULES.items()
+        for module, tree in _modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
         if _room(module) != "cli"
@@ -191,7 +199,7 @@ def _calls(tree):
 @every_row("what", ONE_PLACE)
 def test_one_place_each(what):
     calls, places = ONE_PLACE[what]
-    found = {module for module, tree in MODULES.items() if calls & set(_calls(tree))}
+    found = {module for module, tree in _modules().items() if calls & set(_calls(tree))}
     assert found <= places
     assert found, f"nothing does {what} any more; remove the rule"
 
@@ -200,7 +208,7 @@ def test_errors_for_users_are_defined_in_one_place():
     kinds = {"EnvpackError", *(error.__name__ for error in _subclasses(envpack.EnvpackError))}
     wrong = [
         f"{module} defines {node.name}"
-        for module, tree in MODULES.items()
+        for module, tree in _modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and module != "envpack.support.errors"
         if kinds & {base.id for base in node.bases if isinstance(base, ast.Name)}
@@ -211,7 +219,7 @@ def test_errors_for_users_are_defined_in_one_place():
 def test_no_constructor_has_more_than_six_positional_parameters():
     wrong = [
         f"{module}.{node.name}"
-        for module, tree in MODULES.items()
+        for module, tree in _modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and _positional_parameters(node) > 6
     ]

@@ -6,7 +6,7 @@ from envpack.settings import DEFAULT_RELEASE, find_release
 from tests.needed_pythons import need
 
 
-@pytest.mark.parametrize("stub", ["always", "never"])
+@pytest.mark.parametrize("stub", ["always", pytest.param("never", marks=pytest.mark.thorough)])
 def test_the_model_answers_right_with_either_stub(tmp_path, envpack_json, stub):
     need(find_release(DEFAULT_RELEASE).python)
     repository = tmp_path / "in_place"

@@ -164,6 +164,7 @@ def test_shared_memory_that_a_model_leaves_is_removed_and_named(environment, fau
     assert not segment.exists()
 
 
+@pytest.mark.thorough
 def test_shared_memory_that_a_model_only_uses_stays(environment, faults, tmp_path):
     """It was there before, or it was made by another program."""
     segment = Path(f"/dev/shm/used_by_a_model_{os.getpid()}")

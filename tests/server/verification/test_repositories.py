@@ -40,6 +40,7 @@ def test_the_good_repository_is_good(catalogue):
     assert catalogue.reports_on_good_repository("verify") == []
 
 
+@pytest.mark.thorough
 def test_a_folder_that_has_lost_all_modes_serves(kit, tmp_path):
     """As it comes from object storage: the content of each file arrives, and no mode."""
     model = Path(shutil.copytree(kit.model, tmp_path / "models/copied", copy_function=shutil.copyfile))

@@ -45,6 +45,7 @@ def test_concurrent_runs_do_not_disturb_each_other(repository, temporary):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_kept_server_runs_until_the_printed_command_stops_it(repository, temporary):
     out, error = start(repository, "good", "--keep").communicate(timeout=120)
     verdict = json.loads(out)["verdict"]

@@ -76,6 +76,7 @@ def test_a_warm_model_is_fit_to_serve_and_leaves_nothing(judged):
     assert checked(verdict, "shutdown").status == "ok"
 
 
+@pytest.mark.thorough
 def test_a_model_that_cannot_start_warm_is_fit_to_serve_with_a_warning(judged):
     verdict = judged("threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n", count=2)
     assert verdict.ok, verdict.models[0].failure

@@ -2,11 +2,11 @@
 
 import json
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from envpack.cli.main import run
+from tests.kubernetes_schema import check
 
 WORDS = ("kubernetes", "verify", "--image", "registry.example/triton:24.10", "--claim", "our-models", "--gpu")
 ENVPACK = ("--envpack-image", "registry.example/envpack:0.1")
@@ -21,7 +21,7 @@ def repository(tmp_path):
 def test_the_job_is_printed_alone_and_is_valid(repository, capsys):
     assert run([*WORDS, *ENVPACK, "--repository", str(repository), "double", "--set", "shm_size=1g"]) == 0
     job = yaml.safe_load(capsys.readouterr().out)
-    kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
+    check(job)
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["image"] == "registry.example/triton:24.10"

@@ -2,11 +2,11 @@
 
 import json
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from envpack.cli.main import run
+from tests.kubernetes_schema import VERSIONS, check
 
 STORE = "s3://bucket/envpack"
 
@@ -21,7 +21,7 @@ def emit(tmp_path, capsys):
     return emit
 
 
-@pytest.mark.parametrize("version", ["1.25", "1.30", kubernetes_validate.latest_version()])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_equal_environments_share_a_job_and_all_is_valid(add_model, emit, version):
     for name, requirements in {"a": "numpy\n", "b": "scipy\n", "c": "numpy\n"}.items():
         add_model(name, requirements)
@@ -29,7 +29,7 @@ def test_equal_environments_share_a_job_and_all_is_valid(add_model, emit, versio
     assert code == 0
     documents = list(yaml.safe_load_all(shown.out))
     for document in documents:
-        kubernetes_validate.validate(document, version, strict=True)
+        check(document, version)
     assert [document["kind"] for document in documents] == ["ConfigMap", "Job"] * 2
     assert len({document["metadata"]["name"] for document in documents}) == 2
 
