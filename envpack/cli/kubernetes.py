@@ -14,6 +14,19 @@ from envpack.cli.console import Console
 if TYPE_CHECKING:
     from envpack.settings import Settings
 
+_SECRET = click.option(
+    "--secret",
+    default="",
+    metavar="NAME",
+    help="The Secret with the credentials for the store, as variables. Default: envpack-store.",
+)
+_OVERLAY = click.option(
+    "--overlay",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="YAML that is merged into the documents: metadata and spec of the Job, such as namespace or tolerations.",
+)
+
 
 @click.group(short_help="Print Kubernetes Jobs that build or verify models.")
 def command() -> None:
@@ -29,27 +42,30 @@ def command() -> None:
     help="An image with envpack[store] and a compiler. Default: triton-envpack, tagged with envpack's version; the "
     "guide Many machines has its Dockerfile.",
 )
-@click.option(
-    "--secret",
-    default="",
-    metavar="NAME",
-    help="The Secret with the credentials for the store, as variables. Default: envpack-store.",
-)
+@_SECRET
+@_OVERLAY
 @options.settings("kubernetes-build")
 @options.repository
 @options.with_console
 def build(
-    models: tuple[str, ...], said: Settings, build_image: str, secret: str, repository: Path, console: Console
+    models: tuple[str, ...],
+    said: Settings,
+    build_image: str,
+    secret: str,
+    overlay: Path | None,
+    repository: Path,
+    console: Console,
 ) -> None:
     """Print a Job for each different environment that MODEL, by default all, needs; it is put into the --store."""
-    from envpack.fleet import build_jobs
+    from envpack.fleet import build_jobs, read_overlay
     from envpack.settings import open_project
     from envpack.workflow import chosen_folders, project_store
 
+    added = read_overlay(overlay) if overlay else None
     project = open_project(repository, said)
     names = chosen_folders(project, models)
     console.warned(project.release.warning)
-    jobs = build_jobs(project, names, project_store(project), image=build_image, secret=secret)
+    jobs = build_jobs(project, names, project_store(project), image=build_image, secret=secret, overlay=added)
     _show("jobs", jobs, console)
 
 
@@ -70,29 +86,52 @@ def build(
     metavar="WHEEL",
     help="Or the wheel of envpack that the Job installs: an address, or a path as the Job sees the repository.",
 )
+@_SECRET
+@options.signature("Refuse published models that the owner of this public key did not sign.")
+@_OVERLAY
 @options.settings("kubernetes-verify")
 @options.repository
 @options.with_console
 def verify(
     models: tuple[str, ...],
     said: Settings,
+    *,
     claim: str,
     envpack_image: str,
     envpack_wheel: str,
+    secret: str,
+    require_signature: tuple[Path, ...],
+    max_age: float | None,
+    overlay: Path | None,
     repository: Path,
     console: Console,
 ) -> None:
-    """Print a Job that verifies each MODEL, by default all, in the cluster, with the image that will serve."""
-    from envpack.fleet import verification_job
+    """Print a Job that verifies each MODEL, by default all, in the cluster, with the image that will serve.
+
+    The address of published models, such as s3://bucket/models, may stand in front of them; nothing is mounted then.
+    """
+    from envpack.fleet import Published, read_overlay, verification_job
     from envpack.settings import open_project
     from envpack.workflow import model_names
 
+    address = models[0] if models and "://" in models[0] else ""
+    if (require_signature or secret or max_age) and not address:
+        raise click.UsageError("--require-signature, --max-age and --secret are for the address of published models.")
     if bool(envpack_image) == bool(envpack_wheel):
         raise click.UsageError("The Job takes envpack from --envpack-image or --envpack-wheel; give one.")
     project = open_project(repository, said)
-    names = model_names(project, models)
-    where = {"claim": claim, "envpack_image": envpack_image, "envpack_wheel": envpack_wheel}
-    _show("job", [verification_job(project, names, **where)], console)
+    names = models[1:] if address else model_names(project, models)
+    published = Published(address=address, keys=require_signature, max_age=max_age, secret=secret) if address else None
+    job = verification_job(
+        project,
+        names,
+        claim=claim,
+        published=published,
+        envpack_image=envpack_image,
+        envpack_wheel=envpack_wheel,
+        overlay=read_overlay(overlay) if overlay else None,
+    )
+    _show("job", [job], console)
 
 
 def _show(name: str, documents: Sequence[dict[str, Any]], console: Console) -> None:

@@ -9,8 +9,11 @@ from envpack.support.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from envpack.fleet.client import carry_out_all
     from envpack.fleet.cluster import parse_address
-    from envpack.fleet.kubernetes import build_jobs, jobs_yaml, verification_job
+    from envpack.fleet.kubernetes_build import build_jobs
+    from envpack.fleet.kubernetes_verify import Published, verification_job
     from envpack.fleet.orders import build_tasks, lock_tasks, stub_tasks, verify_tasks
+    from envpack.fleet.overlay import Overlay, read_overlay
+    from envpack.fleet.pods import jobs_yaml
     from envpack.fleet.tasks import Done, Task
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         model_names,
         project_store,
         prune_shared,
+        repository_digest,
         verify_shared,
     )
     from envpack.workflow.publish import PublishedObjects, lay_out, publish_objects, publish_to_registry
@@ -56,6 +57,13 @@ if TYPE_CHECKING:
     from envpack.workflow.shared import stub_for
     from envpack.workflow.stub_matrix import CellPlan, CellResult, build_matrix, plan_build
     from envpack.workflow.stub_plan import PlannedStubs, WantedStubs, build_one_stub, plan_stubs, stub_store
-    from envpack.workflow.verify import models_to_verify, server_spec, verify_address, verify_repository, verify_there
+    from envpack.workflow.verify import (
+        check_published,
+        models_to_verify,
+        server_spec,
+        verify_address,
+        verify_repository,
+        verify_there,
+    )
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

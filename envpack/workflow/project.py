@@ -25,6 +25,19 @@ def chosen_folders(project: Project, names: Sequence[str]) -> list[str]:
     return list(_chosen(project.repository, model_names(project, names)))
 
 
+def repository_digest(project: Project, names: Sequence[str]) -> str:
+    """The digest of all files of models, by default all, as they are now; a model that is not here has none."""
+    from envpack.archive import sha256_of
+    from envpack.deployment import content_digest
+
+    repository = project.repository
+    folders = [repository / name for name in names]
+    if not names and repository.is_dir():
+        folders = [one for one in repository.iterdir() if one.is_dir() and looks_like_model(one)]
+    files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+    return content_digest({file.relative_to(repository).as_posix(): sha256_of(file) for file in files})
+
+
 def check_model(project: Project, name: str, *, foreign: bool = False) -> None:
     """Raise what is wrong with the files of a model, before any work on it."""
     open_model(project.repository / name, foreign=foreign)

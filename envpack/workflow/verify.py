@@ -77,6 +77,18 @@ def verify_address(
     return _verify_published(address, names, spec, progress, trust)
 
 
+def check_published(address: str) -> None:
+    """Refuse an address that is none, or that other machines cannot read.
+
+    Raises:
+        UsageError: kind ``usage``, ``bad-store`` or that of an image.
+    """
+    if address.startswith("oci://"):
+        parse_image_address(address)
+    elif parse_location(address).folder:
+        raise _usage("a folder of this machine is no address for others")
+
+
 def _verify_published(
     address: str, names: Sequence[str], spec: ServerSpec, progress: Progress, trust: Trust | None
 ) -> Verdict:

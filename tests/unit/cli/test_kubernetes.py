@@ -103,3 +103,29 @@ def test_envpack_comes_from_a_wheel_in_the_volume(repository, capsys):
     prepare, _ = container(["--envpack-wheel", wheel], repository, capsys)
     assert f"--find-links /models/.tools {wheel}" in prepare["command"][-1]
     assert {"name": "models", "mountPath": "/models", "readOnly": True} in prepare["volumeMounts"]
+
+
+def test_published_models_are_named_by_their_address_and_fields_come_from_a_file(tmp_path, repository, capsys):
+    (tmp_path / "overlay.yaml").write_text("metadata: {namespace: models}\n")
+    words = [
+        "s3://bucket/models",
+        "double",
+        "--secret",
+        "bucket",
+        "--overlay",
+        str(tmp_path / "overlay.yaml"),
+        "--json",
+    ]
+    assert run([*WORDS[:4], *ENVPACK, "--repository", str(repository), *words]) == 0
+    job = json.loads(capsys.readouterr().out)["job"]
+    check(job)
+    assert job["metadata"]["namespace"] == "models"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["command"][3:6] == ["verify", "s3://bucket/models", "double"]
+    assert container["envFrom"][0]["secretRef"]["name"] == "bucket"
+
+
+@pytest.mark.parametrize("words", [("--secret", "bucket"), ("--max-age", "2"), ("--require-signature", "key.pub")])
+def test_what_is_for_published_models_is_refused_without_their_address(repository, capsys, words):
+    assert run([*WORDS, *ENVPACK, "--repository", str(repository), *words]) == 2
+    assert "address" in capsys.readouterr().err

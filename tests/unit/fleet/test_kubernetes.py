@@ -5,8 +5,7 @@ import json
 import pytest
 
 import envpack
-from envpack.fleet import kubernetes as module
-from envpack.fleet.kubernetes import build_jobs, jobs_yaml
+from envpack.fleet import build_jobs, jobs_yaml, kubernetes_build as module
 from envpack.lock import Lock, write_lock
 from envpack.repository import open_model
 from envpack.requirements import Target
@@ -40,8 +39,8 @@ def test_the_whole_of_a_job(project, store):
     config_map, job = build_jobs(project.saying(options), ["a"], store, **where)
     name = config_map["metadata"]["name"]
     assert name.startswith("envpack-build-")
-    assert len(name) <= 63
-    labels = {"app.kubernetes.io/name": "envpack-build", "app.kubernetes.io/managed-by": "envpack"}
+    labels = {"app.kubernetes.io/name": "envpack-build", "app.kubernetes.io/version": envpack.__version__}
+    labels |= {"app.kubernetes.io/managed-by": "envpack"}
     assert config_map == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -61,7 +60,10 @@ def test_the_whole_of_a_job(project, store):
         "command": command,
         "env": [{"name": "HOME", "value": "/scratch"}, {"name": "ENVPACK_CACHE_DIR", "value": "/scratch/cache"}],
         "envFrom": [{"secretRef": {"name": "bucket", "optional": True}}],
-        "resources": {"limits": {"memory": "1025Mi"}},
+        "resources": {
+            "requests": {"cpu": "1", "memory": "1025Mi", "ephemeral-storage": "4096Mi"},
+            "limits": {"cpu": "4", "memory": "1025Mi", "ephemeral-storage": "32768Mi"},
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -94,9 +96,16 @@ def test_the_whole_of_a_job(project, store):
     assert job == {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"backoffLimit": 2, "template": {"metadata": {"labels": labels}, "spec": pod}},
+        "metadata": {"name": job["metadata"]["name"], "labels": labels},
+        "spec": {
+            "backoffLimit": 2,
+            "activeDeadlineSeconds": 3600,
+            "ttlSecondsAfterFinished": 86400,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
     }
+    assert job["metadata"]["name"].startswith(name)
+    assert len(job["metadata"]["name"]) <= 63
     assert jobs_yaml([config_map, job]).index("apiVersion") == 0
 
 
@@ -118,7 +127,7 @@ def test_what_decides_the_result_travels_and_no_path_of_this_machine(project, st
     assert (recipe.channels, recipe.sources, recipe.target.platform) == (said.channels, ("x",), "linux-aarch64")
     pod = job["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
-    assert pod["containers"][0]["resources"]["limits"] == {"memory": "4096Mi"}
+    assert pod["containers"][0]["resources"]["limits"]["memory"] == "4096Mi"
 
 
 @every_row(
@@ -146,14 +155,36 @@ def test_a_recipe_of_another_version_is_refused(project, store, tmp_path, monkey
         recipe_of(config_map, tmp_path)
 
 
-def test_a_recipe_that_is_too_large_for_a_config_map_is_refused(project, store, monkeypatch):
-    (text,) = build_jobs(project.saying(RESOLVE), ["a"], store)[0]["data"].values()
-    monkeypatch.setattr(module, "_MOST_BYTES", len(text))
+def test_a_recipe_that_is_too_large_for_a_config_map_is_refused(project, store, monkeypatch, tmp_path):
+    """Its size counts as bytes of the annotation that kubectl writes, where letters like < take six."""
+    (tmp_path / "a/requirements.txt").write_text("numpy>=1,<3\n")
+    config_map, _ = build_jobs(project.saying(RESOLVE), ["a"], store)
+    as_kubectl = json.dumps(config_map).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    monkeypatch.setattr(module, "CLIENT_SIDE_BYTES", len(as_kubectl))
     build_jobs(project.saying(RESOLVE), ["a"], store)
-    monkeypatch.setattr(module, "_MOST_BYTES", len(text) - 1)
+    monkeypatch.setattr(module, "CLIENT_SIDE_BYTES", len(as_kubectl) - 1)
     with pytest.raises(InputError) as raised:
         build_jobs(project.saying(RESOLVE), ["a"], store)
     assert raised.value.kind == "not-portable"
+
+
+@every_row(
+    ("python", "preference", "image", "refused"),
+    [
+        ("3.12", "only-system", "", False),
+        ("3.10", "system", "", False),
+        ("3.10", "only-system", "", True),
+        ("3.10", "only-system", "registry.example/own:1", False),
+        ("3.6", "system", "", True),
+    ],
+)
+def test_a_job_that_would_find_no_python_is_refused(project, store, python, preference, image, refused):
+    said = Settings(python=python, channels=("local",), python_preference=preference)
+    if refused:
+        with pytest.raises(InputError, match=f"no Python {python}"):
+            build_jobs(project.saying(said), ["a"], store, image=image)
+    else:
+        assert build_jobs(project.saying(said), ["a"], store, image=image)
 
 
 def test_an_ensemble_needs_no_job(project, store, tmp_path):

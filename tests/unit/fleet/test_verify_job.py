@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from envpack.fleet import jobs_yaml, verification_job
+import envpack
+from envpack.fleet import Overlay, Published, jobs_yaml, verification_job
 from envpack.settings import Project, Settings
+from envpack.support.errors import InputError, UsageError
 from tests.kubernetes_schema import VERSIONS, check
+from tests.signing_keys import write_pair
 
 SAID = Settings(image="example/tritonserver:24.10-py3", gpu=True, shm_size=(64 << 20) + 1)
 WHEEL = "/mnt/a b/x.whl"
@@ -40,7 +43,9 @@ def test_the_job_verifies_the_given_models():
     assert container["image"] == SAID.image
     assert container["command"][2:5] == ["envpack.cli", "verify", "Model_A"]
     assert container["command"][-1] == "--gpu"
-    assert container["resources"]["limits"] == {"memory": "4096Mi", "nvidia.com/gpu": 1}
+    limits = {"cpu": "4", "memory": "4096Mi", "ephemeral-storage": "32768Mi"}
+    assert container["resources"]["limits"] == {**limits, "nvidia.com/gpu": 1}
+    assert container["resources"]["requests"] == {"cpu": "1", "memory": "4096Mi", "ephemeral-storage": "4096Mi"}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "65Mi"}
     assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
@@ -85,7 +90,6 @@ def test_the_container_runs_envpack_with_the_copied_python():
         {"name": "PYTHONPATH", "value": "/envpack/packages"},
         {"name": "HOME", "value": "/tmp"},
     ]
-    assert verify["resources"] == {"limits": {"memory": "4096Mi"}}
     assert [(mount["name"], mount["mountPath"]) for mount in verify["volumeMounts"]] == [
         ("models", "/mnt"), ("tools", "/envpack"), ("tmp", "/tmp"), ("shm", "/dev/shm"),
     ]  # fmt: skip
@@ -100,8 +104,9 @@ def test_the_container_runs_envpack_with_the_copied_python():
 
 def test_every_volume_and_label():
     found = job(said=Settings(image="triton"))
-    labels = {"app.kubernetes.io/name": "envpack-verify", "app.kubernetes.io/managed-by": "envpack"}
-    assert found["metadata"] == {"name": "envpack-verify", "labels": labels}
+    labels = {"app.kubernetes.io/name": "envpack-verify", "app.kubernetes.io/version": envpack.__version__}
+    labels |= {"app.kubernetes.io/managed-by": "envpack"}
+    assert found["metadata"]["labels"] == labels
     assert found["spec"]["template"]["metadata"] == {"labels": labels}
     assert found["spec"]["template"]["spec"]["volumes"] == [
         {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}},
@@ -114,14 +119,71 @@ def test_every_volume_and_label():
 @pytest.mark.parametrize(
     ("models", "name"),
     [
+        ((), "envpack-verify"),
         (("A_b.c", "d"), "envpack-verify-a-b-c-d"),
-        (("m" * 47,), "envpack-verify-" + "m" * 47),
-        (("m" * 60,), "envpack-verify-" + "m" * 48),
-        (("m" * 47 + "_x",), "envpack-verify-" + "m" * 47),
+        (("m" * 60,), "envpack-verify-" + "m" * 35),
+        (("m" * 34 + "_x",), "envpack-verify-" + "m" * 34),
     ],
 )
 def test_the_name_is_one_of_kubernetes(models, name):
-    assert job(*models)["metadata"]["name"] == name
+    found = job(*models)["metadata"]["name"]
+    assert found.rpartition("-")[0] == name
+    assert len(found) <= 63
+
+
+def test_the_name_depends_on_what_the_job_verifies(tmp_path):
+    """`kubectl wait` would return at once with the verdict on other files, and `kubectl apply` changes no Job."""
+
+    def name(**where):
+        project = Project(repository=tmp_path, said=where.pop("said", SAID))
+        return verification_job(project, ("m",), envpack_image="envpack", **where)["metadata"]["name"]
+
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("A = 1\n")
+    first = name()
+    assert name() == first
+    (tmp_path / "m/1/model.py").write_text("A = 2\n")
+    second = name()
+    published = Published(address="s3://bucket/models")
+    names = [second, name(said=SAID.saying(timeout=7)), name(published=published), name(claim="others")]
+    names.append(name(overlay=Overlay(metadata={"namespace": "models"})))
+    assert len({first, *names}) == 6
+
+
+def test_a_job_ends_and_is_removed():
+    spec = job("Model_A")["spec"]
+    assert (spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (3600, 86400)
+
+
+@pytest.fixture
+def keys(tmp_path):
+    return write_pair(tmp_path)
+
+
+def test_published_models_are_verified_at_their_address(keys):
+    published = Published(address="s3://bucket/models", keys=(keys[1],), max_age=2, secret="bucket")
+    found = job("a", published=published, envpack_image="envpack")
+    check(yaml.safe_load(jobs_yaml([found])))
+    template = found["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    words = container["command"]
+    assert words[3:6] == ["verify", "s3://bucket/models", "a"]
+    assert words[-4:] == ["--require-signature", "/keys/key-0.pub", "--max-age", "2"]
+    assert container["envFrom"] == [{"secretRef": {"name": "bucket", "optional": True}}]
+    assert template["metadata"]["annotations"] == {"envpack/key-0.pub": keys[1].read_text()}
+    assert {"name": "keys", "mountPath": "/keys", "readOnly": True} in container["volumeMounts"]
+    assert "models" not in {volume["name"] for volume in template["spec"]["volumes"]}
+
+
+def test_a_private_key_does_not_travel(keys):
+    with pytest.raises(InputError) as caught:
+        job("a", published=Published(address="s3://bucket/models", keys=(keys[0],)), envpack_image="envpack")
+    assert caught.value.kind == "bad-key"
+
+
+def test_an_address_that_others_cannot_read_is_refused(tmp_path):
+    with pytest.raises(UsageError):
+        job("a", published=Published(address=f"file://{tmp_path}"), envpack_image="envpack")
 
 
 def test_the_job_is_never_retried():
@@ -164,6 +226,6 @@ def test_only_the_init_container_writes_the_tools_and_nothing_writes_the_models(
     assert writable == {"envpack": ["tools", "tmp"], "verify": ["tmp", "shm"]}
 
 
-def test_the_yaml_has_a_valid_name():
+def test_the_yaml_has_no_aliases():
+    """People read and change it."""
     assert "&id" not in jobs_yaml([job("Model_A")])
-    assert job("Model_A")["metadata"]["name"] == "envpack-verify-model-a"

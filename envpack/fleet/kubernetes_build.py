@@ -1,0 +1,146 @@
+"""Builds as Kubernetes Jobs: each is the same task as without dask, and puts what it makes into the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import envpack
+from envpack.fleet.orders import build_task
+from envpack.fleet.overlay import Overlay
+from envpack.fleet.pods import (
+    CLIENT_SIDE_BYTES,
+    MEMORY,
+    from_secret,
+    labels_of,
+    least_rights,
+    named_job,
+    resources,
+    unprivileged_pod,
+)
+from envpack.fleet.tasks import Task
+from envpack.settings import Project, is_fetchable
+from envpack.store import SharedStore
+from envpack.support.errors import InputError, UsageError
+from envpack.workflow import Recipe, build_sources, recipe_text
+
+_NAME = "envpack-build"
+_IMAGE = f"triton-envpack:{envpack.__version__}"
+_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
+_RETRIES = 2
+_CORES, _DISK = 4, 32 << 30  # of a container: a stub compiles, and an environment is unpacked several times
+_IMAGE_PYTHON = "3.12"  # the only interpreter of the default image
+_SENT, _FILE, _WORK = "/recipe", "recipe.json", "/scratch"  # in the Job's container
+_ARCHITECTURES = {"linux-64": "amd64", "linux-aarch64": "arm64"}
+
+
+def build_jobs(
+    project: Project,
+    names: Sequence[str],
+    store: SharedStore | None,
+    *,
+    image: str = "",
+    secret: str = "",
+    overlay: Overlay | None = None,
+) -> tuple[dict[str, Any], ...]:
+    """A ConfigMap with the files of a model and a Job, for each different environment that these models need.
+
+    Args:
+        project: the repository and its settings.
+        names: folder names of the models.
+        store: what receives the environments.
+        image: an image with envpack, the extra ``store``, and what the builds need: a compiler, interpreters.
+        secret: name of the Secret whose entries become variables, such as ``AWS_ACCESS_KEY_ID``; it may be absent.
+        overlay: further fields of the documents.
+    """
+    if store is None or store.location.folder:
+        what = "Jobs on other machines put what they make into a store, which cannot be a folder of this machine"
+        raise UsageError("fleet-needs-store", what, "add --store s3://bucket/prefix, or gs:// or az://")
+    seen: set[str] = set()
+    documents = []
+    for source in build_sources(project, names):
+        if not isinstance(source, Recipe):
+            raise _not_portable(source.prefix)
+        if not image:
+            _check_python(source)
+        text = recipe_text(source)
+        task = build_task(source, store)
+        if task.key not in seen:
+            seen.add(task.key)
+            container = _container(task, image or _IMAGE, secret or _SECRET, project.of().memory or MEMORY)
+            added = overlay or Overlay()
+            documents += [_config_map(task, text, added), _job(task, source.target.platform, container, added)]
+    return tuple(documents)
+
+
+def _name(task: Task) -> str:
+    """The same for the same work."""
+    return f"envpack-build-{task.key.removeprefix('envpack-environment-')[:12]}-{task.key[-8:]}"
+
+
+def _check_python(recipe: Recipe) -> None:
+    """Refuse a build whose Python neither the default image has nor uv can fetch there."""
+    python = recipe.target.python
+    if not recipe.resolves_interpreter or python == _IMAGE_PYTHON:
+        return
+    if recipe.python_preference == "only-system" or not is_fetchable(python):
+        what = f"a Job would find no Python {python}: the image has {_IMAGE_PYTHON}, and uv would fetch none"
+        fix = "name a conda channel with --channel, or with --build-image an image that has it"
+        raise InputError("not-portable", what, fix, recipe.name)
+
+
+def _config_map(task: Task, text: str, overlay: Overlay) -> dict[str, Any]:
+    document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _name(task), "labels": labels_of(_NAME)},
+        "data": {_FILE: text},
+    }
+    size = len(json.dumps(document, ensure_ascii=False).encode()) + 5 * sum(map(text.count, "<>&"))  # as kubectl
+    if size > CLIENT_SIDE_BYTES:
+        what = f"the requirements and the lock of {task.names[0]} take {size} bytes, more than {CLIENT_SIDE_BYTES}"
+        fix = "build it on this machine with --store URL --set push=true"
+        raise InputError("not-portable", what, fix, task.names[0])
+    return overlay.on(document)
+
+
+def _job(task: Task, platform: str, container: dict[str, Any], overlay: Overlay) -> dict[str, Any]:
+    content = {
+        "containers": [container],
+        "volumes": [
+            {"name": "recipe", "configMap": {"name": _name(task)}},
+            {"name": "work", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    selected = {"nodeSelector": {"kubernetes.io/arch": _ARCHITECTURES[platform]}}
+    pod = unprivileged_pod(content, selected)
+    return named_job(_name(task), _NAME, task.key, pod, overlay, retries=_RETRIES)
+
+
+def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, Any]:
+    store = ["--store", task.store, "--set", "push=true"]
+    return {
+        "name": "build",
+        "image": image,
+        "command": ["envpack", "build", "--recipe", f"{_SENT}/{_FILE}", *store],
+        "env": [
+            {"name": "HOME", "value": _WORK},
+            {"name": "ENVPACK_CACHE_DIR", "value": f"{_WORK}/cache"},
+        ],
+        "envFrom": from_secret(secret),
+        "resources": resources(memory, cores=_CORES, disk=_DISK),
+        "securityContext": least_rights(),
+        "volumeMounts": [
+            {"name": "recipe", "mountPath": _SENT, "readOnly": True},
+            {"name": "work", "mountPath": _WORK},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
+    }
+
+
+def _not_portable(prefix: Path) -> InputError:
+    what = "no other machine can take over an environment from a folder of this one"
+    return InputError("not-portable", what, "build it on this machine with --store URL --set push=true", str(prefix))

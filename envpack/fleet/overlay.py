@@ -1,0 +1,121 @@
+"""The user's additions to Kubernetes documents: fields that envpack has no option for, in one file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envpack.support.bounded_reading import read_text
+from envpack.support.errors import InputError
+
+_MOST_BYTES = 1 << 20
+# The field that tells the elements of a list apart, as in Kubernetes' strategic merge; other lists are replaced.
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "imagePullSecrets": "name",
+    "volumeMounts": "mountPath",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+}
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What is merged into documents.
+
+    Attributes:
+        metadata: for every document, such as ``{"namespace": "models"}``.
+        spec: for Jobs.
+        file: where both come from.
+    """
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    file: Path = Path()
+
+    def on(self, document: dict[str, Any]) -> dict[str, Any]:
+        """A document with the additions, merged as `kubectl patch` merges them.
+
+        Raises:
+            InputError: kind ``bad-overlay``.
+        """
+        patch = {"metadata": self.metadata, **({"spec": self.spec} if document["kind"] == "Job" else {})}
+        try:
+            merged: dict[str, Any] = _merged(document, patch, "the document")
+        except ValueError as error:
+            raise _bad(self.file, str(error)) from error
+        return merged
+
+
+def read_overlay(file: Path) -> Overlay:
+    """The overlay in a YAML file.
+
+    Raises:
+        InputError: kind ``bad-overlay``.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(read_text(file, most=_MOST_BYTES))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise _bad(file, " ".join(str(error).split())) from error
+    if not isinstance(content, dict):
+        raise _bad(file, "it is no mapping")
+    others = sorted(map(str, content.keys() - {"apiVersion", "kind", "metadata", "spec"}))
+    if others or content.get("kind", "Job") != "Job":
+        raise _bad(file, f"{others[0] if others else content['kind']} is nothing of a Job")
+    parts = {name: content.get(name) or {} for name in ("metadata", "spec")}
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            raise _bad(file, f"{name} is {_kind(part)}")
+    if "name" in parts["metadata"]:
+        raise _bad(file, "the name of a Job is made of its content")
+    return Overlay(parts["metadata"], parts["spec"], file)
+
+
+def _merged(base: Any, patch: Any, name: str) -> Any:
+    if isinstance(base, dict | list) and type(base) is not type(patch):
+        raise ValueError(f"{name} is {_kind(patch)} instead of {_kind(base)}")
+    if isinstance(patch, list):
+        return _merged_list(base, patch, name)
+    if not isinstance(patch, dict):
+        return patch
+    changes = {key: value for key, value in patch.items() if key != "$patch"}
+    merged = {} if patch.get("$patch") == "replace" else dict(base)
+    for key, value in changes.items():
+        if value is None:
+            merged.pop(key, None)
+            continue
+        empty = type(value)() if isinstance(value, dict | list) else value
+        merged[key] = _merged(merged.get(key) or empty, value, str(key))
+    return merged
+
+
+def _merged_list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
+    key = _KEYS.get(name)
+    if key is None:
+        return patch
+    merged = {element[key]: element for element in base}
+    for element in patch:
+        if not isinstance(element, dict) or not isinstance(element.get(key), str):
+            raise ValueError(f"an element of {name} has no {key}")
+        if element.get("$patch") == "delete":
+            merged.pop(element[key], None)
+        else:
+            merged[element[key]] = _merged(merged.get(element[key], {}), element, f"an element of {name}")
+    return list(merged.values())
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else "a value"
+
+
+def _bad(file: Path, what: str) -> InputError:
+    fix = "write what differs from the printed Job, as for kubectl patch: metadata, and spec"
+    return InputError("bad-overlay", f"no overlay of a Job: {what}", fix, str(file))

@@ -1,0 +1,126 @@
+"""What a user adds to Kubernetes documents."""
+
+import pytest
+
+from envpack.fleet import Overlay, read_overlay, verification_job
+from envpack.settings import Project, Settings
+from envpack.support.errors import InputError
+from tests.kubernetes_schema import check
+from tests.tables import every_row
+
+PLATFORM = """
+metadata:
+  namespace: models
+  labels: {team: search}
+spec:
+  activeDeadlineSeconds: 600
+  template:
+    spec:
+      serviceAccountName: envpack
+      automountServiceAccountToken: true
+      priorityClassName: batch
+      imagePullSecrets: [{name: registry}]
+      tolerations: [{key: dedicated, operator: Exists}]
+      containers:
+      - name: verify
+        env: [{name: AWS_REGION, value: eu-west-1}, {name: HOME, value: /scratch}]
+        resources: {limits: {cpu: null, memory: 16Gi}}
+      initContainers:
+      - name: wait
+        image: busybox
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        file = tmp_path / "overlay.yaml"
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def job(overlay, tmp_path):
+    project = Project(repository=tmp_path, said=Settings(image="triton"))
+    return verification_job(project, (), envpack_image="envpack", overlay=overlay)
+
+
+def test_what_a_platform_asks_for_is_merged(write, tmp_path):
+    found = job(read_overlay(write(PLATFORM)), tmp_path)
+    check(found)
+    assert (found["metadata"]["namespace"], found["metadata"]["labels"]["team"]) == ("models", "search")
+    assert found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "envpack"
+    assert found["spec"]["activeDeadlineSeconds"] == 600
+    pod = found["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("envpack", True)
+    assert pod["tolerations"] == [{"key": "dedicated", "operator": "Exists"}]
+    assert [container["name"] for container in pod["initContainers"]] == ["envpack", "wait"]
+    (verify,) = pod["containers"]
+    variables = {variable["name"]: variable["value"] for variable in verify["env"]}
+    assert (variables["AWS_REGION"], variables["HOME"]) == ("eu-west-1", "/scratch")
+    assert (verify["image"], verify["securityContext"]["readOnlyRootFilesystem"]) == ("triton", True)
+    assert verify["resources"]["limits"] == {"memory": "16Gi", "ephemeral-storage": "32768Mi"}
+
+
+def test_parts_can_be_replaced_and_deleted(write, tmp_path):
+    text = """
+    spec:
+      template:
+        spec:
+          securityContext: {$patch: replace, runAsUser: 1000}
+          volumes: [{name: shm, $patch: delete}]
+    """
+    pod = job(read_overlay(write(text)), tmp_path)["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {"runAsUser": 1000}
+    assert [volume["name"] for volume in pod["volumes"]] == ["models", "tools", "tmp"]
+
+
+def test_a_document_is_not_changed():
+    document = {"kind": "ConfigMap", "metadata": {"labels": {"a": "b"}}, "data": {}}
+    merged = Overlay(metadata={"labels": {"c": "d"}}, spec={"x": 1}).on(document)
+    assert document == {"kind": "ConfigMap", "metadata": {"labels": {"a": "b"}}, "data": {}}
+    assert merged == {"kind": "ConfigMap", "metadata": {"labels": {"a": "b", "c": "d"}}, "data": {}}
+
+
+@every_row(
+    ("text", "what"),
+    [
+        ("[1]", "no mapping"),
+        ("", "no mapping"),
+        ("a: b: c", "mapping values are not allowed"),
+        ("spec: [1]", "spec is a list"),
+        ("data: {}", "data is nothing of a Job"),
+        ("kind: Pod", "Pod is nothing of a Job"),
+        ("metadata: {name: mine}", "made of its content"),
+        ("[" * 3000, ""),
+        ("--- {}\n--- {}", "single document"),
+    ],
+)
+def test_what_is_no_overlay_is_refused(write, text, what):
+    with pytest.raises(InputError) as caught:
+        read_overlay(write(text))
+    assert (caught.value.kind, what in caught.value.message) == ("bad-overlay", True)
+
+
+@every_row(
+    ("spec", "what"),
+    [
+        ("{template: 1}", "template is a value instead of a mapping"),
+        ("{template: {spec: {containers: {}}}}", "containers is a mapping instead of a list"),
+        ("{template: {spec: {containers: [{image: x}]}}}", "an element of containers has no name"),
+        ("{template: {spec: {volumes: [models]}}}", "an element of volumes has no name"),
+    ],
+)
+def test_what_does_not_fit_the_document_is_refused(write, tmp_path, spec, what):
+    overlay = read_overlay(write(f"spec: {spec}"))
+    with pytest.raises(InputError) as caught:
+        job(overlay, tmp_path)
+    assert what in caught.value.message
+    assert caught.value.where == str(tmp_path / "overlay.yaml")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError) as caught:
+        read_overlay(tmp_path / "none.yaml")
+    assert caught.value.where == str(tmp_path / "none.yaml")
