@@ -162,11 +162,11 @@ class Table:
                 raise location.error(f"unknown key {quote(key)}", hint=f"known: {', '.join(sorted(known))}")
 
 
-def parse_yaml(text: str, path: Path) -> Table:
-    """Parse YAML whose top level is a table."""
+def parse_yaml(text: str, path: Path, *, kind: str = "bad-requirements") -> Table:
+    """Parse YAML whose top level is a table; errors about it, and about its values, are of a kind."""
     import yaml
 
-    location = Location(path)
+    location = Location(path, kind=kind)
     try:
         value = _build(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), location)
     except yaml.MarkedYAMLError as error:
