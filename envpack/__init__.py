@@ -71,9 +71,11 @@ if TYPE_CHECKING:
         verify_published as verify_published,
     )
     from envpack.workflow import (
+        AdoptedModel as AdoptedModel,
         BuiltModel as BuiltModel,
         CacheCheck as CacheCheck,
         LockedModel as LockedModel,
+        adopt as adopt,
         build_matrix as build_matrix,
         build_model as build_model,
         examine as examine,

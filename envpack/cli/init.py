@@ -1,14 +1,17 @@
-"""`envpack init`: copy a model repository that builds, or write a new model."""
+"""`envpack init`: copy a model repository that builds, write a new model, or make one of a trained artifact."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from envpack.cli import options
 from envpack.cli.console import Console, plain
+
+if TYPE_CHECKING:
+    from envpack.settings import Settings
 
 _LIST = ""  # the value of --recipe and --template without a name
 
@@ -31,15 +34,38 @@ _LIST = ""  # the value of --recipe and --template without a name
     metavar="[NAME]",
     help="Write a new model instead; DIRECTORY is its folder. Without a name: list the templates.",
 )
+@click.option(
+    "--from",
+    "artifact",
+    metavar="ARTIFACT",
+    help="Serve a trained model; DIRECTORY is its folder. An MLflow model, models:/NAME/1, a .joblib or .onnx file, "
+    "or module:function.",
+)
+@click.option("--native", is_flag=True, help="With --from and an ONNX file: let Triton's ONNX Runtime serve it.")
+@options.settings("init")
 @options.with_console
-def command(directory: Path, recipe: str | None, template: str | None, console: Console) -> None:
+def command(
+    directory: Path,
+    recipe: str | None,
+    template: str | None,
+    artifact: str | None,
+    *,
+    native: bool,
+    said: Settings,
+    console: Console,
+) -> None:
     """Copy a model repository that builds to DIRECTORY, or write a new model into it."""
     from envpack.support.failures import storage_errors
 
-    if recipe is not None and template is not None:
-        raise click.UsageError("Give --recipe or --template, not both.")
+    if sum(kind is not None for kind in (recipe, template, artifact)) > 1:
+        raise click.UsageError("Give only one of --recipe, --template and --from.")
+    if artifact is None and (native or said.words("init")):
+        raise click.UsageError("--native and --python are for --from.")
     if _LIST in (recipe, template):
         _list("recipes" if template is None else "templates", console)
+        return
+    if artifact is not None:
+        _adopt(artifact, directory, native=native, said=said, console=console)
         return
     with storage_errors(directory):
         if template is not None:
@@ -68,6 +94,27 @@ def _write_model(folder: Path, template: str, console: Console) -> None:
     console.next_step("envpack", "build", "--repository", str(models[0].parent))
     names = [model.name for model in models]
     console.result({"template": template, "repository": str(models[0].parent), "models": names})
+
+
+def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console: Console) -> None:
+    from envpack.workflow import adopt
+
+    made = adopt(artifact, folder, native=native, said=said, progress=console)
+    for warning in made.warnings:
+        console.warned(warning)
+    repository = str(made.folder.parent)
+    console.next_step("envpack", *(["verify"] if native else ["build"]), "--repository", repository, made.folder.name)
+    console.result(
+        {
+            "from": made.title,
+            "repository": repository,
+            "models": [made.folder.name],
+            "inputs": list(made.inputs),
+            "outputs": list(made.outputs),
+            "samples": made.samples,
+            "warnings": list(made.warnings),
+        }
+    )
 
 
 def _copy_recipe(directory: Path, recipe: str, console: Console) -> None:

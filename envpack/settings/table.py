@@ -42,7 +42,7 @@ class Settings:
         otherwise="the model's, or Triton's",
         explained="Python minor version. Default: the requirements', else the lockfile's, else that of the environment "
         "that the model has, else the release's",
-        has=f"run {_RESOLVES}",
+        has=f"run init {_RESOLVES}",
         in_project=False,
         in_model=True,
     )

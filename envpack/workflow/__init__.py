@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from envpack.deployment import PublishedImage, Trust, read_trust
     from envpack.stub import Cell
     from envpack.verification import ModelVerdict, Verdict, combine_verdicts, write_report
+    from envpack.workflow.adoption import AdoptedModel, adopt
     from envpack.workflow.build import BuiltModel, build_model, environment_in_cache
     from envpack.workflow.cache import CacheCheck, CacheEntry, list_cache, prune_cache, verify_cache
     from envpack.workflow.channel import add_python, list_channel

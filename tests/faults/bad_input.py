@@ -72,6 +72,118 @@ def _requirements(name: str, file: str, text: str, *says: str) -> BadInput:
     return BadInput(f"requirements: {name}", _BUILD_M, 3, "bad-requirements", (f"m/{file}", *says), files)
 
 
+_MLMODEL = (
+    "flavors:\n  python_function:\n    loader_module: mlflow.sklearn\n    model_path: model.pkl\n"
+    "    python_version: 3.10.13\n"
+)
+_SIGNATURE = 'signature:\n  inputs: \'[{"type": "double", "name": "x"}]\'\n  outputs: \'[{"type": "double"}]\'\n'
+_ARTIFACT: dict[str, str | bytes] = {
+    "a/MLmodel": _MLMODEL + _SIGNATURE,
+    "a/model.pkl": b"\x80\x04N.",
+    "a/requirements.txt": "numpy\n",
+}
+
+
+def _artifact(
+    name: str, files: dict[str, str | bytes], *says: str, code: int = 3, kind: str = "bad-artifact", words: str = "a"
+) -> BadInput:
+    return BadInput(
+        f"artifact: {name}", f"init --json REPOSITORY/new --from REPOSITORY/{words}", code, kind, says, files
+    )
+
+
+_ARTIFACTS = (
+    _artifact("nothing there", _ARTIFACT, "/none: ", "no such file", "models:/NAME/1", words="none"),
+    _artifact("folder without MLmodel", {"a/x": ""}, "/a: ", "no file MLmodel"),
+    _artifact("no signature", _ARTIFACT | {"a/MLmodel": _MLMODEL}, "a/MLmodel", "no signature", "set_signature(FOLDER"),
+    _artifact(
+        "signature without inputs",
+        _ARTIFACT | {"a/MLmodel": f"{_MLMODEL}signature:\n  inputs: null\n"},
+        "a/MLmodel:6: ",
+        "infer_signature",
+    ),
+    _artifact(
+        "neither outputs nor an example",
+        _ARTIFACT | {"a/MLmodel": f"{_MLMODEL}signature:\n  inputs: '[]'\n"},
+        "a/MLmodel:6: ",
+        "names no outputs",
+        "input_example=X[:5]",
+    ),
+    _artifact(
+        "missing file",
+        {name: content for name, content in _ARTIFACT.items() if name != "a/model.pkl"},
+        "a/MLmodel:4: ",
+        "'model.pkl'",
+        "copy the whole folder",
+    ),
+    _artifact(
+        "no packages",
+        {name: content for name, content in _ARTIFACT.items() if name != "a/requirements.txt"},
+        "/a: ",
+        "python_env.yaml",
+        "scikit-learn==1.5.2",
+    ),
+    _artifact(
+        "other flavor", {"a/MLmodel": "flavors:\n  crate:\n    version: 1\n"}, "a/MLmodel:1: ", "python_function"
+    ),
+    _artifact("MLmodel is no YAML", {"a/MLmodel": "flavors: [\n"}, "a/MLmodel:2: ", "not valid YAML"),
+    _artifact("MLmodel is no table", {"a/MLmodel": "- flavors\n"}, "a/MLmodel: ", "must be a table"),
+    _artifact("MLmodel is no text", {"a/MLmodel": b"\xff\xfe"}, "a/MLmodel: ", "cannot be read"),
+    _artifact(
+        "MLmodel with another type", {"a/MLmodel": "flavors: none\n"}, "a/MLmodel:1: ", "flavors must be a table"
+    ),
+    _artifact(
+        "wrong requirement",
+        _ARTIFACT | {"a/requirements.txt": "numpy=1\n"},
+        "a/requirements.txt:1: ",
+        "numpy==1",
+        kind="bad-requirements",
+    ),
+    _artifact(
+        "other Python", _ARTIFACT, "Python 3.12 (--python)", "==3.10.*", kind="other-python", words="a --python 3.12"
+    ),
+    _artifact(
+        "old Python",
+        _ARTIFACT | {"a/python_env.yaml": "python: 3.5.2\ndependencies: [-r requirements.txt]\n"},
+        "a/python_env.yaml: ",
+        "'3.5' is too old",
+        code=2,
+        kind="bad-python-version",
+    ),
+    _artifact("native", _ARTIFACT, "--native is for ONNX files", code=2, kind="usage", words="a --native"),
+    _artifact("no model", {"x.txt": "hello"}, "x.txt: ", "no model", ".joblib", words="x.txt"),
+    _artifact("empty file", {"x.onnx": ""}, "x.onnx: ", "no model", words="x.onnx"),
+    _artifact("pickle of numbers", {"x.pkl": b"\x80\x04K\x01."}, "x.pkl: ", "no model of scikit-learn", words="x.pkl"),
+    _artifact(
+        "pickle of a script's class",
+        {"x.pkl": b"\x80\x04\x8c\x08__main__\x94\x8c\x04Mine\x94\x93\x94)\x81\x94."},
+        "Mine",
+        "__main__",
+        "module beside the file",
+        words="x.pkl",
+    ),
+    _artifact("broken compression", {"x.gz": b"\x1f\x8bnonsense"}, "x.gz: ", "cannot be decompressed", words="x.gz"),
+    BadInput(
+        "artifact: URI without MLflow's answer",
+        "init --json REPOSITORY/new --from runs:/none",
+        2,
+        "mlflow-missing",
+        ("runs:/none", "pip install", "mlflow"),
+    ),
+    BadInput(
+        "artifact: module", "init --json REPOSITORY/new --from nowhere:f", 3, "bad-artifact", ("no module nowhere",)
+    ),
+    BadInput(
+        "artifact: name of the model", "init --json REPOSITORY/a+b! --from REPOSITORY/a", 3, "bad-model-name", ("'!'",)
+    ),
+    BadInput("artifact: model exists", "init --json REPOSITORY/m --from REPOSITORY/a", 3, "not-empty", ("/m: ",)),
+    _usage("artifact: and template", "init --json --from a --template bls REPOSITORY/new", "only one"),
+    _usage(
+        "artifact: option without it", "init --json --native REPOSITORY/new", "--native and --python are for --from"
+    ),
+)
+
+
 CATALOGUE = (
     BadInput(
         "a model of another repository",
@@ -122,7 +234,7 @@ CATALOGUE = (
         "model with a hyphen", "init --json --template bls REPOSITORY/my-m", 3, "bad-model-name", ("'my-m'", "letters")
     ),
     BadInput("model that exists", "init --json --template bls REPOSITORY/m", 3, "not-empty", ("exists",)),
-    _usage("recipe and template", "init --json --recipe digits --template bls REPOSITORY/new", "not both"),
+    _usage("recipe and template", "init --json --recipe digits --template bls REPOSITORY/new", "only one"),
     BadInput("unknown recipe", "init --json --recipe nope REPOSITORY/new", 2, "unknown-recipe", ("'nope'", "digits")),
     *(
         BadInput(f"Python {version}", f"{_BUILD} m --python {version}", 2, "bad-python-version", (version, "3.6, 3.7"))
@@ -152,6 +264,7 @@ CATALOGUE = (
         "libpython-missing",
         ("repository: ", "--enable-shared"),
     ),
+    *_ARTIFACTS,
     BadInput("init into a full folder", "init --json REPOSITORY", 3, "not-empty", ("repository: ",)),
     BadInput("init over a file", "init --json REPOSITORY/m/config.pbtxt", 3, "not-empty", ("config.pbtxt: ",)),
     BadInput(

@@ -31,8 +31,9 @@ ROOMS = {
     "deployment": "support settings repository environment archive store",
     "server": "support settings repository inspection",
     "verification": "support settings repository archive stub store inspection deployment server",
+    "adoption": "support requirements",
     "workflow": "support settings requirements conda repository lock environment archive "
-    "stub store inspection deployment server verification",
+    "stub store inspection deployment server verification adoption",
     "local": "support settings repository stub store server workflow",
     "fleet": "support settings store workflow",
     "development": "support settings requirements repository server verification workflow local",

@@ -1,0 +1,127 @@
+"""What a model answers in its own execution environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.adoption.artifact import Artifact, Kind, bad_artifact
+from envpack.support.bounded_reading import read_json
+from envpack.support.errors import InputError
+from envpack.support.isolation import bare_environment
+from envpack.support.processes import run
+from envpack.support.text import one_line, printable_line
+
+_PROGRAM = Path(__file__).with_name("code") / "ask.py"
+_HINTS = (
+    "annotate with str, bytes, int, float, bool, list[str], PIL.Image.Image, or with an array's type and shape:"
+    " Annotated[np.ndarray, np.float32, (-1, 4)]"
+)
+# What to do if the model lacks a module, and if it fails otherwise.
+_FIXES: dict[Kind, tuple[str, str]] = {
+    "mlflow": (
+        "log the model again with code_paths=[…] or pip_requirements=[…]",
+        "try it there: mlflow models predict; and log it again once that works",
+    ),
+    "sklearn": (
+        "put the module, or a requirements.txt with the package, beside the file",
+        "write the file again with the versions that load it, or log the model with MLflow, with a signature",
+    ),
+    "onnx": (
+        "put a requirements.txt with the package beside the file",
+        "onnx.checker.check_model says what is wrong with a file",
+    ),
+    "function": ("put a requirements.txt with the package beside the module", _HINTS),
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a model.
+
+    Attributes:
+        name: of the tensor.
+        datatype: as in config.pbtxt, without ``TYPE_``.
+        dims: as in config.pbtxt.
+        form: the function of ``code/forms.py`` that makes the model's value of it.
+        is_optional: whether a request may leave it out.
+        is_parameter: whether all rows of a request share it.
+    """
+
+    name: str
+    datatype: str
+    dims: list[int]
+    form: str
+    is_optional: bool
+    is_parameter: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The tensors of a model, and samples with the answers that it gave.
+
+    Attributes:
+        inputs: the inputs.
+        outputs: the outputs.
+        is_batched: whether a request has rows.
+        rows_are_independent: whether the answer to a row was the same alone and among others.
+        data: inputs of samples, as in a file of samples.
+        validation_data: their outputs.
+        notes: what the user should know.
+        details: more for `model_code`.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    is_batched: bool
+    rows_are_independent: bool
+    data: list[dict[str, Any]]
+    validation_data: list[dict[str, Any]]
+    notes: list[str]
+    details: Mapping[str, Any]
+
+
+def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) -> Answers:
+    """Call a model once, by the interpreter of its environment.
+
+    Args:
+        artifact: what its files say.
+        version_folder: a copy of them.
+        python: the interpreter.
+        timeout: seconds.
+
+    Raises:
+        InputError: it cannot be loaded, or does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="envpack-ask-") as folder:
+        facts, report = Path(folder) / "facts.json", Path(folder) / "report.json"
+        facts.write_text(json.dumps({"kind": artifact.kind, "folder": str(version_folder), **artifact.details}))
+        variables = bare_environment() | {"HOME": folder, "TMPDIR": folder}
+        try:
+            done = run([python, "-B", _PROGRAM, facts, report], env=variables, cwd=version_folder, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            fix = "give it more time: timeout = 600 in the envpack.toml of the repository"
+            raise bad_artifact(f"the model did not answer within {timeout} s", fix, artifact.source) from None
+        try:
+            found = read_json(report)
+        except (OSError, ValueError):
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it wrote nothing"]
+            found = {"step": f"go on, its process ended with status {done.returncode}", "error": lines[-1]}
+    if "error" in found:
+        raise _unusable(artifact, found, done.stderr)
+    for key in ("inputs", "outputs"):
+        found[key] = tuple(Tensor(**one) for one in found[key])
+    return Answers(**found)
+
+
+def _unusable(artifact: Artifact, found: Mapping[str, str], details: str) -> InputError:
+    lacks_module = found["error"].startswith(("ModuleNotFoundError", "ImportError"))
+    what = f"the model cannot {found['step']} in its own environment: {printable_line(one_line(found['error']))}"
+    error = bad_artifact(what, _FIXES[artifact.kind][0 if lacks_module else 1], artifact.source)
+    error.details = details
+    return error

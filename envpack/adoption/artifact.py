@@ -1,0 +1,64 @@
+"""What the files of an artifact say, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from envpack.requirements import find_requirements, read_requirements
+from envpack.support.errors import InputError
+
+Kind = Literal["mlflow", "sklearn", "onnx", "function"]
+Files = Mapping[str, str | Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A trained model.
+
+    Attributes:
+        kind: what it is.
+        title: what it is, for people.
+        source: the file or folder.
+        files: what belongs into the version folder: the path there, and the file or folder to copy.
+        requirements: what belongs into the model's folder: the name, and the text or the file to copy.
+        details: more for `code/ask.py` and for `model_code`.
+        platform: of the backend that serves it without Python, ``""`` for a Python model.
+        notes: what the user should know.
+    """
+
+    kind: Kind
+    title: str
+    source: Path
+    files: Mapping[str, Path]
+    requirements: Files
+    details: Mapping[str, Any] = field(default_factory=dict)
+    platform: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def bad_artifact(what: str, fix: str, where: Path | str) -> InputError:
+    """The error for an artifact that cannot be served, for the caller to raise."""
+    return InputError("bad-artifact", what, fix, str(where))
+
+
+def python_env(python: str, lines: Sequence[str]) -> Files:
+    """Lines of requirements as ``python_env.yaml``, or as ``requirements.txt`` if no Python is named."""
+    import yaml
+
+    if not python:
+        return {"requirements.txt": "".join(f"{line}\n" for line in lines)}
+    return {"python_env.yaml": yaml.safe_dump({"python": python, "dependencies": list(lines)}, sort_keys=False)}
+
+
+def requirements_in(folder: Path, python: str) -> Files:
+    """The requirements file in a folder, with the files there that it includes; empty if there is none."""
+    file = find_requirements(folder)
+    if file is None:
+        return {}
+    found = read_requirements(file, python=lambda _: python)
+    near = {one for one in (file, *found.files) if one.is_relative_to(folder)}
+    copies = {str(one.relative_to(folder)): one for one in sorted(near)}
+    return copies if found.pythons or not python else {**copies, **python_env(python, (f"-r {file.name}",))}

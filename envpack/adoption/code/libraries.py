@@ -1,0 +1,280 @@
+"""Models, each by the library that wrote it: the tensors, an example, and the answer to one."""
+
+import importlib
+import inspect
+import io
+import json
+import sys
+import typing
+from pathlib import Path
+
+import numpy as np
+
+MOST_ROWS = 8
+# Triton's types by NumPy's.
+DATATYPES = {name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")}
+DATATYPES.update({"uint64": "UINT64", "float16": "FP16", "float32": "FP32", "float64": "FP64"})
+# The types of columns in a signature, each with the type and the form of its tensor; of all others, a row is JSON.
+COLUMNS = {
+    "boolean": ("BOOL", "numbers"),
+    "integer": ("INT32", "numbers"),
+    "long": ("INT64", "numbers"),
+    "float": ("FP32", "numbers"),
+    "double": ("FP64", "numbers"),
+    "string": ("STRING", "texts"),
+    "binary": ("STRING", "binaries"),
+    "datetime": ("STRING", "times"),
+}
+# Hints of a function, each with the type and the form of its tensor.
+HINTS = {
+    str: ("STRING", "text"),
+    bytes: ("STRING", "item"),
+    int: ("INT64", "item"),
+    float: ("FP64", "item"),
+    bool: ("BOOL", "item"),
+}
+
+
+class Tensor:
+    """An input or output; ``shape`` has -1 for what varies, and that of a parameter is the shape of one value."""
+
+    def __init__(self, name, datatype, shape, form="array", is_optional=False, is_parameter=False):
+        self.name, self.datatype, self.shape, self.form = str(name), datatype, list(shape), form
+        self.is_optional, self.is_parameter = is_optional, is_parameter
+
+    @classmethod
+    def of_array(cls, name, dtype, shape):
+        """A tensor for an array; one with a single dimension is flattened, since Triton's have two then."""
+        datatype = DATATYPES.get(np.dtype(dtype).name, "STRING")
+        flat = len(shape) == 1
+        forms = ("texts", "strings") if datatype == "STRING" else ("numbers", "array")
+        return cls(name, datatype, shape, forms[0 if flat else 1])
+
+    def dims(self, batched):
+        return (self.shape[1:] if batched and not self.is_parameter else self.shape) or [1]
+
+    def report(self, batched):
+        return dict({key: value for key, value in vars(self).items() if key != "shape"}, dims=self.dims(batched))
+
+
+class MLflow:
+    """An MLflow model: its signature, and its example."""
+
+    may_refuse_example = False
+
+    def __init__(self, facts):
+        import mlflow.pyfunc
+
+        self.facts, self.params, self.folder = facts, {}, str(Path(facts["folder"]) / "model")
+        self.model = mlflow.pyfunc.load_model(self.folder)
+
+    def declare(self):
+        signature = self.model.metadata.signature.to_dict()
+        specs = {key: json.loads(signature.get(key) or "[]") for key in ("inputs", "outputs", "params")}
+        self.inputs = tensors_of(specs["inputs"], "inputs", "input")
+        self.outputs = tensors_of(specs["outputs"], "predictions", "output")
+        self.inputs += [parameter_of(spec) for spec in specs["params"]]
+        has_names, is_tensor = "name" in specs["inputs"][0], specs["inputs"][0].get("type") == "tensor"
+        call = ("arrays" if has_names else "array") if is_tensor else "table" if has_names else "columns"
+        self.details = {"call": "list" if self.facts["is_hinted"] else call}
+
+    def example(self):
+        import pandas as pd
+
+        if not self.facts["has_example"]:
+            return None
+        metadata, call = self.model.metadata, self.details["call"]
+        example = metadata.load_input_example(self.folder)
+        if hasattr(metadata, "load_input_example_params"):
+            self.params = metadata.load_input_example_params(self.folder) or {}
+        is_table = isinstance(example, pd.DataFrame)
+        if call in ("table", "columns") and not is_table:
+            is_row = isinstance(example, dict) and all(np.ndim(value) == 0 for value in example.values())
+            return pd.DataFrame([example] if is_row else example)
+        return example.iloc[:, 0].tolist() if call == "list" and is_table else example
+
+    def predict(self, data):
+        return self.model.predict(data, params=self.params) if self.params else self.model.predict(data)
+
+
+def tensors_of(specs, alone, numbered):
+    """The tensors for one side of a signature."""
+    found = []
+    for number, spec in enumerate(specs if isinstance(specs, list) else [specs]):
+        name = spec.get("name", alone if len(specs) == 1 else f"{numbered}_{number}")
+        if spec["type"] == "tensor":
+            inner = spec["tensor-spec"]
+            found.append(Tensor.of_array(name, inner["dtype"], inner["shape"]))
+            continue
+        depth, inner, is_optional = 0, spec, spec.get("required") is False or spec.get("optional") is True
+        while inner["type"] == "array":
+            inner, depth = inner["items"], depth + 1
+        datatype, form = COLUMNS.get(inner["type"], ("STRING", "documents"))
+        if depth:
+            datatype, form, depth = (datatype, "lists", depth) if form == "numbers" else ("STRING", "documents", 0)
+        found.append(Tensor(name, datatype, [-1] * (1 + depth), form, is_optional))
+    return found
+
+
+def parameter_of(spec):
+    datatype, form = COLUMNS.get(spec["type"], ("STRING", "documents"))
+    shape = spec.get("shape") or []
+    if shape:
+        datatype, form, shape = (datatype, "lists", shape) if form == "numbers" else ("STRING", "documents", [])
+    return Tensor(spec["name"], datatype, shape, form, is_optional=True, is_parameter=True)
+
+
+class Estimator:
+    """A scikit-learn model; its example is made up, from the number of its features."""
+
+    outputs, params, may_refuse_example = [], {}, False
+
+    def __init__(self, facts):
+        import joblib
+
+        self.model = joblib.load(str(Path(facts["folder"]) / "model.joblib"))
+
+    def declare(self):
+        if not hasattr(self.model, "predict"):
+            raise TypeError(f"it is a {type(self.model).__name__}, which has no predict")
+        columns = list(map(str, getattr(self.model, "feature_names_in_", ())))
+        self.count = getattr(self.model, "n_features_in_", None)
+        shape = [-1] if self.count is None else [-1, int(self.count)]
+        self.inputs = [Tensor.of_array("inputs", "str" if self.count is None else "float64", shape)]
+        self.details = {"columns": columns, "has_probabilities": hasattr(self.model, "predict_proba")}
+
+    def example(self):
+        if self.count is None:
+            return ["a text", "another text"]
+        return np.random.default_rng(0).normal(size=(MOST_ROWS, self.count))
+
+    def predict(self, data):
+        if self.details["columns"]:
+            import pandas as pd
+
+            data = pd.DataFrame(data, columns=self.details["columns"])
+        answer = {"predictions": self.model.predict(data)}
+        if self.details["has_probabilities"]:
+            answer["probabilities"] = self.model.predict_proba(data)
+        return answer
+
+
+class ONNX:
+    """An ONNX model."""
+
+    params, details, may_refuse_example = {}, {}, True
+
+    def __init__(self, facts):
+        import onnxruntime
+
+        path = str(Path(facts["folder"]) / "model.onnx")
+        self.session = onnxruntime.InferenceSession(path, providers=onnxruntime.get_available_providers())
+
+    def declare(self):
+        self.inputs = [self.tensor(one) for one in self.session.get_inputs()]
+        self.outputs = [self.tensor(one) for one in self.session.get_outputs()]
+
+    @staticmethod
+    def tensor(one):
+        name = one.type[len("tensor(") : -1]
+        dtype = {"float": "float32", "double": "float64", "string": "str"}.get(name, name)
+        if not one.type.startswith("tensor(") or (dtype != "str" and dtype not in DATATYPES):
+            raise TypeError(
+                f"{one.name} is {one.type}, which is no tensor of Triton; for scikit-learn, export with zipmap=False"
+            )
+        return Tensor.of_array(one.name, dtype, [dim if isinstance(dim, int) else -1 for dim in one.shape])
+
+    def example(self):
+        return {one.name: made_up(one) for one in self.inputs}
+
+    def predict(self, data):
+        return dict(zip([one.name for one in self.outputs], self.session.run(None, data)))
+
+
+class Function:
+    """A function; its hints are its inputs and outputs."""
+
+    params, details, may_refuse_example = {}, {}, True
+
+    def __init__(self, facts):
+        self.function = getattr(importlib.import_module(facts["module"]), facts["function"])
+
+    def declare(self):
+        get_hints = typing.get_type_hints
+        if sys.version_info < (3, 9):
+            from typing_extensions import get_type_hints as get_hints
+        hints = get_hints(self.function, include_extras=True)
+        parameters = inspect.signature(self.function).parameters.values()
+        self.inputs = []
+        for one in parameters:
+            if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+                raise TypeError(f"the parameter {one.name} has no fixed name")
+            optional = one.default is not one.empty
+            self.inputs.append(self.tensor(one.name, hints.get(one.name), "the parameter " + one.name, optional))
+        answer = hints.get("return")
+        several = getattr(answer, "__origin__", None) is tuple
+        parts = answer.__args__ if several else [answer]
+        names = [f"result_{number}" for number in range(len(parts))] if several else ["result"]
+        self.outputs = [self.tensor(name, part, "the return value") for name, part in zip(names, parts)]
+
+    @staticmethod
+    def tensor(name, hint, what, is_optional=False):
+        inner = [part for part in getattr(hint, "__args__", ()) if part is not type(None)]
+        if getattr(hint, "__origin__", None) is typing.Union or type(hint).__name__ == "UnionType":
+            hint = inner[0] if len(inner) == 1 else hint
+        if hint in HINTS:
+            datatype, form = HINTS[hint]
+            return Tensor(name, datatype, [1], form, is_optional)
+        if getattr(hint, "__origin__", None) is list and inner[0] in HINTS:
+            return Tensor(name, HINTS[inner[0]][0], [-1], "words" if inner[0] is str else "items", is_optional)
+        if getattr(hint, "__module__", "").startswith("PIL."):
+            return Tensor(name, "STRING", [1], "picture", is_optional)
+        notes = getattr(hint, "__metadata__", ())
+        shapes = [note for note in notes if isinstance(note, (tuple, list))]
+        dtypes = [note for note in notes if not isinstance(note, (tuple, list))]
+        array = getattr(hint, "__origin__", None)  # of an annotated hint
+        if getattr(array, "__origin__", None) is np.ndarray:  # numpy.typing.NDArray
+            dtypes, array = [array.__args__[1].__args__[0], *dtypes], np.ndarray
+        if array is not np.ndarray or not shapes or not dtypes:
+            raise TypeError(f"{what} has the hint {hint}, which is no tensor" if hint else f"{what} has no hint")
+        shape = [-1 if dim is None else int(dim) for dim in shapes[0]]
+        return Tensor(name, DATATYPES.get(np.dtype(dtypes[0]).name, "STRING"), shape, "array", is_optional)
+
+    def example(self):
+        return {one.name: argument(one) for one in self.inputs if not one.is_optional}
+
+    def predict(self, data):
+        answer = self.function(**data)
+        parts = zip(self.outputs, answer if len(self.outputs) > 1 else [answer])
+        return {one.name: png(part) if one.form == "picture" else part for one, part in parts}
+
+
+def made_up(one):
+    """An array for an input of which only the type and the shape are known."""
+    shape = [2 if dim < 0 and not axis else abs(dim) for axis, dim in enumerate(one.shape)]
+    if one.datatype == "STRING":
+        return np.full(shape, "text", dtype=object)
+    numbers = np.random.default_rng(0).normal(size=shape) if one.datatype.startswith("FP") else np.ones(shape)
+    return in_type(numbers, one)
+
+
+def argument(one):
+    """A value for a parameter of a function."""
+    if one.form == "picture":
+        from PIL import Image
+
+        return Image.new("RGB", (8, 8), "red")
+    values = made_up(one)
+    if one.datatype == "STRING" and one.form in ("item", "items"):  # of bytes
+        values = np.array([text.encode() for text in values], dtype=object)
+    return values if one.form == "array" else values.tolist() if one.form in ("words", "items") else values.item()
+
+
+def png(image):
+    file = io.BytesIO()
+    image.save(file, "png")
+    return file.getvalue()
+
+
+def in_type(array, one):
+    return array.astype({datatype: name for name, datatype in DATATYPES.items()}[one.datatype])

@@ -1,0 +1,73 @@
+"""Writes the folder of a model: its files, its requirements, config.pbtxt, model.py and samples."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from envpack.adoption.answers import Answers, Tensor
+from envpack.adoption.artifact import Artifact
+from envpack.adoption.model_code import model_code
+
+_LARGEST_BATCH = 64
+_FLAT = ("numbers", "texts")  # forms of tensors that have rows and no other dimension
+_IGNORED = shutil.ignore_patterns("__pycache__", ".git")
+
+
+def write_artifact(artifact: Artifact, folder: Path) -> None:
+    """Copy an artifact and its requirements into a model's folder, which can be opened then."""
+    for name, content in (*artifact.files.items(), *artifact.requirements.items()):
+        target = folder / ("1" if name in artifact.files else "") / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            target.write_text(content, encoding="utf-8")
+        elif content.is_dir():
+            shutil.copytree(content, target, ignore=_IGNORED)
+        else:
+            shutil.copyfile(content, target)
+    (folder / "1" / "model.py").touch()
+    (folder / "config.pbtxt").write_text('backend: "python"\n', encoding="utf-8")
+
+
+def write_served(artifact: Artifact, answers: Answers, folder: Path) -> None:
+    """Write what depends on the tensors of a model: config.pbtxt, model.py and samples."""
+    if artifact.platform:
+        for name in ("1/model.py", *artifact.requirements):  # it is served without Python
+            (folder / name).unlink()
+    else:
+        (folder / "1" / "model.py").write_text(model_code(artifact, answers), encoding="utf-8")
+    (folder / "config.pbtxt").write_text("\n".join(_configuration(artifact, answers)) + "\n", encoding="utf-8")
+    if answers.data:
+        samples: dict[str, Any] = {"data": answers.data, "validation_data": answers.validation_data}
+        if any(tensor.datatype in ("FP16", "FP32") for tensor in answers.outputs):
+            samples["envpack"] = {"rtol": 1e-3, "atol": 1e-5}  # they differ with the rows that are computed at once
+        (folder / "envpack").mkdir()
+        text = json.dumps(samples, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        (folder / "envpack" / "smoke.json").write_text(text, encoding="utf-8")
+
+
+def _configuration(artifact: Artifact, answers: Answers) -> Iterator[str]:
+    yield f"# {artifact.title}"
+    yield f'platform: "{artifact.platform}"' if artifact.platform else 'backend: "python"'
+    if answers.is_batched:
+        yield f"max_batch_size: {_LARGEST_BATCH}"
+    if answers.rows_are_independent:
+        yield "dynamic_batching { }"
+    for field, tensors in (("input", answers.inputs), ("output", answers.outputs)):
+        lines = (
+            _tensor(one, is_flat=one.form in _FLAT and answers.is_batched and bool(artifact.platform))
+            for one in tensors
+        )
+        yield from ("", f"{field} [", ",\n".join(lines), "]")
+
+
+def _tensor(tensor: Tensor, *, is_flat: bool) -> str:
+    from google.protobuf.text_encoding import CEscape
+
+    name, dims = CEscape(tensor.name.encode(), as_utf8=True), ", ".join(map(str, tensor.dims))
+    optional = ", optional: true" if tensor.is_optional else ""
+    reshaped = ", reshape { shape: [ ] }" if is_flat else ""
+    return f'  {{ name: "{name}", data_type: TYPE_{tensor.datatype}, dims: [ {dims} ]{reshaped}{optional} }}'

@@ -1,0 +1,105 @@
+"""Finds out what an artifact is, and fetches it where it is not a file."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from envpack.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
+from envpack.adoption.estimator import is_pickle, read_estimator
+from envpack.adoption.function import read_function
+from envpack.adoption.mlflow_model import MLMODEL, read_mlflow_model
+from envpack.support.bounded_reading import opened
+from envpack.support.errors import EnvironmentBuildError, UsageError
+from envpack.support.installation import install_command
+from envpack.support.processes import run
+from envpack.support.text import one_line, printable_line
+
+_URI = re.compile(r"[a-z][a-z0-9+.-]+:/.+")
+_FUNCTION = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
+_FETCH_LIMIT = 3600  # seconds
+_HINT = "name a folder with MLmodel, a .joblib, .pkl or .onnx file, module:function, or a URI such as models:/NAME/1"
+
+
+@contextlib.contextmanager
+def fetched(text: str) -> Iterator[str]:
+    """An artifact as a path or ``module:function``; the user's own MLflow fetches what a URI names, for the block."""
+    if not _URI.fullmatch(text):
+        yield text
+        return
+    with tempfile.TemporaryDirectory(prefix="envpack-artifact-") as folder:
+        words = [*_mlflow(text), "artifacts", "download", "--artifact-uri", text, "--dst-path", folder]
+        try:  # It is the user's own program, whose server and credentials are in the user's variables.
+            done = run(words, env=os.environ, timeout=_FETCH_LIMIT)
+        except subprocess.TimeoutExpired:
+            raise _not_fetched(text, f"it took longer than {_FETCH_LIMIT} s") from None
+        found = sorted(Path(folder).rglob(MLMODEL))
+        if done.returncode or not found:
+            said = [line for line in done.stderr.splitlines() if line.strip()]
+            why = printable_line(one_line(said[-1])) if done.returncode and said else f"there is no {MLMODEL}"
+            raise _not_fetched(text, why, done.stderr)
+        yield str(found[0].parent)
+
+
+def _not_fetched(uri: str, why: str, details: str = "") -> EnvironmentBuildError:
+    fix = "check the name and the version, and MLFLOW_TRACKING_URI"
+    return EnvironmentBuildError("artifact-missing", f"MLflow did not fetch a model: {why}", fix, uri, details=details)
+
+
+def _mlflow(uri: str) -> list[str]:
+    """The words that start MLflow: that beside this interpreter, else the one on PATH."""
+    if importlib.util.find_spec("mlflow"):
+        return [sys.executable, "-m", "mlflow"]
+    program = shutil.which("mlflow")
+    if program is None:
+        what = "only MLflow can fetch this, and it is not installed"
+        raise UsageError("mlflow-missing", what, f"{install_command('mlflow')}, or name a folder", uri)
+    return [program]
+
+
+def inspect_artifact(text: str, *, python: str = "", native: bool = False) -> Artifact:
+    """Read what an artifact says of itself. Nothing of it is executed or unpickled.
+
+    Args:
+        text: a path, or ``module:function`` below the current folder.
+        python: the minor version that the user names, for an artifact that names none.
+        native: leave an ONNX file to Triton's ONNX Runtime.
+    """
+    path, function = Path(text).absolute(), _FUNCTION.fullmatch(text)
+    if path.exists():
+        found = _read(path, python, native=native)
+    elif function:
+        found = read_function(function["module"], function["name"], python)
+    else:
+        raise bad_artifact("there is no such file or folder", _HINT, text)
+    if native and not found.platform:
+        raise UsageError("usage", "--native is for ONNX files", "leave it out", text)
+    return found
+
+
+def _read(path: Path, python: str, *, native: bool) -> Artifact:
+    if path.is_dir() or path.name == MLMODEL:
+        return read_mlflow_model(path if path.is_dir() else path.parent)
+    with opened(path) as content:
+        start = content.read(2)
+    if is_pickle(start):
+        return read_estimator(path, python)
+    if start[:1] != b"\x08":  # the first field of an ONNX model
+        raise bad_artifact("this is no model that envpack can read", _HINT, path)
+    weights = {file.name: file for file in path.parent.glob(f"{path.name}?*") if file.is_file()}  # outside of the file
+    return Artifact(
+        kind="onnx",
+        title="ONNX model",
+        source=path,
+        files={**weights, "model.onnx": path},
+        requirements=requirements_in(path.parent, python) or python_env(python, ("numpy", "onnxruntime")),
+        platform="onnxruntime_onnx" if native else "",
+    )

@@ -1,0 +1,119 @@
+"""From a trained artifact to a model that builds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.adoption import Answers, Artifact, ask, fetched, inspect_artifact, write_artifact, write_served
+from envpack.repository import UNADDRESSABLE, open_model
+from envpack.settings import Project, Settings, open_project
+from envpack.support.entry_locks import kept
+from envpack.support.errors import EnvpackError, InputError
+from envpack.support.failures import storage_errors
+from envpack.support.progress import NoProgress, Progress
+from envpack.support.replacement import replaced_folder
+from envpack.support.text import counted
+from envpack.workflow.build import environment_in_cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptedModel:
+    """A model made of an artifact.
+
+    Attributes:
+        folder: of the model.
+        title: what the artifact is.
+        inputs: names of its inputs.
+        outputs: names of its outputs.
+        samples: how many samples have answers of the artifact.
+        warnings: what the user should know.
+    """
+
+    folder: Path
+    title: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    samples: int
+    warnings: tuple[str, ...]
+
+
+def adopt(
+    artifact: str, folder: Path, *, native: bool = False, said: Settings | None = None, progress: Progress | None = None
+) -> AdoptedModel:
+    """Write a model that serves a trained artifact.
+
+    Nothing of the artifact is executed here. It runs once in the execution environment of the model, which is built for
+    that.
+
+    Args:
+        artifact: an MLflow model, a scikit-learn or ONNX file, ``module:function``, or a URI that MLflow knows.
+        folder: of the model, which must not exist or be empty.
+        native: let Triton's ONNX Runtime serve an ONNX file.
+        said: settings that count more than those of the repository.
+        progress: receives each step.
+
+    Raises:
+        InputError: the artifact cannot be served, or the folder is not empty.
+        EnvironmentBuildError: its environment cannot be built, or MLflow does not return it.
+        StorageError: the disk is full, or a folder is not writable.
+    """
+    progress, folder, said = progress or NoProgress(), folder.absolute(), said or Settings()
+    _check_folder(folder)
+    with storage_errors(folder), fetched(artifact) as source:
+        progress.begin(f"read {artifact}")
+        found = inspect_artifact(source, python=said.python, native=native)
+        progress.end(found.title)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_folder(folder) as partial:
+            write_artifact(found, partial)
+            try:
+                project = _project_of(partial, open_project(folder.parent, said), folder.name)
+                answers = _answers(found, project, partial, progress)
+            except EnvpackError as error:
+                error.where = _place(error.where, partial, found)
+                raise
+            write_served(found, answers, partial)
+    return AdoptedModel(
+        folder=folder,
+        title=found.title,
+        inputs=tuple(tensor.name for tensor in answers.inputs),
+        outputs=tuple(tensor.name for tensor in answers.outputs),
+        samples=len(answers.data),
+        warnings=(*found.notes, *answers.notes),
+    )
+
+
+def _check_folder(folder: Path) -> None:
+    if unfit := UNADDRESSABLE.search(folder.name):
+        what = f"{folder.name!r} cannot be the name of the model: it contains {unfit[0]!r}"
+        raise InputError("bad-model-name", what, "use letters, digits, _ and -", str(folder))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError("not-empty", "this folder exists", "name another folder, or remove this one", str(folder))
+
+
+def _project_of(partial: Path, project: Project, name: str) -> Project:
+    """The project with the unfinished folder in place of the model."""
+    models = {partial.name: project.models.get(name, Settings())}
+    return dataclasses.replace(project, models={**project.models, **models})
+
+
+def _answers(artifact: Artifact, project: Project, partial: Path, progress: Progress) -> Answers:
+    model = open_model(partial)
+    with kept(lambda: environment_in_cache(project, model, progress), lambda found: found.prefix) as environment:
+        progress.begin("call the model in its own environment")
+        answers = ask(artifact, partial / "1", environment.prefix / "bin/python", project.of().timeout)
+        progress.end(counted(len(answers.data), "sample"))
+    return answers
+
+
+def _place(where: str, partial: Path, artifact: Artifact) -> str:
+    """A place in the unfinished folder as the file of the artifact that it comes from."""
+    for copy, original in artifact.files.items():
+        where = where.replace(str(partial / "1" / copy), str(original))
+    for copy, content in artifact.requirements.items():
+        if where.startswith(str(partial / copy)):
+            written = artifact.source / copy
+            return str(content) if isinstance(content, Path) else str(written if written.exists() else artifact.source)
+    return where.replace(str(partial), str(artifact.source))
