@@ -50,7 +50,7 @@ class Sanitized(NamedTuple):
 # The one of the gate leaves out the epochs that differ little from others: their wires take most of the time.
 SANITIZED = {
     "some epochs": Sanitized("address,undefined", ("wire_tests",), "23.04;24.06;24.10;25.04;26.03"),
-    "address,undefined": Sanitized("address,undefined"),
+    "address,undefined": Sanitized("address,undefined", ("wire_tests", "fuzz_replay", "fuzz_recovery")),
     "thread": Sanitized("thread"),
 }
 # The Python of the native tests.

@@ -1,6 +1,8 @@
 #include "abi/base_session.h"
 
+#include <chrono>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -8,6 +10,12 @@
 #include "shm/sync.h"
 
 namespace envpack::abi {
+
+namespace {
+
+constexpr std::chrono::seconds kForHealth(1);
+
+}  // namespace
 
 template <typename Interface>
 BaseSession<Interface>::BaseSession(const Launch& launch, Release release, std::shared_ptr<Journal> journal)
@@ -26,8 +34,12 @@ void BaseSession<Interface>::Announce() {
 
 template <typename Interface>
 void BaseSession<Interface>::Beat() {
-  const shm::Lock lock(&control().stub_health_mutex);
-  control().stub_health = true;
+  try {
+    const shm::Lock lock(&control().stub_health_mutex, kForHealth);
+    control().stub_health = true;
+  } catch (const std::system_error&) {
+    // A model has damaged the mutex: then the server finds that, too.
+  }
 }
 
 template <typename Interface>

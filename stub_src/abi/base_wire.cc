@@ -58,9 +58,8 @@ void BaseWire::SendCleanup(CommandKind kind, std::int64_t id, std::int64_t reque
   const auto* cleanup = block.As<records::Cleanup>();
   writer.Finish();
   const forks::Undisturbed undisturbed;
-  NotedExchange noted(*journal_, Exchange::kReported, call.message, block.handle());
-  noted->mutex = call.mutex_block;
-  noted->final_of = request;
+  NotedExchange noted(*journal_, Exchange::kReported,
+                      {call.message, block.handle(), call.mutex_block, 0, request});
   shm::Lock lock(call.mutex);
   to_server_.Push(call.message, noted.pushed());
   while (!cleanup->waiting_on_stub) lock.Wait(call.condition);

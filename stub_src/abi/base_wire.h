@@ -71,7 +71,7 @@ void BaseWire::Exchange(Writer& writer, CommandKind kind, const Record& record, 
   const Handle message = writer.Put(MakeMessage(kind, block.handle())).handle();
   writer.Finish();
   const forks::Undisturbed undisturbed;
-  NotedExchange noted(*journal_, Exchange::kAnswered, message, block.handle());
+  NotedExchange noted(*journal_, Exchange::kAnswered, {message, block.handle()});
   to_server_.Push(message, noted.pushed());
   {
     shm::Lock lock(&shared->mutex);

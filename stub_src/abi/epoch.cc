@@ -129,9 +129,9 @@ void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>
 
   std::optional<Failure> failure;
   const bool on_device = !writer.device_tensors().empty();
-  NotedExchange noted(*journal_, on_device ? Exchange::kImpossible : Exchange::kTurns, handle,
-                      block.handle());
-  if ((flags & kResponseFinal) != 0) noted->final_of = origin.request;
+  const std::int64_t final_of = (flags & kResponseFinal) != 0 ? origin.request : 0;
+  NotedExchange noted(*journal_, on_device ? Exchange::kImpossible : Exchange::kTurns,
+                      {handle, block.handle(), 0, 0, final_of});
   request_queue().Push(handle, noted.pushed());
   {
     shm::Lock lock(&shared->mutex);
@@ -196,9 +196,8 @@ InferResponse EpochWire<kEpoch>::Infer(const Request& request, bool decoupled) {
 
   const forks::Undisturbed undisturbed;
   const auto kind = on_device ? Exchange::kImpossible : decoupled ? Exchange::kStream : Exchange::kInference;
-  NotedExchange noted(*journal_, kind, call.message, block.handle());
-  noted->mutex = call.mutex_block;
-  noted->condition = call.condition_block;
+  NotedExchange noted(*journal_, kind,
+                      {call.message, block.handle(), call.mutex_block, call.condition_block});
   shm::Lock lock(call.mutex);
   request_queue().Push(call.message, noted.pushed());
   do {

@@ -1,5 +1,6 @@
 #include "abi/journal.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -9,6 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
+#include <cstring>
+#include <initializer_list>
 
 #include "base/forks.h"
 
@@ -24,6 +28,40 @@ auto* TakeSlot(Slots& slots, Value value) {
     if (slot.compare_exchange_strong(expected, value)) return &slot;
   }
   return static_cast<typename Slots::value_type*>(nullptr);
+}
+
+// Tells noted words from bytes that happen to lie there.
+std::uint64_t SealOf(std::initializer_list<std::int64_t> words) {
+  std::uint64_t seal = 0x9E3779B97F4A7C15;
+  for (const std::int64_t word : words) {
+    seal = (seal ^ static_cast<std::uint64_t>(word)) * 0xD6E8FEB86659FD93;
+    seal ^= seal >> 32;
+  }
+  return seal;
+}
+
+std::uint64_t SealOf(const Exchange::Blocks& blocks) {
+  return SealOf({blocks.message, blocks.record, blocks.mutex, blocks.condition, blocks.final_of});
+}
+
+std::uint64_t SealOf(const OpenRequest& request) {
+  return SealOf({request.request, request.response_factory, request.position});
+}
+
+// Of an entry that is about to be filled.
+constexpr std::uint64_t kNoSeal = 1;
+
+bool IsSound(const Exchange& exchange) {
+  if (exchange.kind == Exchange::kFree) return true;
+  if (exchange.kind > Exchange::kImpossible || exchange.pushed > 1 || exchange.is_read > 1) return false;
+  const bool is_being_filled = exchange.kind == Exchange::kImpossible && exchange.pushed == 0;
+  return is_being_filled || exchange.seal == SealOf(exchange.blocks);
+}
+
+bool IsSound(const OpenRequest& request) {
+  if (request.state == OpenRequest::kFree && request.seal == kNoSeal) return true;
+  return request.state <= OpenRequest::kFinished && request.is_current <= 1 && request.is_rescheduled <= 1 &&
+         request.seal == SealOf(request);
 }
 
 constexpr char kCannotShare[] = "cannot share memory with the model's process";
@@ -47,20 +85,38 @@ std::shared_ptr<Journal> MakeJournal() { return Empty(Map(MAP_ANONYMOUS, -1)); }
 
 JournalFile::JournalFile() : file_(MakeMemoryFile("journal", kCannotShare)) {
   if (ftruncate(file_.number(), sizeof(Journal)) != 0) FailBySystem(kCannotShare);
+  // Or else a worker could cut off what this process has mapped.
+  fcntl(file_.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   journal_ = Empty(OpenJournal(file_.number()));
 }
 
 std::shared_ptr<Journal> OpenJournal(int descriptor) { return Map(0, descriptor); }
 
+std::shared_ptr<Journal> ReadJournal(const Journal& noted) {
+  auto copy = MakeJournal();
+  std::memcpy(static_cast<void*>(copy.get()), &noted, offsetof(Journal, requests));
+  const std::uint32_t used = copy->used_requests;
+  const bool has_sound_counts = used <= Journal::kRequests && copy->unlisted <= Journal::kMostUnlisted &&
+                                copy->device_buffers >= 0 && copy->device_buffers <= Journal::kMostUnlisted;
+  const bool has_sound_flags = copy->stage <= Journal::kEnding && copy->has_listed <= 1 &&
+                               copy->is_answering <= 1 && copy->answer_pushed <= 1;
+  if (!has_sound_counts || !has_sound_flags) return nullptr;
+  std::memcpy(static_cast<void*>(copy->requests.data()), noted.requests.data(), used * sizeof(OpenRequest));
+  const auto is_sound = [](const auto& each) { return IsSound(each); };
+  const auto begin = copy->requests.begin();
+  const bool is_sound_as_whole = std::all_of(begin, begin + used, is_sound) &&
+                                 std::all_of(copy->exchanges.begin(), copy->exchanges.end(), is_sound);
+  return is_sound_as_whole ? copy : nullptr;
+}
+
 void Journal::Clear() {
   stage = kStarting;
   command = acknowledged = server_message = kNothing;
-  has_listed = is_answering = answer_pushed = batch_size = unlisted = 0;
+  has_listed = is_answering = answer_pushed = unlisted = 0;
   executing_since = answer = 0;
   device_buffers = 0;
   for (auto& each : marks) each = 0;
   for (Exchange& exchange : exchanges) exchange.kind = exchange.pushed = 0;
-  for (std::uint32_t i = 0; i < used_requests; ++i) requests[i].state = OpenRequest::kFree;
   used_requests = 0;
   for (auto& stream : streams) stream = 0;
   ledger.Clear();
@@ -78,7 +134,6 @@ void Journal::AwaitEndOf(Stage left, std::chrono::milliseconds limit) const {
 }
 
 void Journal::ListRequests(const std::vector<Request>& batch) {
-  batch_size = static_cast<std::uint32_t>(batch.size());
   for (std::uint32_t i = 0; i < batch.size(); ++i) AddRequest(batch[i].origin, i);
   has_listed = 1;
   timespec now{};
@@ -91,19 +146,20 @@ void Journal::AddRequest(const Origin& origin, std::uint32_t position) {
   const auto end = requests.begin() + used_requests;
   auto entry = std::find_if(requests.begin(), end,
                             [](const OpenRequest& each) { return each.state == OpenRequest::kFree; });
-  if (entry == end) {
-    if (used_requests == kRequests) {
-      ++unlisted;
-      return;
-    }
-    ++used_requests;
+  if (entry == requests.end()) {
+    ++unlisted;
+    return;
   }
+  entry->state = OpenRequest::kFree;
+  entry->seal = kNoSeal;
   entry->request = origin.request;
   entry->response_factory = origin.response_factory;
   entry->position = position;
   entry->is_current = 1;
   entry->is_rescheduled = 0;
+  entry->seal = SealOf(*entry);
   entry->state = OpenRequest::kOpen;
+  if (entry == end) ++used_requests;
 }
 
 OpenRequest* Journal::Find(std::int64_t request) {
@@ -160,7 +216,7 @@ bool Journal::IsOldStream(StreamId stream) const {
          std::find(old_streams.begin(), old_streams.end(), stream) != old_streams.end();
 }
 
-NotedExchange::NotedExchange(Journal& journal, Exchange::Kind kind, Handle message, Handle record)
+NotedExchange::NotedExchange(Journal& journal, Exchange::Kind kind, const Exchange::Blocks& blocks)
     : journal_(journal), exchange_(&unlisted_) {
   const bool is_forked = forks::Depth() > 0;
   for (Exchange& exchange : journal.exchanges) {
@@ -171,10 +227,8 @@ NotedExchange::NotedExchange(Journal& journal, Exchange::Kind kind, Handle messa
   }
   if (exchange_ == &unlisted_ && !is_forked) ++journal_.unlisted;
   exchange_->is_read = exchange_->waits = 0;
-  exchange_->message = message;
-  exchange_->record = record;
-  exchange_->mutex = exchange_->condition = 0;
-  exchange_->final_of = 0;
+  exchange_->blocks = blocks;
+  exchange_->seal = SealOf(blocks);
   exchange_->kind = kind;
 }
 

@@ -36,15 +36,20 @@ struct Exchange {
     kStream,      // the same; further responses follow
     kImpossible,  // cannot be ended for a dead worker: device memory
   };
+  // What does not change while the exchange lasts.
+  struct Blocks {
+    Handle message = 0;
+    Handle record = 0;
+    Handle mutex = 0;  // of an inference or a report; the others have theirs in the record
+    Handle condition = 0;
+    std::int64_t final_of = 0;  // address of the request whose final response or deletion this is, or 0
+  };
   std::atomic<std::uint32_t> kind;
   std::atomic<std::uint32_t> pushed;
   std::atomic<std::uint32_t> is_read;  // the worker is about to release the server
   std::atomic<std::uint32_t> waits;    // of an inference: how often the worker has begun to wait
-  Handle message;
-  Handle record;
-  Handle mutex;  // of an inference or a report; the others have theirs in the record
-  Handle condition;
-  std::int64_t final_of;  // address of the request whose final response or deletion this is, or 0
+  Blocks blocks;
+  std::uint64_t seal;  // of the blocks
 };
 
 // A request that the server has sent and that has not had its final response.
@@ -62,6 +67,7 @@ struct OpenRequest {
   std::atomic<std::uint32_t> is_rescheduled;  // the server runs it again when it has the answer to the batch
   std::atomic<std::int64_t> request;
   std::atomic<std::int64_t> response_factory;
+  std::atomic<std::uint64_t> seal;  // of request, factory and position, which the server trusts
 };
 
 // The queues between the two processes.
@@ -72,6 +78,7 @@ struct Journal {
   static constexpr std::size_t kExchanges = 256;
   static constexpr std::size_t kRequests = 1 << 14;
   static constexpr std::size_t kStreams = 1 << 12;
+  static constexpr std::int32_t kMostUnlisted = 1 << 20;
 
   // The worker's way. It waits in kReady until the front, which answers initialize, lets it serve.
   enum Stage : std::uint32_t { kStarting = 0, kReady, kServing, kEnding };
@@ -85,7 +92,6 @@ struct Journal {
   std::atomic<std::int64_t> answer;  // handle of the message
   std::atomic<std::uint32_t> answer_pushed;
   std::atomic<std::int64_t> acknowledged;
-  std::atomic<std::uint32_t> batch_size;
 
   std::atomic<std::int64_t> server_message;  // handle of a message that the server has sent by itself
   std::atomic<std::int32_t> device_buffers;  // that the worker holds
@@ -93,9 +99,9 @@ struct Journal {
 
   std::array<shm::QueueMark, kQueues> marks;
   std::array<Exchange, kExchanges> exchanges;
-  std::array<OpenRequest, kRequests> requests;
-  std::atomic<std::uint32_t> used_requests;             // all entries behind these are free
   std::array<std::atomic<StreamId>, kStreams> streams;  // that the worker reads; 0 for none
+  std::atomic<std::uint32_t> used_requests;             // all entries behind these are free
+  std::array<OpenRequest, kRequests> requests;
 
   // Streams of dead workers that have not ended. Never cleared.
   std::array<std::atomic<StreamId>, kStreams> old_streams;
@@ -131,6 +137,11 @@ struct Journal {
 // A journal in memory that child processes share. Throws std::system_error.
 std::shared_ptr<Journal> MakeJournal();
 
+// A copy of what a dead worker has noted, which no process that it has left behind can change. This is where
+// the notes are checked: a model may have overwritten them. Nothing if they are damaged. Throws
+// std::system_error.
+std::shared_ptr<Journal> ReadJournal(const Journal& noted);
+
 // A journal in a memory file, which can be sent to processes that are no children. Throws std::system_error.
 class JournalFile {
  public:
@@ -150,7 +161,7 @@ std::shared_ptr<Journal> OpenJournal(int descriptor);
 // Notes an exchange for a scope.
 class NotedExchange {
  public:
-  NotedExchange(Journal& journal, Exchange::Kind kind, Handle message, Handle record);
+  NotedExchange(Journal& journal, Exchange::Kind kind, const Exchange::Blocks& blocks);
   ~NotedExchange();
   NotedExchange(const NotedExchange&) = delete;
   NotedExchange& operator=(const NotedExchange&) = delete;

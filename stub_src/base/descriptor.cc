@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <system_error>
 
 namespace envpack {
@@ -12,7 +13,7 @@ void FailBySystem(const std::string& what, int code) {
 }
 
 Descriptor MakeMemoryFile(const char* name, const std::string& what) {
-  Descriptor file(memfd_create(name, MFD_CLOEXEC));
+  Descriptor file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) FailBySystem(what);
   return file;
 }
@@ -27,15 +28,16 @@ void WriteAt(int descriptor, std::string_view text, off_t offset, const std::str
   }
 }
 
-std::string ReadAll(int descriptor, const std::string& what) {
+std::string ReadAll(int descriptor, std::size_t most, const std::string& what) {
   struct stat facts{};
   if (fstat(descriptor, &facts) != 0) FailBySystem(what);
-  std::string text(static_cast<std::size_t>(facts.st_size), '\0');
+  std::string text(std::min(static_cast<std::size_t>(facts.st_size), most), '\0');
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t got = pread(descriptor, &text[done], text.size() - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) FailBySystem(what);
+    if (got < 0) FailBySystem(what);
+    if (got == 0) text.resize(done);  // cut off meanwhile
     done += static_cast<std::size_t>(got);
   }
   return text;

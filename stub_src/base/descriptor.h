@@ -42,10 +42,11 @@ class Descriptor {
   int number_ = -1;
 };
 
-// For files in memory: a name without use, all of a text, all that a file holds. Throw std::system_error;
+// For files in memory: a name without use, all of a text, all that a file holds, up
+// to `most` bytes. Throw std::system_error;
 // `what` says what cannot be done.
 Descriptor MakeMemoryFile(const char* name, const std::string& what);
 void WriteAt(int descriptor, std::string_view text, off_t offset, const std::string& what);
-std::string ReadAll(int descriptor, const std::string& what);
+std::string ReadAll(int descriptor, std::size_t most, const std::string& what);
 
 }  // namespace envpack

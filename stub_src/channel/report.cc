@@ -11,6 +11,8 @@ namespace {
 constexpr char kCompleted = 'C';
 constexpr char kFailed = 'F';
 
+constexpr std::size_t kMost = std::size_t{64} << 20;  // a model may have enlarged the file
+
 constexpr char kCannotWrite[] = "cannot write the report of the model's process";
 constexpr char kCannotRead[] = "cannot read the report of the model's process";
 
@@ -44,7 +46,7 @@ void Report::Finish(const abi::AutoCompleteAnswer& answer) {
 }
 
 std::optional<abi::AutoCompleteAnswer> Report::Answer() const {
-  const std::string text = ReadAll(descriptor(), kCannotRead);
+  const std::string text = ReadAll(descriptor(), kMost, kCannotRead);
   const char mark = text.empty() ? '\0' : text.front();
   if (mark == kCompleted) return text.substr(1);
   if (mark == kFailed) return abi::Failure{text.substr(1)};
@@ -52,7 +54,7 @@ std::optional<abi::AutoCompleteAnswer> Report::Answer() const {
 }
 
 Step Report::Reached() const {
-  const std::string text = ReadAll(descriptor(), kCannotRead);
+  const std::string text = ReadAll(descriptor(), 1, kCannotRead);
   return text.empty() ? Step::kStart : static_cast<Step>(text.front());
 }
 

@@ -36,10 +36,12 @@ int Complete(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& hear
     const auto worker = starter.Start({launch, deputy.release(), command, report, journal->journal(),
                                        journal->descriptor(), crash.descriptor(), false, 0, ""});
     const int status = worker->Wait();
-    answer = StartAnswer(report, status, crash.Pass(launch.model_file));
+    const std::string end = DescribeEnd(status, crash, launch.model_file);
+    answer = report.Answer().value_or(FailureOf(report, end));
   } catch (const std::exception& error) {  // a setting, or no process can be created
     answer = abi::Failure{error.what()};
   }
+  deputy.region().CheckAll();
   deputy.AnswerAutoComplete(answer);
   if (std::holds_alternative<abi::Failure>(answer)) return 0;
   channel::RefuseEverything(deputy, "this process only completes a configuration");

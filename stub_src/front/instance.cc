@@ -34,16 +34,20 @@ std::string InSeconds(milliseconds duration) {
   return text;
 }
 
-std::string At(const std::string& place) { return place.empty() ? "" : " at " + place; }
-
 }  // namespace
 
-abi::AutoCompleteAnswer StartAnswer(const channel::Report& report, int status, const std::string& place) {
-  if (auto answer = report.Answer()) return *std::move(answer);
+abi::Failure FailureOf(const channel::Report& report, const std::string& end) {
+  auto answer = report.Answer();
+  if (auto* failure = answer ? std::get_if<abi::Failure>(&*answer) : nullptr) return std::move(*failure);
   const channel::Step step = report.Reached();
-  const std::string reason = "The model's process " + DescribeEnd(status) + At(place) + " while " +
-                             Describe(step) + ". See its output in the server's log.";
-  return abi::Failure{step == channel::Step::kStart ? channel::StartFailure(reason) : reason};
+  const std::string reason =
+      "The model's process " + end + " while " + Describe(step) + ". See its output in the server's log.";
+  return {step == channel::Step::kStart ? channel::StartFailure(reason) : reason};
+}
+
+std::string DescribeEnd(int status, CrashOutput& crash, const std::string& model_file) {
+  const std::string place = crash.Pass(model_file);
+  return DescribeEnd(status) + (place.empty() ? "" : " at " + place);
 }
 
 int Instance::Run() {
@@ -56,18 +60,20 @@ int Instance::Run() {
   deputy_.region().Watch(journal_->ledger.undo_log());
   restarts_.emplace(settings_.most_deaths);
   starter_.emplace(heartbeat_, work_, deputy_.UsesEnvironment(), settings_);
+  std::optional<int> ended;
   try {
     Start();
+    ended = AwaitStart();
   } catch (const std::system_error& error) {
     channel::Refuse(deputy_, command_, error.what());
     return 1;
   }
-  if (const auto status = AwaitStart()) return RefuseFirst(*status);
+  if (ended) return RefuseFirst(*ended);
   deputy_.AnswerInitialize({});
   journal_->Reach(abi::Journal::kServing);
   for (;;) {
     const int status = AwaitEnd();
-    if (journal_->stage == abi::Journal::kEnding) End(status);
+    if (IsFinalized()) End(status);
     Replace(status);
   }
 }
@@ -95,7 +101,16 @@ std::optional<int> Instance::AwaitStart() {
     Tick();
     journal_->AwaitEndOf(abi::Journal::kStarting, take_overs_.empty() ? kStartTick : kPendingTick);
   }
-  return std::nullopt;
+  if (journal_->stage == abi::Journal::kReady) return std::nullopt;
+  ended_since_ = "it has damaged the memory that it shares with the stub";
+  worker_->Signal(SIGKILL);
+  return worker_->Wait();
+}
+
+// The model may have overwritten the stage.
+bool Instance::IsFinalized() {
+  return journal_->stage == abi::Journal::kEnding && journal_->command == deputy_.commands().LastTaken() &&
+         !deputy_.HasOpenBatch();
 }
 
 int Instance::AwaitEnd() {
@@ -109,20 +124,27 @@ int Instance::AwaitEnd() {
 
 void Instance::Tick() {
   take_overs_.remove_if([](TakeOver& each) {
-    if (!each.Advance()) return false;
-    each.GiveBack();
+    try {
+      if (!each.Advance()) return false;
+      each.GiveBack();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "envpack stub: a request of a dead process to another model is lost: %s\n",
+                   error.what());
+    }
     return true;
   });
 }
 
 bool Instance::IsOutOfTime() const {
   const std::int64_t since = journal_->executing_since;
-  if (!settings_.execute_limit || since == 0) return false;
-  return NanosecondsNow() - since > std::chrono::nanoseconds(*settings_.execute_limit).count();
+  const std::int64_t now = NanosecondsNow();
+  if (!settings_.execute_limit || since <= 0 || since > now) return false;
+  return now - since > std::chrono::nanoseconds(*settings_.execute_limit).count();
 }
 
 int Instance::EndHanging() {
-  was_hanging_ = true;
+  ended_since_ = "execute() did not return within the " + InSeconds(*settings_.execute_limit) +
+                 " seconds of ENVPACK_EXECUTE_TIMEOUT";
   worker_->Signal(TracebackSignal());
   const auto status = worker_->WaitFor(kForTraceback);
   if (status) return *status;
@@ -130,16 +152,15 @@ int Instance::EndHanging() {
   return worker_->Wait();
 }
 
-std::string Instance::DescribeDeath(int status) {
-  const std::string place = crash_.Pass(launch_.model_file);
-  std::string text = "the model's process " + std::to_string(worker_->pid()) + " ";
-  if (std::exchange(was_hanging_, false)) {
-    text += "was ended, since execute() did not return within the " + InSeconds(*settings_.execute_limit) +
-            " seconds of ENVPACK_EXECUTE_TIMEOUT";
-  } else {
-    text += DescribeEnd(status) + At(place);
-  }
-  return text;
+std::string Instance::DescribeEndOf(int status) {
+  const std::string end = DescribeEnd(status, crash_, launch_.model_file);
+  const std::string since = std::exchange(ended_since_, "");
+  return since.empty() ? end : "was ended, since " + since;
+}
+
+std::string Instance::DescribeDeath(int status, bool has_served) {
+  if (!has_served) return FailureOf(*report_, DescribeEndOf(status)).text;
+  return "the model's process " + std::to_string(worker_->pid()) + " " + DescribeEndOf(status);
 }
 
 // What cannot be put right remains as it is: the server finds a dead stub, as it would without a front.
@@ -157,17 +178,16 @@ void Instance::TakeOverFrom(int status, const std::string& error) {
 }
 
 int Instance::RefuseFirst(int status) {
-  const auto answer = StartAnswer(*report_, status, crash_.Pass(launch_.model_file));
-  last_death_ = std::get<abi::Failure>(answer).text;
+  last_death_ = DescribeDeath(status, false);
   TakeOverFrom(status, last_death_);
-  deputy_.AnswerInitialize(std::get<abi::Failure>(answer));
+  deputy_.AnswerInitialize(abi::Failure{last_death_});
   EndAs(status);
 }
 
 // The server waits for the answer to finalize without a limit.
 void Instance::End(int status) {
   if (journal_->answer_pushed == 0) {
-    last_death_ = DescribeDeath(status);
+    last_death_ = DescribeDeath(status, true);
     TakeOverFrom(status, last_death_);
   }
   EndAs(status);
@@ -176,13 +196,8 @@ void Instance::End(int status) {
 // Answers for the worker that has died, and starts another one.
 void Instance::Replace(int status) {
   std::optional<int> ended = status;
-  while (ended) {
-    if (journal_->stage == abi::Journal::kStarting) {
-      last_death_ =
-          std::get<abi::Failure>(StartAnswer(*report_, *ended, crash_.Pass(launch_.model_file))).text;
-    } else {
-      last_death_ = DescribeDeath(*ended);
-    }
+  for (bool has_served = true; ended; has_served = false) {
+    last_death_ = DescribeDeath(*ended, has_served);
     const bool may_restart = restarts_->Allow();
     TakeOverFrom(
         *ended, "Failed to process the request(s) for model '" + launch_.name + "', message: " + last_death_);

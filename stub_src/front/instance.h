@@ -21,9 +21,11 @@
 
 namespace envpack::front {
 
-// What a worker has to say that has ended before it served requests. `status` is the one of waitpid(),
-// `place` the line that crashed, if any.
-abi::AutoCompleteAnswer StartAnswer(const channel::Report& report, int status, const std::string& place);
+// Why a worker has not come to serve requests: what it has reported, or else that it ended, which `end` says.
+abi::Failure FailureOf(const channel::Report& report, const std::string& end);
+
+// How a process ended, and the line that crashed, if any. `status` is the one of waitpid().
+std::string DescribeEnd(int status, CrashOutput& crash, const std::string& model_file);
 
 class Instance {
  public:
@@ -38,6 +40,7 @@ class Instance {
  private:
   void Start();
   std::optional<int> AwaitStart();
+  bool IsFinalized();
   int AwaitEnd();
   void Tick();
   bool IsOutOfTime() const;
@@ -46,7 +49,8 @@ class Instance {
   void TakeOverFrom(int status, const std::string& error);
   void Replace(int status);
   [[noreturn]] void End(int status);
-  std::string DescribeDeath(int status);
+  std::string DescribeEndOf(int status);
+  std::string DescribeDeath(int status, bool has_served);
 
   const abi::Launch& launch_;
   Deputy& deputy_;
@@ -63,7 +67,7 @@ class Instance {
   std::unique_ptr<Worker> worker_;
   std::list<TakeOver> take_overs_;  // of dead workers whose requests to other models have not ended
   std::string last_death_;
-  bool was_hanging_ = false;
+  std::string ended_since_;  // why this process has ended the worker
 };
 
 }  // namespace envpack::front

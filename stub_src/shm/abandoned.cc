@@ -11,6 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "shm/sync.h"
+
 namespace envpack::shm {
 
 namespace {
@@ -39,18 +41,15 @@ bool IsAbandoned(const pthread_mutex_t& mutex) {
 }
 
 LockAnyway::LockAnyway(pthread_mutex_t* mutex, const char* what) : mutex_(mutex) {
+  CheckKind(*mutex);
   const auto limit = Clock::now() + kLimit;
   for (;;) {
     const int code = pthread_mutex_trylock(mutex);
     if (code == EOWNERDEAD) pthread_mutex_consistent(mutex);
     if (code == 0 || code == EOWNERDEAD) return;
-    if (IsAbandoned(*mutex)) {
-      pthread_mutex_unlock(mutex);  // the server's mutexes do not check who unlocks them
-    } else if (Clock::now() > limit) {
-      throw Abandoned(std::string(what) + " stays locked");
-    } else {
-      std::this_thread::sleep_for(kPause);
-    }
+    if (Clock::now() > limit) throw Abandoned(std::string(what) + " stays locked");
+    // Robust mutexes check who unlocks them, but the kernel has marked those.
+    if (!IsAbandoned(*mutex) || pthread_mutex_unlock(mutex) != 0) std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -67,9 +66,9 @@ std::uint64_t WaitsBegun(const pthread_cond_t& condition) {
   return *position >> 1;
 }
 
-std::uint32_t Settle(Queue& queue, const QueueMark* mark) {
+std::uint32_t Settle(Queue& queue, const QueueMark& mark) {
   const auto limit = Clock::now() + kLimit;
-  QueueState state = queue.State(*mark);
+  QueueState state = queue.State(mark);
   auto since = Clock::now();
   while (!state.IsSettled()) {
     const auto now = Clock::now();
@@ -79,7 +78,7 @@ std::uint32_t Settle(Queue& queue, const QueueMark* mark) {
     }
     if (now > limit) throw Abandoned("a queue is damaged");
     std::this_thread::sleep_for(kPause);
-    const QueueState next = queue.State(*mark);
+    const QueueState next = queue.State(mark);
     if (!(next == state)) since = now;
     state = next;
   }

@@ -44,6 +44,6 @@ std::uint64_t WaitsBegun(const pthread_cond_t& condition);
 // Makes the semaphores of a queue agree with its entries, after a death in the middle of an operation.
 // Returns how many entries were not taken although the process, whose mark this is, had begun to take them.
 // Throws Abandoned if the queue is in a state that one death cannot explain.
-std::uint32_t Settle(Queue& queue, const QueueMark* mark);
+std::uint32_t Settle(Queue& queue, const QueueMark& mark);
 
 }  // namespace envpack::shm

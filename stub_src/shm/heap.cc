@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/intrusive/rbtree_algorithms.hpp>
+#include <vector>
 
 #include "shm/undo_log.h"
 
@@ -117,8 +118,12 @@ struct Heap::Chunk {
   bool is_in_use() const { return (units_and_bits & kInUse) != 0; }
   bool is_previous_in_use() const { return (units_and_bits & kPreviousInUse) != 0; }
   char* start() { return reinterpret_cast<char*>(this); }
+  const char* start() const { return reinterpret_cast<const char*>(this); }
   char* user() { return start() + kControlUnits * kUnit; }
   Chunk* At(std::uint64_t units) { return reinterpret_cast<Chunk*>(start() + units * kUnit); }
+  const Chunk* At(std::uint64_t units) const {
+    return reinterpret_cast<const Chunk*>(start() + units * kUnit);
+  }
   Chunk* Next() { return At(units()); }
   Chunk* Previous() { return reinterpret_cast<Chunk*>(start() - previous_units * kUnit); }
 
@@ -226,6 +231,80 @@ void Heap::Grow(std::size_t extra) {
   added->SetInUse();
   Store(header().allocated, header().allocated + added->units() * kUnit);
   Free(added->user());
+}
+
+// Visits every chunk, then every node of the tree, without following anything that is not one.
+class Heap::Inspection {
+ public:
+  Inspection(const Header& header, const char* base, std::size_t size)
+      : header_(header), base_(base), size_(size) {}
+
+  bool Passes() {
+    const tree::Node* root = &header_.root;
+    if (!ListFree() || header_.free_chunks != free_.size() || root->parent.IsBlack()) return false;
+    if (HeightOf(root->parent.Get(), root, kDeepest) < 0 || visited_.size() != free_.size()) return false;
+    const bool is_empty = visited_.empty();
+    return root->left.Get() == (is_empty ? root : visited_.front()) &&
+           root->right.Get() == (is_empty ? root : visited_.back());
+  }
+
+ private:
+  static constexpr int kDeepest = 128;  // more than a balanced tree of any region has
+
+  // The chunks divide the region, and each knows whether the one before it is free, and then its size.
+  bool ListFree() {
+    if (header_.size > size_ || header_.further_bytes >= header_.size) return false;
+    const std::uint64_t begin = UnitsOf(sizeof(Header) + header_.further_bytes) * kUnit;
+    if (begin + 2 * kUnit > header_.size) return false;
+    const std::uint64_t all = (header_.size - begin) / kUnit - Chunk::kControlUnits;
+    const auto* chunk = reinterpret_cast<const Chunk*>(base_ + begin);
+    const std::uint64_t distance = chunk->previous_units;  // to the end
+    std::uint64_t before = 0;                              // units of the chunk before if that is free
+    for (std::uint64_t left = all, units; left > 0; left -= units, chunk = chunk->At(units)) {
+      units = chunk->units();
+      if (units < Chunk::kSmallestUnits || units > left || !Follows(*chunk, before)) return false;
+      if (!chunk->is_in_use() && before != 0) return false;
+      before = chunk->is_in_use() ? 0 : units;
+      if (before != 0) free_.push_back(&chunk->node);
+    }
+    return chunk->is_in_use() && chunk->units() == all && distance == all && Follows(*chunk, before);
+  }
+
+  static bool Follows(const Chunk& chunk, std::uint64_t free_before) {
+    if (free_before == 0) return chunk.is_previous_in_use();
+    return !chunk.is_previous_in_use() && chunk.previous_units == free_before;
+  }
+
+  // The number of black nodes on each way down, or -1 if this is no tree of all free chunks by their size.
+  int HeightOf(const tree::Node* node, const tree::Node* parent, int depth) {
+    if (node == nullptr) return 0;
+    const bool is_free = std::binary_search(free_.begin(), free_.end(), node);
+    if (!is_free || depth == 0 || node->parent.Get() != parent) return -1;
+    const bool is_black = node->parent.IsBlack();
+    if (!is_black && !parent->parent.IsBlack()) return -1;
+    const int left = HeightOf(node->left.Get(), node, depth - 1);
+    if (left < 0 || visited_.size() == free_.size()) return -1;
+    if (!visited_.empty() && Chunk::UnitsOfNode(visited_.back()) > Chunk::UnitsOfNode(node)) return -1;
+    visited_.push_back(node);
+    const int right = HeightOf(node->right.Get(), node, depth - 1);
+    return left == right ? left + (is_black ? 1 : 0) : -1;
+  }
+
+  const Header& header_;
+  const char* base_;
+  const std::size_t size_;
+  std::vector<const tree::Node*> free_, visited_;
+};
+
+bool Heap::IsSound(std::size_t size) const { return Inspection(header(), base_, size).Passes(); }
+
+bool Heap::IsAllocated(const char* address, std::size_t size) const {
+  const auto* chunk = Chunk::Of(const_cast<char*>(address));
+  const auto at = static_cast<std::size_t>(chunk->start() - base_);
+  if (at < sizeof(Header) || at > size - 2 * sizeof(Chunk) || at % kUnit != 0) return false;
+  const std::uint64_t units = chunk->units();
+  const bool fits = units >= Chunk::kSmallestUnits && units < (size - at) / kUnit;
+  return fits && chunk->is_in_use() && chunk->At(units)->is_previous_in_use();
 }
 
 }  // namespace envpack::shm

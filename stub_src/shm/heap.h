@@ -23,9 +23,16 @@ class Heap {
   // The region has grown by `extra` bytes.
   void Grow(std::size_t extra);
 
+  // Whether chunks and tree are as operations leave them, in a region of `size` bytes. Otherwise a process
+  // has overwritten them, and every other function may crash.
+  bool IsSound(std::size_t size) const;
+  // Whether something at `address` has been allocated, as far as the chunks next to it say.
+  bool IsAllocated(const char* address, std::size_t size) const;
+
  private:
   struct Header;
   struct Chunk;
+  class Inspection;
 
   Header& header() const;
   Chunk* Take(std::uint64_t units);

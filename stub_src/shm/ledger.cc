@@ -12,7 +12,15 @@ void Set(Value& note, Value value) noexcept {
   note = value;
 }
 
+constexpr int kHandleBits = 47;  // of an address in a process
+
 }  // namespace
+
+// A handle with bits that tell it from bytes that happen to lie there.
+Handle Ledger::Sealed(Handle handle, std::uint32_t entry) {
+  const auto mixed = (static_cast<std::uint64_t>(handle) + entry + 1) * 0x9E3779B97F4A7C15;
+  return handle | static_cast<Handle>(mixed >> (kHandleBits + 1) << kHandleBits);
+}
 
 std::uint32_t Ledger::Add(Handle handle) noexcept {
   if (forks::Depth() > 0) return kForeign;
@@ -27,7 +35,7 @@ std::uint32_t Ledger::Add(Handle handle) noexcept {
     Set(unlisted_, unlisted_ + 1);
     return kUnlisted;
   }
-  Set(entries_[entry], handle);
+  Set(entries_[entry], Sealed(handle, entry));
   return entry;
 }
 
@@ -38,14 +46,22 @@ void Ledger::Remove(std::uint32_t entry) noexcept {
   Set(free_, entry + 1);
 }
 
-std::vector<Handle> Ledger::Held() const {
+std::optional<std::vector<Handle>> Ledger::Held() const {
+  const std::uint32_t used = used_;
+  if (used > kEntries || unlisted_ != 0) return std::nullopt;
   std::vector<Handle> held;
-  for (std::uint32_t i = 0; i < used_; ++i) {
-    if (entries_[i] > 0) held.push_back(entries_[i]);
+  for (std::uint32_t i = 0; i < used; ++i) {
+    const Handle noted = entries_[i];
+    const Handle handle = noted & ((Handle{1} << kHandleBits) - 1);
+    if (noted > 0 ? noted != Sealed(handle, i) : noted < -static_cast<Handle>(used)) return std::nullopt;
+    if (noted > 0) held.push_back(handle);
   }
   return held;
 }
 
-void Ledger::Clear() noexcept { used_ = free_ = unlisted_ = 0; }
+void Ledger::Clear() noexcept {
+  used_ = free_ = unlisted_ = 0;
+  undo_log_.Clear();
+}
 
 }  // namespace envpack::shm

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "shm/undo_log.h"
@@ -34,11 +35,9 @@ class Ledger {
   // Strikes out the entry of a reference that is given back.
   void Remove(std::uint32_t entry) noexcept;
 
-  // The blocks of all entries, one with several references several times.
-  std::vector<Handle> Held() const;
-
-  // Whether every reference is listed.
-  bool IsComplete() const { return unlisted_ == 0; }
+  // The blocks of all entries, one with several references several times. Nothing if it is damaged or
+  // lacks references: to give back what is not held would free memory of the server.
+  std::optional<std::vector<Handle>> Held() const;
 
   void Clear() noexcept;
 
@@ -48,11 +47,14 @@ class Ledger {
  private:
   static constexpr std::uint32_t kEntries = 1 << 18;
 
+  static Handle Sealed(Handle handle, std::uint32_t entry);
+
   alignas(8) UndoLog undo_log_;
   std::uint32_t used_;        // entries behind these have never been used
   std::uint32_t free_;        // 1 + the index of the first free entry below; 0 for none
   std::uint32_t unlisted_;    // references without an entry
-  Handle entries_[kEntries];  // of a free entry: minus `free_` of the rest of the list
+  Handle entries_[kEntries];  // sealed; of a free entry: minus `free_` of the rest of the list
 };
+static_assert(sizeof(Ledger) == sizeof(UndoLog) + UndoLog::kNotes);
 
 }  // namespace envpack::shm

@@ -34,8 +34,18 @@ Queue::Queue(Region& region, Handle handle, QueueMark* mark) : record_(region.Lo
 }
 
 void Queue::Push(std::int64_t value, std::atomic<std::uint32_t>* pushed) {
-  auto* record = record_.As<QueueRecord>();
-  WaitFor(&record->empty);
+  WaitFor(&Record()->empty);
+  Put(value, pushed);
+}
+
+void Queue::PushWithin(std::chrono::milliseconds limit, std::int64_t value) {
+  if (!WaitFor(&Record()->empty, limit)) throw Abandoned("the server does not empty a queue");
+  Put(value, nullptr);
+}
+
+// There is room.
+void Queue::Put(std::int64_t value, std::atomic<std::uint32_t>* pushed) {
+  auto* record = Record();
   const Inside inside(mark_);
   {
     const Lock lock(&record->mutex);
@@ -89,8 +99,23 @@ void Queue::Repair(const QueueState& state) {
 
 bool Queue::WasLeftWith(std::int64_t value) const {
   if (!IsAbandoned(record_.As<QueueRecord>()->mutex)) return false;
-  const std::uint64_t last = (record_.As<QueueRecord>()->head + size_ - 1) % size_;
-  return *slots_.As<std::int64_t>(last * sizeof(value)) == value;
+  return LastPushed() == value;
 }
+
+std::int64_t Queue::Before(std::uint32_t position) const {
+  return *slots_.As<std::int64_t>((position % size_ + size_ - 1) % size_ * sizeof(std::int64_t));
+}
+
+std::int64_t Queue::LastPushed() const { return Before(Record()->head); }
+
+std::int64_t Queue::LastTaken() const { return Before(Record()->tail); }
+
+bool Queue::MayHaveTakenLast(std::int64_t value) const {
+  int room = 0;
+  sem_getvalue(&Record()->empty, &room);
+  return room == 0 || LastTaken() == value;
+}
+
+std::int64_t Queue::Next() const { return Before(Record()->tail + 1); }
 
 }  // namespace envpack::shm

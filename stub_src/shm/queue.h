@@ -60,6 +60,8 @@ class Queue {
   // `pushed` becomes 1 as soon as the other process may take the value; `taken` becomes the value just before
   // the queue loses it.
   void Push(std::int64_t value, std::atomic<std::uint32_t>* pushed = nullptr);
+  // The same with a limit. Throws Abandoned when it has passed.
+  void PushWithin(std::chrono::milliseconds limit, std::int64_t value);
   std::int64_t Pop(std::atomic<std::int64_t>* taken = nullptr);
 
   // After the death of the process that used the queue: what it left, and making the semaphores agree with
@@ -69,6 +71,12 @@ class Queue {
   QueueRecord* Record() const { return record_.As<QueueRecord>(); }
   // Whether the process died right after it had pushed `value`, before it could note that.
   bool WasLeftWith(std::int64_t value) const;
+  // The values that were pushed and taken last. A queue that is full has lost the one that was taken.
+  std::int64_t LastPushed() const;
+  std::int64_t LastTaken() const;
+  bool MayHaveTakenLast(std::int64_t value) const;
+  // The value that Pop() would return, if there is any.
+  std::int64_t Next() const;
 
  private:
   Block record_;
@@ -76,6 +84,9 @@ class Queue {
   std::uint64_t size_;  // as first read; the copy in the region might change
 
   class Inside;
+  void Put(std::int64_t value, std::atomic<std::uint32_t>* pushed);
+  std::int64_t Before(std::uint32_t position) const;
+
   QueueMark* mark_;
 };
 

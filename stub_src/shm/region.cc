@@ -47,6 +47,7 @@ constexpr std::size_t kLeastGrowth = 4096;  // has room for a chunk, however sma
 constexpr std::size_t kMinSize = 4096;
 constexpr std::size_t kNamedObjects = 2;
 constexpr std::chrono::seconds kLimitOfCheck(3);  // the lock of a damaged region would block for ever
+constexpr std::chrono::seconds kLimitOfLock(30);  // where the server may be slow
 
 // Loading a block costs this much of a ReadBudget besides the bytes that are read: no block is smaller.
 constexpr std::size_t kSmallestBlock = 32;
@@ -324,16 +325,34 @@ Operation Region::Begin() {
 }
 
 void Region::CheckLock() {
-  try {
-    const Lock lock(memory_->mutex, kLimitOfCheck);
-    if (lock.owner_died()) UndoUnfinished();
-  } catch (const std::system_error& error) {
-    throw CorruptRegion(std::string("the shared memory region cannot be locked: ") + error.code().message());
+  std::optional<Lock> lock;
+  HoldWithin(kLimitOfCheck, lock);
+}
+
+void Region::CheckAll() {
+  std::optional<Lock> lock;
+  HoldWithin(kLimitOfCheck, lock);
+  Follow();
+  if (!Heap(memory_->mapping.base()).IsSound(memory_->mapping.size())) {
+    throw CorruptRegion("the shared memory region is damaged: its allocator is overwritten");
   }
 }
 
+// Who watches a process must not wait for a lock that it has damaged.
 void Region::HoldLock(std::optional<Lock>& lock) {
+  if (watches_another_) return HoldWithin(kLimitOfLock, lock);
   lock.emplace(memory_->mutex);
+  if (lock->owner_died()) UndoUnfinished();
+}
+
+void Region::HoldWithin(std::chrono::milliseconds limit, std::optional<Lock>& lock) {
+  if (stays_locked_) throw CorruptRegion("the shared memory region stays locked");
+  try {
+    lock.emplace(memory_->mutex, limit);
+  } catch (const std::system_error& error) {
+    stays_locked_ = true;
+    throw CorruptRegion(std::string("the shared memory region cannot be locked: ") + error.what());
+  }
   if (lock->owner_died()) UndoUnfinished();
 }
 
@@ -349,15 +368,26 @@ void Region::UndoUnfinished() {
 std::uint32_t Region::References(Handle handle) {
   const RegionLock lock(*this);
   Follow();
-  if (handle <= 0 || static_cast<std::size_t>(handle) > memory_->mapping.size() - sizeof(Count)) return 0;
-  return reinterpret_cast<const Count*>(memory_->mapping.base() + handle)->references;
+  return IsBlock(handle) ? reinterpret_cast<const Count*>(memory_->mapping.base() + handle)->references : 0;
+}
+
+// The mutex must be held and the mapping up to date.
+bool Region::IsBlock(Handle handle) const {
+  const std::size_t size = memory_->mapping.size();
+  if (handle <= 0 || static_cast<std::size_t>(handle) > size - sizeof(Count)) return false;
+  const char* address = memory_->mapping.base() + handle;
+  if (!Heap(memory_->mapping.base()).IsAllocated(address, size)) return false;
+  const std::uint32_t references = reinterpret_cast<const Count*>(address)->references;
+  return references > 0 && references <= kMaxReferences;
 }
 
 void Region::ReleaseFor(const std::vector<Handle>& held) noexcept {
   try {
     const RegionLock lock(*this);
     Follow();
-    for (const Handle handle : held) Drop(handle);
+    for (const Handle handle : held) {
+      if (IsBlock(handle)) Drop(handle);
+    }
   } catch (const std::exception&) {
     // As for a single release.
   }

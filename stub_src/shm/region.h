@@ -185,10 +185,14 @@ class Region {
   // Processes that note their operations in `log` use the region, too. If one dies in the middle of an
   // operation, the next lock of this region undoes that. Without this call, `log` is the one of the own
   // ledger.
-  void Watch(UndoLog& log) { watched_ = &log; }
+  void Watch(UndoLog& log) {
+    watched_ = &log;
+    watches_another_ = true;
+  }
   // Locks and unlocks the region. Throws CorruptRegion if it stays locked, or if what a dead process has left
-  // cannot be undone.
+  // cannot be undone. The other one, for after a death, also if the process has overwritten the allocator.
   void CheckLock();
+  void CheckAll();
   // The references to a block, and giving back references that the dead process held.
   std::uint32_t References(Handle handle);
   void ReleaseFor(const std::vector<Handle>& held) noexcept;
@@ -204,6 +208,8 @@ class Region {
   std::optional<Reference> Allocate(std::size_t size, std::size_t alignment);
   void Release(Reference reference) noexcept;
   void HoldLock(std::optional<Lock>& lock);
+  void HoldWithin(std::chrono::milliseconds limit, std::optional<Lock>& lock);
+  bool IsBlock(Handle handle) const;
   void UndoUnfinished();
   Operation Begin();
   std::uint32_t List(Handle handle) noexcept;
@@ -217,6 +223,8 @@ class Region {
   std::size_t growth_;
   Ledger* ledger_;
   UndoLog* watched_;  // null if no log is known
+  bool watches_another_ = false;
+  bool stays_locked_ = false;  // so that one wait is enough
 };
 
 // memcpy for sizes that may be 0, for which the addresses may be null and must not reach memcpy.

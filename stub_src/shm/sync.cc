@@ -28,7 +28,15 @@ timespec ToTimespec(std::chrono::system_clock::time_point time) {
   return result;
 }
 
+constexpr int kShared = 0x80, kRobust = 0x10;  // of a mutex
+constexpr int kIgnored = 0x300;                // whether hardware transactions are tried
+
 }  // namespace
+
+void CheckKind(const pthread_mutex_t& mutex) {
+  const int kind = mutex.__data.__kind & ~kIgnored;
+  if (kind != kShared && kind != (kShared | kRobust)) FailBySystem("a shared mutex is damaged", EINVAL);
+}
 
 void InitMutex(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
@@ -49,12 +57,14 @@ void InitCondition(pthread_cond_t* condition) {
 }
 
 Lock::Lock(pthread_mutex_t* mutex) : mutex_(mutex) {
+  CheckKind(*mutex);
   const int code = pthread_mutex_lock(mutex);
   owner_died_ = code == EOWNERDEAD;
   Check(Own(mutex, code), "lock of a shared mutex");
 }
 
 Lock::Lock(pthread_mutex_t* mutex, std::chrono::milliseconds limit) : mutex_(mutex) {
+  CheckKind(*mutex);
   const timespec until = ToTimespec(std::chrono::system_clock::now() + limit);
   const int code = pthread_mutex_timedlock(mutex, &until);
   owner_died_ = code == EOWNERDEAD;

@@ -12,6 +12,10 @@ namespace envpack::shm {
 void InitMutex(pthread_mutex_t* mutex);
 void InitCondition(pthread_cond_t* condition);
 
+// Throws std::system_error unless `mutex` is of a kind that server or stub initialise. glibc ends the process
+// for others, or waits for ever.
+void CheckKind(const pthread_mutex_t& mutex);
+
 // Locks a shared mutex for a scope. Throws std::system_error if it cannot be locked.
 class Lock {
  public:

@@ -1,5 +1,6 @@
 #include "shm/undo_log.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace envpack::shm {
@@ -28,23 +29,26 @@ void UndoLog::Save(std::int64_t distance, const void* word) noexcept {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// Null if the word is not where it can be.
-char* UndoLog::Find(const Entry& entry, char* base, std::size_t size) noexcept {
-  if ((entry.distance & kFromLog) != 0) return reinterpret_cast<char*>(this) + (entry.distance - kFromLog);
-  const bool is_inside = entry.distance >= 0 && static_cast<std::size_t>(entry.distance) <= size - kWord;
-  return is_inside ? base + entry.distance : nullptr;
+// Null if the word is not where it can be: in the region, or in the ledger behind this log.
+char* UndoLog::Find(std::int64_t distance, char* base, std::size_t size) noexcept {
+  const bool is_note = (distance & kFromLog) != 0;
+  const auto at = static_cast<std::size_t>(distance - (is_note ? kFromLog : 0));
+  const std::size_t begin = is_note ? sizeof(UndoLog) : 0, end = is_note ? begin + kNotes : size;
+  if (at % kWord != 0 || at < begin || at > end - kWord) return nullptr;
+  return (is_note ? reinterpret_cast<char*>(this) : base) + at;
 }
 
 bool UndoLog::Undo(char* base, std::size_t size) noexcept {
   const std::uint32_t used = used_.load(std::memory_order_acquire);
   if (used > kEntries) return false;
+  Entry entries[kEntries];  // a process that the dead one has left behind cannot change these
+  std::copy(entries_, entries_ + used, entries);
+  char* words[kEntries];
   for (std::uint32_t i = 0; i < used; ++i) {
-    if (Find(entries_[i], base, size) == nullptr) return false;
+    words[i] = Find(entries[i].distance, base, size);
+    if (words[i] == nullptr) return false;
   }
-  for (std::uint32_t i = used; i > 0; --i) {
-    const Entry& entry = entries_[i - 1];
-    std::memcpy(Find(entry, base, size), &entry.before, kWord);
-  }
+  for (std::uint32_t i = used; i > 0; --i) std::memcpy(words[i - 1], &entries[i - 1].before, kWord);
   used_.store(0, std::memory_order_release);
   return true;
 }

@@ -16,6 +16,11 @@ class UndoLog {
   // known.
   bool Undo(char* base, std::size_t size) noexcept;
 
+  void Clear() noexcept { used_ = 0; }
+
+  // Bytes behind the log that operations overwrite, too: the ledger's notes.
+  static constexpr std::size_t kNotes = 16 + (sizeof(std::int64_t) << 18);
+
  private:
   friend class Operation;
 
@@ -28,7 +33,7 @@ class UndoLog {
   static constexpr std::uint32_t kEntries = 512;
 
   void Save(std::int64_t distance, const void* word) noexcept;
-  char* Find(const Entry& entry, char* base, std::size_t size) noexcept;
+  char* Find(std::int64_t distance, char* base, std::size_t size) noexcept;
 
   std::atomic<std::uint32_t> used_;  // larger than kEntries if there was no room
   Entry entries_[kEntries];

@@ -1,7 +1,6 @@
 #include "warm/order.h"
 
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -100,11 +99,7 @@ Order UnpackOrder(Received received) {
     throw std::runtime_error("an order lacks descriptors");
   }
   const int file = received.descriptors[0].number();
-  struct stat facts{};
-  if (fstat(file, &facts) != 0 || facts.st_size < 0 || static_cast<std::size_t>(facts.st_size) > kMostText) {
-    throw std::runtime_error("an order is too large");
-  }
-  const std::string text = ReadAll(file, "cannot read an order");
+  const std::string text = ReadAll(file, kMostText, "cannot read an order");
   Unpacker unpacker(text);
   Order order;
   if (unpacker.Next<bool>()) order.command = abi::InitializeCommand();

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <memory>
@@ -160,10 +161,10 @@ struct TwoQueues {
 CASE(an_entry_that_a_dead_process_had_begun_to_take_is_there_again) {
   TwoQueues queues;
   queues.theirs.Push(7);
-  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
   WaitFor(&queues.record->full);
   queues.mark = 1;
-  CHECK_EQ(Settle(queues.ours, &queues.mark), 1u);
+  CHECK_EQ(Settle(queues.ours, queues.mark), 1u);
   CHECK_EQ(queues.ours.Pop(), 7);
 }
 
@@ -171,11 +172,11 @@ CASE(room_that_a_dead_process_had_taken_or_not_given_back_is_there_again) {
   TwoQueues queues;
   queues.mark = 1;
   WaitFor(&queues.record->empty);  // before the entry
-  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
   queues.theirs.Push(8);
   WaitFor(&queues.record->full);
   queues.record->tail = (queues.record->tail + 1) % 3;  // and before the room is given back
-  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
   for (const std::int64_t value : {1, 2, 3}) queues.theirs.Push(value);
   for (const std::int64_t value : {1, 2, 3}) CHECK_EQ(queues.ours.Pop(), value);
 }
@@ -183,7 +184,7 @@ CASE(room_that_a_dead_process_had_taken_or_not_given_back_is_there_again) {
 CASE(a_queue_in_a_state_that_the_dead_process_cannot_have_left_is_told) {
   TwoQueues queues;
   WaitFor(&queues.record->empty);
-  CHECK_EQ(THROWN(Abandoned, Settle(queues.ours, &queues.mark)), "a queue is damaged");
+  CHECK_EQ(THROWN(Abandoned, Settle(queues.ours, queues.mark)), "a queue is damaged");
 }
 
 CASE(a_queue_whose_lock_is_abandoned_tells_whether_the_last_value_was_pushed) {
@@ -193,7 +194,7 @@ CASE(a_queue_whose_lock_is_abandoned_tells_whether_the_last_value_was_pushed) {
   End(Start([&] { pthread_mutex_lock(&queues.record->mutex); }));
   CHECK(queues.ours.WasLeftWith(5));
   CHECK(!queues.ours.WasLeftWith(6));
-  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
   CHECK_EQ(queues.theirs.Pop(), 5);
 }
 
@@ -203,27 +204,75 @@ CASE(a_ledger_lists_what_is_held) {
   const auto first = ledger.Add(16);
   const auto second = ledger.Add(32);
   ledger.Add(16);
-  CHECK((ledger.Held() == std::vector<Handle>{16, 32, 16}));
+  CHECK(ledger.Held().value() == (std::vector<Handle>{16, 32, 16}));
   ledger.Remove(first);
   ledger.Remove(second);
-  CHECK((ledger.Held() == std::vector<Handle>{16}));
+  CHECK(ledger.Held().value() == (std::vector<Handle>{16}));
   ledger.Add(48);
   ledger.Add(64);
   ledger.Add(80);
-  CHECK((ledger.Held() == std::vector<Handle>{64, 48, 16, 80}));
-  CHECK(ledger.IsComplete());
+  CHECK(ledger.Held().value() == (std::vector<Handle>{64, 48, 16, 80}));
   ledger.Clear();
-  CHECK(ledger.Held().empty());
+  CHECK(ledger.Held().value().empty());
 }
 
-CASE(a_ledger_without_room_says_that_it_is_not_complete) {
+CASE(a_ledger_without_room_does_not_say_what_is_held) {
   const auto shared = Share();
   Ledger& ledger = shared->ledger;
-  std::uint32_t entry = 0;
-  while (ledger.IsComplete()) entry = ledger.Add(16);
-  CHECK_EQ(entry, Ledger::kUnlisted);
-  ledger.Remove(entry);
-  CHECK(ledger.IsComplete());
+  while (ledger.Add(16) != Ledger::kUnlisted) {
+  }
+  CHECK(!ledger.Held());
+  ledger.Remove(Ledger::kUnlisted);
+  CHECK(ledger.Held().has_value());
+}
+
+// A model that dies may have overwritten everything that it shares with its parent.
+CASE(a_ledger_that_is_overwritten_does_not_say_what_is_held) {
+  for (const auto& damage : std::vector<std::function<void(char*)>>{
+           [](char* notes) { std::memset(notes, 0xff, UndoLog::kNotes); },
+           [](char* notes) { *reinterpret_cast<std::uint32_t*>(notes) = UINT32_MAX; },  // used entries
+           [](char* notes) { *reinterpret_cast<std::uint32_t*>(notes + 8) = 1; },       // unlisted
+           [](char* notes) { *reinterpret_cast<Handle*>(notes + 16) = 48; },            // an entry
+           [](char* notes) { *reinterpret_cast<Handle*>(notes + 16) = INT64_MAX; },
+           [](char* notes) { *reinterpret_cast<Handle*>(notes + 16) = INT64_MIN; }}) {
+    const auto shared = Share();
+    shared->ledger.Add(16);
+    CHECK(shared->ledger.Held().has_value());
+    damage(reinterpret_cast<char*>(&shared->ledger) + sizeof(UndoLog));
+    CHECK(!shared->ledger.Held());
+  }
+}
+
+CASE(an_undo_log_that_is_overwritten_changes_nothing) {
+  constexpr std::int64_t kNote = 1;  // the distance counts from the log
+  for (const std::int64_t distance :
+       {INT64_MAX, INT64_MIN, std::int64_t{-8}, std::int64_t{4}, std::int64_t{57}, std::int64_t{64},
+        INT64_MAX | kNote, std::int64_t{-8} | kNote, std::int64_t{8} | kNote,
+        static_cast<std::int64_t>(sizeof(UndoLog) + UndoLog::kNotes) | kNote}) {
+    const auto shared = Share();
+    char region[64] = {};
+    auto* words = reinterpret_cast<std::int64_t*>(&shared->ledger);
+    words[0] = 2;  // entries that are used
+    words[1] = 0;
+    words[2] = 7;
+    words[3] = distance;
+    CHECK(!shared->ledger.undo_log().Undo(region, sizeof(region)));
+    CHECK_EQ(*reinterpret_cast<std::int64_t*>(region), 0);
+  }
+}
+
+CASE(a_mutex_that_is_overwritten_is_never_locked) {
+  for (const int kind : {-1, 0, 0x20 | 0x80, 0x40 | 0x80, 0x81, 0xA5}) {
+    const auto shared = Share();
+    shared->mutex.__data.__kind = kind;
+    CHECK_HAS(THROWN(std::system_error, LockAnyway(&shared->mutex, "it")), "is damaged");
+    CHECK_HAS(THROWN(std::system_error, Lock(&shared->mutex)), "is damaged");
+  }
+  const auto shared = Share();
+  test::InitShared(&shared->mutex);  // it is robust, and nobody can unlock it
+  shared->mutex.__data.__lock = 0x3ffffff0;
+  shared->mutex.__data.__owner = 0x3ffffff0;
+  CHECK_EQ(THROWN(Abandoned, LockAnyway(&shared->mutex, "it")), "it stays locked");
 }
 
 CASE(blocks_of_a_dead_process_are_given_back) {
@@ -242,8 +291,8 @@ CASE(blocks_of_a_dead_process_are_given_back) {
   Region region(peer.name(), 1 << 20);
   region.CheckLock();
   CHECK_EQ(region.References(block), 2u);
-  CHECK_EQ(shared->ledger.Held().size(), 2u);
-  region.ReleaseFor(shared->ledger.Held());
+  CHECK_EQ(shared->ledger.Held().value().size(), 2u);
+  region.ReleaseFor(shared->ledger.Held().value());
   CHECK_EQ(region.References(block), 1u);
   peer.Release(block);
   CHECK_EQ(peer.FreeBytes(), free);

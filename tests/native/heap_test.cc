@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,8 +81,8 @@ void KillIn(PeerRegion& peer, std::size_t growth,
       before(*region, blocks);
     };
     const int done = DieIn(prepare, [&] { operation(*region, blocks); }, instructions);
-    parent.CheckLock();
-    parent.ReleaseFor(ledger->Held());
+    parent.CheckAll();
+    parent.ReleaseFor(ledger->Held().value());
     ledger->Clear();
     CHECK(peer.IsConsistent());
     CHECK_EQ(in_use(), expected);
@@ -189,4 +190,34 @@ CASE(heap_survives_a_death_while_it_grows) {
     blocks.push_back(region.Create(region.FreeBytes() - 1024));
   };
   KillIn(peer, 64 * 1024, fill, [](Region& region, auto& blocks) { blocks.push_back(region.Create(5000)); });
+}
+
+// What CheckAll() accepts can be used, whatever a model has written to it.
+CASE(heap_that_is_overwritten_is_found) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  std::vector<Block> blocks;
+  Fragment(region, blocks);
+  region.CheckAll();
+  char* base = peer.At(-16);
+  const std::string before(base, peer.Size());
+  std::mt19937_64 random(1);
+  int found = 0;
+  for (int round = 0; round < 20000; ++round) {
+    constexpr std::size_t kHeader = 56, kFirst = 336, kDamaged = 64 * 1024;  // the lock is between them
+    for (std::uint64_t left = 1 + random() % 3; left > 0; --left) {
+      const std::uint64_t words[] = {random(), random() % 64, 0, UINT64_MAX, std::uint64_t{1} << 62};
+      const std::size_t at = random() % 2 == 0 ? random() % kHeader : kFirst + random() % kDamaged;
+      std::memcpy(base + at / 8 * 8, &words[random() % 5], 8);
+    }
+    try {
+      region.CheckAll();
+      const Block one = region.Create(random() % 5000), other = region.CreateAligned(40);
+    } catch (const envpack::shm::CorruptRegion&) {
+      ++found;
+    }
+    std::memcpy(base, before.data(), before.size());
+  }
+  CHECK(found > 1000);
+  region.CheckAll();
 }

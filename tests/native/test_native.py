@@ -40,7 +40,7 @@ WIRE_FILES = (
 )  # fmt: skip
 STUB_FILES = (
     "damage_test.cc", "demangle_test.cc", "execute_test.cc", "full_region_test.cc", "gpu_test.cc", "guard_test.cc",
-    "lifecycle_test.cc", "senders_test.cc",
+    "lifecycle_test.cc", "overwritten_test.cc", "senders_test.cc",
 )  # fmt: skip
 WIRE, STUB = ([case for file in files for case in cases(file)] for files in (WIRE_FILES, STUB_FILES))
 RELEASE = [*cases("release_test.cc"), *cases("restart_test.cc")]
@@ -114,6 +114,18 @@ def test_messages_of_a_hostile_server_are_read_or_rejected(target, name):
         UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
     )
     assert {line.partition(" ")[0] for line in outcomes.splitlines()} == {"read", "rejected"}
+
+
+@pytest.mark.parametrize("name", [name for name, build in SANITIZED.items() if "fuzz_recovery" in build.programs])
+@pytest.mark.thorough
+def test_whatever_a_dying_model_has_overwritten_the_stub_goes_on_or_says_why_not(target, name):
+    output = run(
+        sanitized_programs(name).parent / "fuzz/fuzz_recovery",
+        "20",
+        "1",
+        UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
+    )
+    assert re.search(r"\n[1-9]\d* recovered", f"\n{output}")
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@
 
 #include "abi/records.h"
 #include "abi/traits.h"
+#include "shm/abandoned.h"
 #include "shm/sync.h"
 
 namespace envpack::front {
@@ -15,6 +16,7 @@ using abi::Handle;
 namespace records = abi::records;
 
 constexpr std::chrono::milliseconds kTick(2);
+constexpr std::chrono::seconds kLimit(60);  // the server may be busy, but a damaged message is never answered
 
 // How the records of requests begin up to 24.03.
 using OldRequest = records::Request23_04;
@@ -43,6 +45,12 @@ CommandKind Deputy::KindOf(const shm::Block& message) const {
   return numbers_.KindOf(message.As<records::Message>()->command);
 }
 
+bool Deputy::HasOpenBatch() {
+  const Handle last = commands_.LastTaken();
+  if (last == records::kDummy || commands_.HasValueWithin(std::chrono::milliseconds(0))) return false;
+  return region_.References(last) > 0 && KindOf(region_.Load(last)) == CommandKind::kExecuteRequest;
+}
+
 std::vector<abi::Origin> Deputy::OriginsOf(const shm::Block& message) {
   const shm::Block batch = region_.Load(message.As<records::Message>()->args);
   const std::size_t head = abi::HasBufferRecord(release_) ? sizeof(records::RequestBatch23_06)
@@ -61,18 +69,30 @@ std::vector<abi::Origin> Deputy::OriginsOf(const shm::Block& message) {
 
 void Deputy::AnswerFinalizeOf(const shm::Block& message) {
   message.As<records::Message>()->command = numbers_.Of(CommandKind::kFinalizeResponse);
-  answers_.Push(message.handle());
+  answers_.PushWithin(kLimit, message.handle());
 }
 
 void Deputy::TakeAcknowledgement(const Meanwhile& meanwhile) {
-  while (!commands_.HasValueWithin(kTick)) meanwhile();
+  const auto limit = std::chrono::steady_clock::now() + kLimit;
+  while (!commands_.HasValueWithin(kTick)) {
+    if (std::chrono::steady_clock::now() > limit) throw shm::Abandoned("the server does not take an answer");
+    meanwhile();
+  }
   commands_.Pop();
 }
 
-void Deputy::FailBatch(const std::string& text, const Meanwhile& meanwhile) {
+void Deputy::Await(const records::Flag& flag, shm::Lock& lock, pthread_cond_t* condition) {
+  const auto limit = std::chrono::system_clock::now() + kLimit;
+  while (!flag) {
+    if (!lock.WaitUntil(condition, limit)) throw shm::Abandoned("the server does not answer the stub");
+  }
+}
+
+void Deputy::FailBatch(const std::string& text, const Meanwhile& meanwhile, bool keep_factories) {
   abi::Writer writer(region_);
   records::ResponseBatch24_10 batch{};
   batch.has_error = batch.is_error_set = true;
+  batch.is_response_factory_deleted = keep_factories;
   batch.error = writer.WriteString(text);
   AnswerBatch(writer, batch, meanwhile);
 }
@@ -96,7 +116,7 @@ void Deputy::AnswerBatch(abi::Writer& writer, const records::ResponseBatch24_10&
     message = writer.Put(MakeMessage(CommandKind::kExecuteResponse, record)).handle();
   }
   writer.Finish();
-  answers_.Push(message);
+  answers_.PushWithin(kLimit, message);
   TakeAcknowledgement(meanwhile);
 }
 
@@ -125,10 +145,10 @@ void Deputy::SendTurn(abi::Writer& writer, const abi::OpenRequest& request, Hand
   Record* shared = Share(block, record);
   const Handle message = writer.Put(MakeMessage(CommandKind::kResponseSend, block.handle())).handle();
   writer.Finish();
-  (abi::HasRequestQueue(release_) ? to_server_ : answers_).Push(message);
+  (abi::HasRequestQueue(release_) ? to_server_ : answers_).PushWithin(kLimit, message);
   {
     shm::Lock lock(&shared->mutex);
-    while (!shared->is_stub_turn) lock.Wait(&shared->condition);
+    Await(shared->is_stub_turn, lock, &shared->condition);
     shared->is_stub_turn = false;
   }
   shm::Notify(&shared->condition);
@@ -157,8 +177,8 @@ void Deputy::SendCleanup(CommandKind kind, std::int64_t id) {
   const auto* cleanup = block.As<records::Cleanup>();
   writer.Finish();
   shm::Lock lock(call.mutex);
-  to_server_.Push(call.message);
-  while (!cleanup->waiting_on_stub) lock.Wait(call.condition);
+  to_server_.PushWithin(kLimit, call.message);
+  Await(cleanup->waiting_on_stub, lock, call.condition);
 }
 
 void Deputy::DeleteFactory(std::int64_t response_factory) {

@@ -20,8 +20,9 @@
 
 namespace envpack::front {
 
-// All functions may block until the server reacts. `meanwhile` is called again and again while one waits,
-// since the thread of the server that must react may be held up by something else that the worker has left.
+// All functions may block until the server reacts; after a minute they throw shm::Abandoned. `meanwhile` is
+// called again and again while one waits, since the thread of the server that must react may be held up by
+// something else that the worker has left.
 class Deputy final : public abi::BaseSession<abi::Session> {
  public:
   using Meanwhile = std::function<void()>;
@@ -33,11 +34,15 @@ class Deputy final : public abi::BaseSession<abi::Session> {
   bool UsesEnvironment() const { return control().uses_env; }
   abi::CommandKind KindOf(const shm::Block& message) const;
 
+  // Whether the last command that a worker has taken is a batch for whose answer the server waits.
+  bool HasOpenBatch();
+
   // By what the server identifies the requests of a command to execute, which is `message`.
   std::vector<abi::Origin> OriginsOf(const shm::Block& message);
 
-  // Fails the batch that the worker was processing, or ends it if all its requests have been answered.
-  void FailBatch(const std::string& text, const Meanwhile& meanwhile);
+  // Fails the batch that the worker was processing, or ends it if all its requests have been answered. The
+  // server deletes the response factories of a batch that fails, unless it is told to keep them.
+  void FailBatch(const std::string& text, const Meanwhile& meanwhile, bool keep_factories = false);
   void EndBatch(const Meanwhile& meanwhile);
 
   // Answers the command to finalize, a message of the server.
@@ -63,6 +68,7 @@ class Deputy final : public abi::BaseSession<abi::Session> {
   void AnswerBatch(abi::Writer& writer, const abi::records::ResponseBatch24_10& batch,
                    const Meanwhile& meanwhile);
   void SendCleanup(abi::CommandKind kind, std::int64_t id);
+  static void Await(const abi::records::Flag& flag, shm::Lock& lock, pthread_cond_t* condition);
   abi::Handle WriteErrorResponse(abi::Writer& writer, const std::string& text) const;
   template <typename Record>
   void SendTurn(abi::Writer& writer, const abi::OpenRequest& request, abi::Handle response);

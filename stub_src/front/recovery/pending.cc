@@ -35,19 +35,20 @@ shm::Block LoadIf(shm::Region& region, Handle handle) {
 
 }  // namespace
 
-Pending::Pending(Deputy& deputy, abi::Journal& journal, const Exchange& exchange,
+Pending::Pending(Deputy& deputy, abi::Journal& notes, abi::Journal& journal, const Exchange& exchange,
                  const std::vector<Handle>& held)
     : deputy_(&deputy),
+      notes_(&notes),
       journal_(&journal),
       kind_(static_cast<Exchange::Kind>(exchange.kind.load())),
       was_read_(exchange.is_read != 0),
-      final_of_(exchange.final_of),
+      final_of_(exchange.blocks.final_of),
       waits_(exchange.waits),
-      message_(deputy.region().Load(exchange.message)),
-      record_(deputy.region().Load(exchange.record)),
-      mutex_(LoadIf(deputy.region(), exchange.mutex)),
-      condition_(LoadIf(deputy.region(), exchange.condition)) {
-  const Handle last = IsInference() ? exchange.message : exchange.record;
+      message_(deputy.region().Load(exchange.blocks.message)),
+      record_(deputy.region().Load(exchange.blocks.record)),
+      mutex_(LoadIf(deputy.region(), exchange.blocks.mutex)),
+      condition_(LoadIf(deputy.region(), exchange.blocks.condition)) {
+  const Handle last = (IsInference() ? message_ : record_).handle();
   own_references_ = 1 + static_cast<std::uint32_t>(std::count(held.begin(), held.end(), last));
   // It died before it waited, or before it could note that it had waited.
   if (mutex_ && waits_ > 0 && !was_read_ && shm::IsAbandoned(*mutex_.As<pthread_mutex_t>())) --waits_;
@@ -62,7 +63,7 @@ bool Pending::AdvanceTurn() {
   if (!is_answered_) {
     const shm::LockAnyway lock(&turn->mutex, "a message");
     if (!turn->is_stub_turn && !was_read_) return false;
-    if (final_of_ != 0) journal_->Finish(final_of_, abi::StubDeletesFactories(deputy_->release()));
+    if (final_of_ != 0) notes_->Finish(final_of_, abi::StubDeletesFactories(deputy_->release()));
     turn->is_stub_turn = false;
     is_answered_ = true;
   }
@@ -73,7 +74,7 @@ bool Pending::AdvanceTurn() {
 bool Pending::AdvanceReport() {
   const shm::LockAnyway lock(mutex_.As<pthread_mutex_t>(), "a message");
   if (!record_.As<Turn>()->is_stub_turn) return false;
-  if (final_of_ != 0) journal_->Close(final_of_);
+  if (final_of_ != 0) notes_->Close(final_of_);
   return true;
 }
 

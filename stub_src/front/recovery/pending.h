@@ -14,8 +14,9 @@ namespace envpack::front {
 // The message has been sent. The server's thread waits for the worker, or will when it has processed it.
 class Pending {
  public:
-  // `held` are the blocks that the worker held.
-  Pending(Deputy& deputy, abi::Journal& journal, const abi::Exchange& exchange,
+  // `notes` are those of the worker, `journal` is for the next one; `held` are the blocks that the worker
+  // held.
+  Pending(Deputy& deputy, abi::Journal& notes, abi::Journal& journal, const abi::Exchange& exchange,
           const std::vector<abi::Handle>& held);
 
   // Does what the worker would have done next, without waiting for the server. Returns whether the exchange
@@ -33,6 +34,7 @@ class Pending {
   bool IsReleased();
 
   Deputy* deputy_;
+  abi::Journal* notes_;
   abi::Journal* journal_;
   abi::Exchange::Kind kind_;
   bool was_read_;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "abi/records.h"
 #include "abi/traits.h"
@@ -21,59 +23,114 @@ using Clock = std::chrono::steady_clock;
 // The server needs microseconds, but may be busy.
 constexpr std::chrono::seconds kLimit(10);
 constexpr std::chrono::milliseconds kTick(1);
+constexpr std::chrono::seconds kForAcknowledgement(1);
+
+// Otherwise the server has not seen it.
+bool IsOpen(const Exchange& exchange) { return exchange.kind != Exchange::kFree && exchange.pushed != 0; }
 
 }  // namespace
 
 TakeOver::TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& error)
     : deputy_(deputy), journal_(journal) {
-  Check();
-  SettleQueues();
-  held_ = journal_.ledger.Held();
-  ListExchanges();
-  AcknowledgeServerMessage();
-  EndExchanges();
-  AnswerBatch(error);
-  AnswerRequests(error);
-  KeepStreams();
+  deputy_.region().CheckAll();
+  ReadNotes();
+  if (notes_) {
+    ListExchanges();
+    AcknowledgeServerMessage();
+    EndExchanges();
+    AnswerBatch(error);
+    AnswerRequests(error);
+    for (const auto& stream : notes_->streams) journal_.KeepStream(stream);
+  } else {
+    std::fprintf(stderr, "envpack stub: a model's process has damaged its notes of what is open\n");
+    FailLastCommand(error + ". It has damaged the memory that it shares with the stub.");
+  }
   journal_.Clear();
 }
 
-void TakeOver::Check() {
-  deputy_.region().CheckLock();
-  if (journal_.device_buffers > 0) throw shm::Abandoned("it had tensors of the server's on a GPU");
+// Without the list of what the worker held in the region, that is lost.
+void TakeOver::ReadNotes() {
+  notes_ = abi::ReadJournal(journal_);
+  auto held = journal_.ledger.Held();
+  SettleQueues();
+  if (!notes_) return;
+  const bool has_exchange = std::any_of(notes_->exchanges.begin(), notes_->exchanges.end(), IsOpen);
+  if (!AgreesWithQueues() || (!held && has_exchange)) return notes_.reset();
+  if (notes_->device_buffers > 0) throw shm::Abandoned("it had tensors of the server's on a GPU");
   CheckThatAllIsNoted();
+  if (held) held_ = *std::move(held);
 }
 
 void TakeOver::CheckThatAllIsNoted() const {
-  if (journal_.unlisted > 0 || !journal_.ledger.IsComplete())
-    throw shm::Abandoned("it held more than is noted");
+  if (notes_->unlisted > 0) throw shm::Abandoned("it held more than is noted");
+}
+
+// The queues keep what each side has sent last.
+bool TakeOver::AgreesWithQueues() {
+  const bool has_answered = notes_->is_answering != 0 && notes_->answer_pushed != 0;
+  const bool is_acknowledged = notes_->is_answering != 0 && notes_->acknowledged != abi::kNothing;
+  if (notes_->command == abi::kNothing || is_acknowledged) {
+    if (deputy_.HasOpenBatch()) return false;
+  } else if (notes_->command != deputy_.commands().LastTaken()) {
+    return false;
+  }
+  // In other releases further threads of the worker use this queue.
+  const bool has_own_queue = abi::HasRequestQueue(deputy_.release());
+  if (has_answered && has_own_queue && notes_->answer != deputy_.answers().LastPushed()) return false;
+  const std::int64_t message = notes_->server_message;
+  return message == abi::kNothing || deputy_.server_messages().MayHaveTakenLast(message);
+}
+
+// The server's last command, unless it has been answered: then the server acknowledges that soon. Which of
+// the batch's response factories are left is not known.
+void TakeOver::FailLastCommand(const std::string& error) {
+  const abi::Handle last = deputy_.commands().LastTaken();
+  if (last == records::kDummy) return;
+  if (deputy_.commands().HasValueWithin(kForAcknowledgement)) {
+    if (deputy_.commands().Next() == records::kDummy) deputy_.commands().Pop();
+    return;
+  }
+  if (deputy_.region().References(last) == 0) return;
+  const shm::Block command = deputy_.region().Load(last);
+  const CommandKind kind = deputy_.KindOf(command);
+  if (kind == CommandKind::kFinalizeRequest) return deputy_.AnswerFinalizeOf(command);
+  if (kind == CommandKind::kExecuteRequest) deputy_.FailBatch(error, [] {}, true);
+}
+
+// The worker may have died right after it had pushed something.
+void TakeOver::CompleteNotes() {
+  auto& requests = abi::HasRequestQueue(deputy_.release()) ? deputy_.to_server() : deputy_.answers();
+  for (Exchange& exchange : notes_->exchanges) {
+    if (exchange.kind == Exchange::kFree || exchange.pushed != 0) continue;
+    const abi::Handle message = exchange.blocks.message;
+    exchange.pushed = requests.WasLeftWith(message) || deputy_.to_server().WasLeftWith(message);
+  }
+  if (notes_->is_answering != 0 && notes_->answer_pushed == 0) {
+    notes_->answer_pushed = deputy_.answers().WasLeftWith(notes_->answer);
+  }
 }
 
 void TakeOver::SettleQueues() {
-  for (Exchange& exchange : journal_.exchanges) {
-    if (exchange.kind == Exchange::kFree || exchange.pushed != 0) continue;
-    auto& queue = abi::HasRequestQueue(deputy_.release()) ? deputy_.to_server() : deputy_.answers();
-    exchange.pushed =
-        queue.WasLeftWith(exchange.message) || deputy_.to_server().WasLeftWith(exchange.message);
-  }
-  if (journal_.is_answering != 0 && journal_.answer_pushed == 0) {
-    journal_.answer_pushed = deputy_.answers().WasLeftWith(journal_.answer);
-  }
-  Settle(deputy_.answers(), journal_.mark(abi::QueueId::kAnswers));
-  Settle(deputy_.to_server(), journal_.mark(abi::QueueId::kToServer));
-  Settle(deputy_.released(), journal_.mark(abi::QueueId::kReleased));
-  if (Settle(deputy_.server_messages(), journal_.mark(abi::QueueId::kServerMessages)) > 0) {
-    journal_.server_message = abi::kNothing;
-  }
-  if (Settle(deputy_.commands(), journal_.mark(abi::QueueId::kCommands)) > 0) {
-    (journal_.is_answering != 0 ? journal_.acknowledged : journal_.command) = abi::kNothing;
+  if (notes_) CompleteNotes();
+  const auto settle = [&](shm::Queue& queue, abi::QueueId id) {
+    const shm::QueueMark all = notes_ ? notes_->mark(id)->load() : UINT32_MAX;
+    return Settle(queue, all) > 0;
+  };
+  settle(deputy_.answers(), abi::QueueId::kAnswers);
+  settle(deputy_.to_server(), abi::QueueId::kToServer);
+  settle(deputy_.released(), abi::QueueId::kReleased);
+  const bool has_message_back = settle(deputy_.server_messages(), abi::QueueId::kServerMessages);
+  const bool has_command_back = settle(deputy_.commands(), abi::QueueId::kCommands);
+  if (!notes_) return;
+  if (has_message_back) notes_->server_message = abi::kNothing;
+  if (has_command_back) {
+    (notes_->is_answering != 0 ? notes_->acknowledged : notes_->command) = abi::kNothing;
   }
 }
 
 void TakeOver::ListExchanges() {
-  for (const Exchange& exchange : journal_.exchanges) {
-    if (exchange.kind == Exchange::kFree || exchange.pushed == 0) continue;  // the server has not seen it
-    pending_.emplace_back(deputy_, journal_, exchange, held_);
+  for (const Exchange& exchange : notes_->exchanges) {
+    if (IsOpen(exchange)) pending_.emplace_back(deputy_, *notes_, journal_, exchange, held_);
   }
 }
 
@@ -91,8 +148,8 @@ void TakeOver::EndExchanges() {
 
 // The server's thread waits until the message has been read. Only readiness probes have a limit.
 void TakeOver::AcknowledgeServerMessage() {
-  if (journal_.server_message == abi::kNothing || journal_.server_message == records::kDummy) return;
-  const shm::Block message = deputy_.region().Load(journal_.server_message);
+  if (notes_->server_message == abi::kNothing || notes_->server_message == records::kDummy) return;
+  const shm::Block message = deputy_.region().Load(notes_->server_message);
   const CommandKind kind = abi::StreamMessagesHaveCommands(deputy_.release())
                                ? deputy_.KindOf(message)
                                : CommandKind::kInferStreamExecResponse;
@@ -104,40 +161,46 @@ void TakeOver::AcknowledgeServerMessage() {
   const shm::Block batch = deputy_.region().Load(record->args);
   const shm::Block mutex = deputy_.region().Load(record->response_mutex);
   const shm::Block condition = deputy_.region().Load(record->response_cond);
-  const shm::LockAnyway lock(mutex.As<pthread_mutex_t>(), "a response");
-  batch.As<records::ResponseBatch23_04>()->waiting_on_stub = true;
-  shm::Notify(condition.As<pthread_cond_t>());
+  {
+    const shm::LockAnyway lock(mutex.As<pthread_mutex_t>(), "a response");
+    batch.As<records::ResponseBatch23_04>()->waiting_on_stub = true;
+  }
+  const auto own = 1 + std::count(held_.begin(), held_.end(), message.handle());
+  const auto limit = Clock::now() + kForAcknowledgement;
+  do {
+    shm::EndWaits(condition.As<pthread_cond_t>());
+    std::this_thread::sleep_for(kTick);
+  } while (deputy_.region().References(message.handle()) > own && Clock::now() < limit);
 }
 
 void TakeOver::AnswerBatch(const std::string& error) {
-  if (journal_.command == abi::kNothing) return;
-  if (journal_.is_answering != 0 && journal_.answer_pushed != 0) {
-    if (journal_.acknowledged == abi::kNothing) deputy_.TakeAcknowledgement([this] { Advance(); });
-    journal_.EndBatch();
+  if (notes_->command == abi::kNothing) return;
+  if (notes_->is_answering != 0 && notes_->answer_pushed != 0) {
+    if (notes_->acknowledged == abi::kNothing) deputy_.TakeAcknowledgement([this] { Advance(); });
+    notes_->EndBatch();
     return;
   }
-  const shm::Block command = deputy_.region().Load(journal_.command);
+  const shm::Block command = deputy_.region().Load(notes_->command);
   const CommandKind kind = deputy_.KindOf(command);
   if (kind == CommandKind::kFinalizeRequest) return deputy_.AnswerFinalizeOf(command);
   if (kind != CommandKind::kExecuteRequest) return;
-  if (journal_.has_listed == 0) ListBatch(command);
-  FailBatch(error);
+  const std::vector<abi::Origin> origins = deputy_.OriginsOf(command);
+  if (notes_->has_listed == 0) ListBatch(origins);
+  FailBatch(error, origins.size());
 }
 
 // The worker died before it had noted all requests that it was reading.
-void TakeOver::ListBatch(const shm::Block& command) {
+void TakeOver::ListBatch(const std::vector<abi::Origin>& origins) {
   for (OpenRequest* noted : OpenRequests(true)) noted->state = OpenRequest::kFree;
-  const std::vector<abi::Origin> origins = deputy_.OriginsOf(command);
-  journal_.batch_size = static_cast<std::uint32_t>(origins.size());
-  for (std::uint32_t i = 0; i < origins.size(); ++i) journal_.AddRequest(origins[i], i);
+  for (std::uint32_t i = 0; i < origins.size(); ++i) notes_->AddRequest(origins[i], i);
   CheckThatAllIsNoted();
 }
 
 // If a request has had its final response, the batch can no longer fail as a whole.
-void TakeOver::FailBatch(const std::string& error) {
+void TakeOver::FailBatch(const std::string& error, std::size_t size) {
   const std::vector<OpenRequest*> open = OpenRequests(true);
   const auto advance = [this] { Advance(); };
-  if (open.size() < journal_.batch_size) {
+  if (open.size() < size) {
     for (const OpenRequest* request : open) deputy_.SendError(*request, error);
     deputy_.EndBatch(advance);
   } else {
@@ -147,30 +210,26 @@ void TakeOver::FailBatch(const std::string& error) {
     }
   }
   for (OpenRequest* request : open) request->state = OpenRequest::kFree;
-  journal_.EndBatch();
+  notes_->EndBatch();
 }
 
 void TakeOver::AnswerRequests(const std::string& error) {
   for (const OpenRequest* request : OpenRequests(false)) deputy_.SendError(*request, error);
-  for (std::uint32_t i = 0; i < journal_.used_requests; ++i) {
-    const OpenRequest& request = journal_.requests[i];
+  for (std::uint32_t i = 0; i < notes_->used_requests; ++i) {
+    const OpenRequest& request = notes_->requests[i];
     if (request.state == OpenRequest::kFinished) deputy_.DeleteFactory(request.response_factory);
   }
 }
 
 std::vector<OpenRequest*> TakeOver::OpenRequests(bool current) const {
   std::vector<OpenRequest*> open;
-  for (std::uint32_t i = 0; i < journal_.used_requests; ++i) {
-    OpenRequest& request = journal_.requests[i];
+  for (std::uint32_t i = 0; i < notes_->used_requests; ++i) {
+    OpenRequest& request = notes_->requests[i];
     const bool is_current = request.is_current != 0;
     const bool is_open = request.state != OpenRequest::kFree && request.state != OpenRequest::kFinished;
     if (is_open && is_current == current) open.push_back(&request);
   }
   return open;
-}
-
-void TakeOver::KeepStreams() {
-  for (const auto& stream : journal_.streams) journal_.KeepStream(stream);
 }
 
 bool TakeOver::Advance() {

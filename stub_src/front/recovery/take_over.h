@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@ namespace envpack::front {
 class TakeOver {
  public:
   // `error` is what the requests of the worker get. Call it when the worker has been reaped. Afterwards every
-  // request is answered and the journal is clear. Throws shm::Abandoned with the reason if something cannot
-  // be put right.
+  // request is answered and the journal is clear. If the journal is damaged, these are the requests of the
+  // last batch only. Throws shm::Abandoned with the reason if something cannot be put right.
   TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& error);
 
   // Goes on with what the server has not finished: requests of the dead worker to other models. Returns
@@ -25,7 +26,10 @@ class TakeOver {
   void GiveBack() noexcept;
 
  private:
-  void Check();
+  void ReadNotes();
+  void CompleteNotes();
+  bool AgreesWithQueues();
+  void FailLastCommand(const std::string& error);
   void CheckThatAllIsNoted() const;
   void SettleQueues();
   void ListExchanges();
@@ -33,13 +37,13 @@ class TakeOver {
   void AcknowledgeServerMessage();
   void AnswerBatch(const std::string& error);
   void AnswerRequests(const std::string& error);
-  void ListBatch(const shm::Block& command);
-  void FailBatch(const std::string& error);
+  void ListBatch(const std::vector<abi::Origin>& origins);
+  void FailBatch(const std::string& error, std::size_t size);
   std::vector<abi::OpenRequest*> OpenRequests(bool current) const;
-  void KeepStreams();
 
   Deputy& deputy_;
-  abi::Journal& journal_;
+  abi::Journal& journal_;                // for the next worker
+  std::shared_ptr<abi::Journal> notes_;  // of the dead one; null if they are damaged
   std::vector<abi::Handle> held_;
   std::vector<Pending> pending_;
 };
