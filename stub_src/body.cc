@@ -100,13 +100,20 @@ void Serve(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<model:
   Exit(0);
 }
 
+// Null, with the reason in the report, if the process has reached a limit.
 std::unique_ptr<abi::Wire> Connect(const Assignment& assignment) {
-  return abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal);
+  std::unique_ptr<abi::Wire> wire;
+  const auto failure = abi::Attempt([&] {
+    wire = abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal);
+  });
+  if (failure) assignment.report.Finish(abi::Failure{channel::StartFailure(failure->text)});
+  return wire;
 }
 
 void StartCold(const Assignment& assignment) {
-  const auto wire = Connect(assignment);
   assignment.report.Reach(channel::Step::kStart);
+  const auto wire = Connect(assignment);
+  if (!wire) return;
   model::NameCrashes(assignment.launch.name, assignment.crash_output);
   if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
     assignment.report.Finish(*failure);
@@ -130,6 +137,7 @@ void StartWarm(model::WarmStart start) {
                               order.last_death};
   model::NameCrashes(order.launch.name, order.crash_output.number());
   const auto wire = Connect(assignment);
+  if (!wire) return;
   Work(assignment, *wire, std::move(start.model));
 }
 

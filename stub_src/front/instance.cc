@@ -206,8 +206,14 @@ void Instance::Replace(int status) {
                    last_death_.c_str());
       EndAs(*ended);
     }
-    Start();
-    ended = AwaitStart();
+    try {
+      Start();
+      ended = AwaitStart();
+    } catch (const std::system_error& error) {
+      std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n", launch_.name.c_str(),
+                   last_death_.c_str(), error.what());
+      EndAs(*ended);
+    }
   }
   journal_->Reach(abi::Journal::kServing);
 }

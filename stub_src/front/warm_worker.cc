@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <utility>
 #include <variant>
 
@@ -22,6 +24,16 @@ constexpr milliseconds kForStatus(2000), kLongest(60'000);
 bool HasMessage(int socket, milliseconds limit) {
   pollfd which{socket, POLLIN, 0};
   return poll(&which, 1, static_cast<int>(std::min(limit, kLongest).count())) > 0;
+}
+
+// Nothing from a template that the model has damaged.
+warm::Message ReceiveFrom(int socket) {
+  try {
+    return warm::Receive(socket);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    return {};
+  }
 }
 
 }  // namespace
@@ -43,7 +55,7 @@ int WarmWorker::Wait() {
 
 void WarmWorker::AwaitStart(milliseconds limit) {
   if (!HasMessage(socket_, limit)) return;
-  warm::Message message = warm::Receive(socket_);
+  warm::Message message = ReceiveFrom(socket_);
   auto* started = std::get_if<warm::Started>(&message);
   if (started == nullptr) return Replace(start_cold_());
   pid_ = static_cast<pid_t>(started->pid);
@@ -57,15 +69,15 @@ void WarmWorker::Replace(std::unique_ptr<Worker> other) {
   if (passes_signals_) other_->PassSignals();
 }
 
-// The template reaps the worker and sends its status. If the template has died, the kernel has killed the
+// The template reaps the worker and sends its status, unless it has died: then the kernel has killed the
 // worker.
 int WarmWorker::Status() {
   PassSignalsBy(nullptr, 0);
   process_.Close();
-  if (!HasMessage(socket_, kForStatus)) return SIGKILL;
-  const warm::Message message = warm::Receive(socket_);
+  if (!HasMessage(socket_, kForStatus)) return kUnknownStatus;
+  const warm::Message message = ReceiveFrom(socket_);
   const auto* ended = std::get_if<warm::Ended>(&message);
-  return ended != nullptr ? ended->status : SIGKILL;
+  return ended != nullptr ? ended->status : kUnknownStatus;
 }
 
 void WarmWorker::Signal(int signal) const {

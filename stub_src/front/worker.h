@@ -9,6 +9,9 @@
 
 namespace envpack::front {
 
+// In place of a status of waitpid(): the process has ended, but how is not known.
+inline constexpr int kUnknownStatus = -1;
+
 class Worker {
  public:
   virtual ~Worker() = default;

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string_view>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/files.h"
 #include "model/interpreter.h"
 
@@ -152,6 +154,9 @@ std::optional<std::string> FindThread() {
 ForkSafety::ForkSafety() : open_before_(OpenDescriptors()) {}
 
 std::optional<std::string> ForkSafety::FindObstacle() const {
+  if (!Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC))) {
+    return std::string("the model has left no room for a descriptor: ") + std::strerror(errno);
+  }
   for (const auto& find : {FindSharedMapping, FindMemoryWithoutCopy, FindChild, FindTimer}) {
     if (auto found = find()) return found;
   }

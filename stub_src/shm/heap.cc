@@ -17,8 +17,9 @@ class Link {
  public:
   Node* Get() const {
     const std::int64_t distance = word_ & ~kBlack;
-    return distance == kNull ? nullptr
-                             : reinterpret_cast<Node*>(reinterpret_cast<std::intptr_t>(this) + distance);
+    // Unsigned, since the word may be anything.
+    const auto to = reinterpret_cast<std::uintptr_t>(this) + static_cast<std::uintptr_t>(distance);
+    return distance == kNull ? nullptr : reinterpret_cast<Node*>(to);
   }
   void Set(const Node* to) { Store(Encode(to)); }
   void SetKeepingColor(const Node* to) { Store(Encode(to) | (word_ & kBlack)); }

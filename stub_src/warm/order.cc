@@ -81,6 +81,7 @@ std::optional<Received> ReceivePacket(int socket) {
   while (size < 0 && errno == EINTR);
   if (size == 0 || (size < 0 && errno == ECONNRESET)) return std::nullopt;
   if (size < 0) FailBySystem("cannot receive from a template");
+  const bool is_cut = (header.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
        control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
@@ -90,6 +91,7 @@ std::optional<Received> ReceivePacket(int socket) {
       received.descriptors.emplace_back(number);
     }
   }
+  if (is_cut) FailBySystem("there is no room for the descriptors of a message", EMFILE);
   if (size != sizeof(Packet)) throw std::runtime_error("a message for a template has the wrong size");
   return received;
 }

@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -51,7 +53,12 @@ Message ReceiveFrom(int socket) {
   }
 }
 
-// False if there is no room for a further descriptor, or the front has ended.
+void PrintFailure(const char* what, int code) {
+  std::fprintf(stderr, "envpack stub: a template %s, so the model starts cold: %s\n", what,
+               std::strerror(code));
+}
+
+// False, with errno set, if there is no room for a further descriptor, or the front has ended.
 bool Announce(int socket, pid_t worker) {
   Started started{worker, OpenProcess(worker)};
   return started.process && Send(socket, started);
@@ -73,6 +80,7 @@ Order TemplateService::Serve(const Actions& actions) {
   // The front that has made this process may end before it: it may only have completed the configuration.
   prctl(PR_SET_PDEATHSIG, 0);
   open_until_ = Clock::now() + kForInstances;
+  CollectChildren();
   while (IsNeeded()) {
     AwaitEvents();
     ReportEnds();
@@ -134,19 +142,34 @@ void TemplateService::StopListening() {
   listener_.Close();
 }
 
+// While a model ignores SIGCHLD, the kernel discards how the workers end.
+void TemplateService::CollectChildren() {
+  struct sigaction collect{};
+  collect.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &collect, &for_children_);
+}
+
+// Empty if the process is no front. Throws std::system_error if the model has left no room for a descriptor:
+// the process stays in the queue then.
 Descriptor TemplateService::AcceptOne() {
   Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!socket && errno != ECONNABORTED && errno != EINTR) FailBySystem("a template cannot accept a stub");
   if (socket && !IsFront(socket.number())) socket.Close();
   return socket;
 }
 
 void TemplateService::Accept() {
   pollfd event{listener_.number(), POLLIN, 0};
-  while (listener_ && fronts_.size() < kMostFronts && poll(&event, 1, 0) > 0) {
-    if (Descriptor socket = AcceptOne()) {
-      fronts_.emplace_back().socket = std::move(socket);
-      open_until_ = Clock::now() + kForInstances;
+  try {
+    while (listener_ && fronts_.size() < kMostFronts && poll(&event, 1, 0) > 0) {
+      if (Descriptor socket = AcceptOne()) {
+        fronts_.emplace_back().socket = std::move(socket);
+        open_until_ = Clock::now() + kForInstances;
+      }
     }
+  } catch (const std::system_error& error) {
+    PrintFailure("cannot accept a stub", error.code().value());
+    StopListening();  // the stubs that wait find that there is no template
   }
 }
 
@@ -176,13 +199,16 @@ std::optional<Order> TemplateService::Fork(Front& front, Order order, const Acti
   if (!front.completes) awaits_instances_ = false;
   if (!front.completes && order.initialize_in_template && !is_initialized_) {
     is_initialized_ = true;
+    sigaction(SIGCHLD, &for_children_, nullptr);
     if (!actions.initialize(order)) End();
+    CollectChildren();
   }
   const pid_t self = getpid();
   const pid_t pid = actions.fork();
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != self) _exit(1);
+    sigaction(SIGCHLD, &for_children_, nullptr);
     fronts_.clear();
     listener_.Close();
     server_.Close();
@@ -198,9 +224,12 @@ void TemplateService::Watch(Front& front, pid_t pid) {
     front.pid = pid;
     front.worker = OpenProcess(pid);
     if (front.worker && Announce(front.socket.number(), pid)) return;
+    PrintFailure("cannot watch a process", errno);
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
     front.worker.Close();
+  } else {
+    PrintFailure("cannot fork a process", errno);
   }
   shutdown(front.socket.number(), SHUT_RDWR);
 }

@@ -1,6 +1,7 @@
 // The template's side: forks a worker for each front that asks for one.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -47,6 +48,7 @@ class TemplateService {
   };
 
   void StopListening();
+  void CollectChildren();
   void Accept();
   Descriptor AcceptOne();
   void AwaitEvents();
@@ -64,6 +66,7 @@ class TemplateService {
   Clock::time_point open_until_;  // for further fronts
   bool awaits_instances_ = true;  // none has asked yet
   bool is_initialized_ = false;
+  struct sigaction for_children_{};  // as the model has set it
 };
 
 }  // namespace envpack::warm
