@@ -1,5 +1,6 @@
 """Responses of a loaded model: formats, declared outputs, expected outputs and their tolerance."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -69,6 +70,16 @@ class Client:
         return SERVED
 
 
+class Instances:
+    """A model with instances that answer in turn, each with its own number."""
+
+    def __init__(self, count):
+        self._numbers = itertools.cycle(range(count))
+
+    def infer(self, model, inputs, *, binary=None, parameters=None):
+        return output(float(next(self._numbers)))
+
+
 @pytest.fixture(autouse=True)
 def streams(monkeypatch):
     """A stream has all responses of the client."""
@@ -104,7 +115,16 @@ def test_json_may_round_the_last_digits_of_a_float():
 
 def test_a_model_that_never_answers_the_same_is_not_compared():
     check = formats(output(1.0), output(2.0), as_json=output(3.0))
-    assert (check.status, check.evidence) == ("skipped", "not compared: two equal requests have different responses")
+    assert check.status == "skipped"
+    assert check.evidence == "not compared: equal requests have different responses: OUT element 0 is 2 instead of 1"
+
+
+@pytest.mark.parametrize("instances", range(2, 9))
+def test_a_model_whose_instances_answer_differently_is_not_compared(instances):
+    """A server sends one request after the other to the instances in turn."""
+    check = check_formats(Instances(instances), "m", CONFIG, REQUEST)
+    assert check.status == "skipped"
+    assert "equal requests have different responses" in check.evidence
 
 
 @pytest.mark.parametrize("side", ["input", "output"])
@@ -122,7 +142,7 @@ def test_bytes_that_are_no_text_are_not_compared():
 def test_every_request_has_the_parameters_of_its_sequence():
     client = Client(output(1.0), output(1.0), as_json=output(2.0))
     check_formats(client, "m", CONFIG, REQUEST)
-    assert [sent[2] for sent in client.sent] == [True, False, True]
+    assert [sent[2] for sent in client.sent] == [True, False, *[False] * 8, *[True] * 8]
     assert {(sent[0], sent[1], sent[3]["sequence_id"]) for sent in client.sent} == {("m", REQUEST.inputs, 1)}
 
 
