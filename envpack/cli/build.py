@@ -67,9 +67,9 @@ def command(
     each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
     def tasks() -> Sequence[Task]:
-        from envpack.fleet import build_tasks
+        from envpack.fleet import build_tasks, combined
 
-        return build_tasks(project, each.left, shared)
+        return combined(task for part in each.do(lambda name: build_tasks(project, [name], shared)) for task in part)
 
     done = on_cluster(settled.on, tasks, console)
     each.add_failed(done.failed)

@@ -50,9 +50,10 @@ def command(
     each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
     def tasks() -> Sequence[Task]:
-        from envpack.fleet import lock_tasks
+        from envpack.fleet import combined, lock_tasks
 
-        return lock_tasks(project, each.left, update, shared)
+        planned = each.do(lambda name: lock_tasks(project, [name], update, shared))
+        return combined(task for part in planned for task in part)
 
     done = on_cluster(project.of().on, tasks, console)
     each.add_failed(done.failed)

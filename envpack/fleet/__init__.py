@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from envpack.fleet.orders import build_tasks, lock_tasks, stub_tasks, verify_tasks
     from envpack.fleet.overlay import Overlay, read_overlay
     from envpack.fleet.pods import jobs_yaml
-    from envpack.fleet.tasks import Done, Task
+    from envpack.fleet.tasks import Done, Task, combined
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -7,16 +7,20 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from envpack.fleet.cluster import Address, connected, worker_abilities
+from envpack.fleet.cluster import Address, abilities_of, answer, connected, lost, worker_facts
 from envpack.fleet.tasks import Done, Product, Task
 from envpack.support.errors import EnvpackError, ServerError, UsageError
 from envpack.support.progress import Progress
 from envpack.support.text import counted
 
+T = TypeVar("T")
 _LOOK = 2.0  # seconds between two looks at the workers
 _PATIENCE = 60.0  # seconds without a worker that can carry out a task
+_FAREWELL = 10  # seconds for a scheduler to cancel what is left
+_SILENCE = 30.0  # seconds without a sign of a worker until that is said
+_LOST = "the connection to the scheduler was lost"
 
 
 def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -> tuple[Done, ...]:
@@ -31,8 +35,8 @@ def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -
     if not tasks:
         return ()
     progress.begin(f"connect to {address}")
-    with connected(address) as client:
-        workers = worker_abilities(client)
+    with connected(address, progress) as client:
+        workers = abilities_of(answer(lambda: worker_facts(client), address, progress))
         progress.end(counted(len(workers), "worker"))
         _refuse_impossible(tasks, workers, address)
         return _Run(client, address, tasks, progress).wait()
@@ -49,6 +53,7 @@ class _Run:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._possible = time.monotonic()
         self._able: set[str] = set()
+        self._seen: dict[str, tuple[Any, float]] = {}  # when the scheduler heard of a worker, and since when we know it
 
     def wait(self) -> tuple[Done, ...]:
         from envpack.fleet.worker import SHARE, TOPIC, carry_out, version_ability
@@ -65,7 +70,7 @@ class _Run:
         finally:
             if len(self._done) < len(self._tasks):
                 with contextlib.suppress(Exception):  # the scheduler may be lost
-                    self._client.cancel(futures)
+                    answer(lambda: self._client.cancel(futures), self._address, self._progress, seconds=_FAREWELL)
         return tuple(self._done[key] for key in self._tasks)
 
     def _wait(self) -> None:
@@ -81,8 +86,10 @@ class _Run:
     def _look(self) -> None:
         """Notice that no worker is left for a task, which dask itself would wait for."""
         if self._client.status != "running":
-            raise self._lost()
-        workers = worker_abilities(self._client)
+            raise lost(self._address, _LOST)
+        facts = self._answer(lambda: worker_facts(self._client))
+        self._say_who_is_silent(facts)
+        workers = abilities_of(facts)
         self._offer(workers)
         left = [task for key, task in self._tasks.items() if key not in self._done]
         if not any(_lacking(task, workers) for task in left):
@@ -96,8 +103,24 @@ class _Run:
 
         able = {address for address, found in workers.items() if found}
         if able - self._able:
-            self._client.run_on_scheduler(schedule_waiting)
+            self._answer(lambda: self._client.run_on_scheduler(schedule_waiting))
         self._able = able
+
+    def _answer(self, call: Callable[[], T]) -> T:
+        return answer(call, self._address, self._progress)
+
+    def _say_who_is_silent(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say which workers the scheduler has not heard of; it gives their work to others in its own time."""
+        now = time.monotonic()
+        for worker, found in facts.items():
+            seen, since = self._seen.get(worker, (None, now))
+            if seen != found["last_seen"]:
+                since = now
+            elif now - since >= _SILENCE:
+                since = now
+                silent = f"worker {found['name']} has been silent for {_SILENCE:.0f} s"
+                self._progress.detail(f"{silent}; if it stays so, its work goes to others")
+            self._seen[worker] = found["last_seen"], since
 
     def _report(self, event: Mapping[str, Any]) -> None:
         """Show what a worker reported of a task of ours."""
@@ -132,7 +155,7 @@ class _Run:
     def _failure(self, future: Any, task: Task) -> EnvpackError:
         """Why a task failed without a report of its worker."""
         if future.status == "cancelled":
-            raise self._lost()
+            raise lost(self._address, _LOST)
         from distributed.scheduler import KilledWorker
 
         error = future.exception()
@@ -147,10 +170,6 @@ class _Run:
         left = len(self._tasks) - len(self._done)
         if left:
             self._progress.begin(f"{left} of {counted(len(self._tasks), 'task')} left on {self._address}")
-
-    def _lost(self) -> ServerError:
-        fix = "run the same command again; what was finished is not made again"
-        return ServerError("scheduler-lost", "the connection to the scheduler was lost", fix, str(self._address))
 
 
 def _refuse_impossible(tasks: Sequence[Task], workers: Mapping[str, frozenset[str]], address: Address) -> None:

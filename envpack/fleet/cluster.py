@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import re
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import envpack
 from envpack.support.errors import ServerError, UsageError
 from envpack.support.installation import install_command
+from envpack.support.progress import Progress
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from distributed import Client
 
+T = TypeVar("T")
 
 _MOST_LOCAL = 256
 _HINT = "write it as local:2, tcp://host:8786 or tls://host:8786"
@@ -74,10 +78,11 @@ _SETTINGS = {
 }
 _ANNOUNCED, _PAUSE = 30.0, 0.1  # seconds
 _FIRST_WORKER = 60  # seconds; a cluster may start its workers only now
+_REMINDER = 10  # seconds between two messages that a scheduler has not answered
 
 
 @contextlib.contextmanager
-def connected(address: Address) -> Iterator[Client]:
+def connected(address: Address, progress: Progress) -> Iterator[Client]:
     """Connect to a cluster whose workers all have this version of envpack, and have announced what they have."""
     dask = _distributed(address)
     import dask as configuration
@@ -91,13 +96,21 @@ def connected(address: Address) -> Iterator[Client]:
             security = dask.Security.temporary()  # other users of this machine must not give us work
             where = stack.enter_context(_local_cluster(address, security))
         try:
-            client = stack.enter_context(dask.Client(where, timeout=_CONNECT, set_as_default=False, security=security))
-        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            texts = filter(None, (str(error.__cause__ or ""), str(error), f"no connection within {_CONNECT} s"))
+            made = answer(
+                # Its own limit is for the connection, and a scheduler that stands still has one.
+                lambda: dask.Client(where, timeout=_CONNECT, set_as_default=False, security=security),
+                address,
+                progress,
+                seconds=3 * _CONNECT,
+            )
+            client = stack.enter_context(made)
+        except (OSError, TimeoutError, ValueError, RuntimeError, ServerError) as error:
+            said = error.message if isinstance(error, ServerError) else str(error)
+            texts = filter(None, (str(error.__cause__ or ""), said, f"no connection within {_CONNECT} s"))
             what = f"the scheduler does not answer: {next(texts).splitlines()[0]}"
             fix = "check the address, the network, and for tls:// the certificates that dask's configuration names"
             raise ServerError("scheduler-unreachable", what, fix, str(address)) from error
-        _admit_workers(client, address)
+        _admit_workers(client, address, progress)
         yield client
 
 
@@ -122,22 +135,61 @@ def _local_cluster(address: Address, security: Any) -> Any:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def worker_abilities(client: Client) -> dict[str, frozenset[str]]:
-    """What each worker has announced, by the worker's address."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return {address: frozenset(found["resources"]) for address, found in workers.items()}
+def answer(call: Callable[[], T], address: Address, progress: Progress, *, seconds: float = 60) -> T:
+    """What a call of dask returns that waits for the scheduler, and would wait for ever for one that stands still.
+
+    Raises:
+        ServerError: kind ``scheduler-lost``: no answer came in time.
+    """
+    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put((call(), None))
+        except BaseException as error:  # it belongs to the caller, whatever it is
+            answers.put((None, error))
+
+    threading.Thread(target=ask, daemon=True).start()
+    started = time.monotonic()
+    while (left := started + seconds - time.monotonic()) > 0:
+        with contextlib.suppress(queue.Empty):
+            found, error = answers.get(timeout=min(_REMINDER, left))
+            if error is not None:
+                raise error
+            return cast("T", found)
+        progress.detail(f"the scheduler has not answered for {time.monotonic() - started:.0f} s")
+    raise lost(address, f"the scheduler did not answer within {seconds:.0f} s")
 
 
-def _admit_workers(client: Client, address: Address) -> None:
-    from envpack.fleet.worker import Announcement, describe
+def lost(address: Address, what: str) -> ServerError:
+    """The error for a scheduler that is gone."""
+    fix = "run the same command again; what was finished is not made again"
+    return ServerError("scheduler-lost", what, fix, str(address))
 
-    try:
-        client.wait_for_workers(1, timeout=_FIRST_WORKER)
-    except TimeoutError as error:
+
+def worker_facts(client: Client) -> dict[str, dict[str, Any]]:
+    """What the scheduler knows of each worker, by the worker's address."""
+    facts: dict[str, dict[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    return facts
+
+
+def abilities_of(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+    """What each worker has announced."""
+    return {address: frozenset(found["resources"]) for address, found in facts.items()}
+
+
+def _admit_workers(client: Client, address: Address, progress: Progress) -> None:
+    from envpack.fleet.worker import Announcement, describe, version_ability
+
+    def facts() -> dict[str, dict[str, Any]]:
+        return answer(lambda: worker_facts(client), address, progress)
+
+    _wait_for(lambda: bool(facts()), _FIRST_WORKER)
+    if not facts():
         what = f"the cluster got no worker within {_FIRST_WORKER} s"
         fix = "start workers: dask worker ADDRESS --nworkers 2 --nthreads 1"
-        raise ServerError("no-workers", what, fix, str(address)) from error
-    versions = client.run(describe, on_error="return")
+        raise ServerError("no-workers", what, fix, str(address))
+    versions = answer(lambda: client.run(describe, on_error="return"), address, progress)
     others = {worker: found for worker, found in versions.items() if found != envpack.__version__}
     if others:
         worker, found = min(others.items())
@@ -146,16 +198,15 @@ def _admit_workers(client: Client, address: Address) -> None:
         what = f"worker {worker} has {has}, not {envpack.__version__}{more}"
         fix = f"install triton-envpack=={envpack.__version__} on all workers"
         raise ServerError("worker-version", what, fix, str(address))
-    client.register_plugin(Announcement())
-    _wait_for_abilities(client)
+    answer(lambda: client.register_plugin(Announcement()), address, progress)
+    own = version_ability(envpack.__version__)
+    # Another client may have asked the workers only now.
+    _wait_for(lambda: all(own in found for found in abilities_of(facts()).values()), _ANNOUNCED)
 
 
-def _wait_for_abilities(client: Client) -> None:
-    """Wait until all workers have announced what they have: another client may have asked them only now."""
-    from envpack.fleet.worker import version_ability
-
-    own, end = version_ability(envpack.__version__), time.monotonic() + _ANNOUNCED
-    while time.monotonic() < end and not all(own in found for found in worker_abilities(client).values()):
+def _wait_for(is_true: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not is_true() and time.monotonic() < end:
         time.sleep(_PAUSE)
 
 

@@ -44,6 +44,22 @@ def test_workers_of_this_machine_build_each_environment_once(caller):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("verb", ["lock", "build"])
+def test_models_that_cannot_be_planned_or_made_are_named_and_the_others_go_on(caller, verb):
+    (caller.repository / "b/requirements.txt").write_text("no-such-package==9\n")
+    (caller.repository / "c/requirements.txt").write_text("-r missing.txt\n")
+    done = caller.run(verb, "local:2")
+    assert done.code != 0
+    assert {one["name"]: one["error"]["kind"] for one in done.document["failed"]} == {
+        "b": "unresolvable",
+        "c": "bad-requirements",
+    }
+    assert "2 of 4 models" in done.err + done.out
+    assert all((caller.repository / name / "envpack.lock").is_file() for name in ("a", "d")) or verb == "build"
+    assert caller.placed == (["a", "d"] if verb == "build" else [])
+
+
+@pytest.mark.thorough
 def test_results_come_back_through_the_store(caller, folder_store, two_workers):
     done = caller.run("build", two_workers.address, *folder_store)
     assert done.code == 0, done.err

@@ -74,6 +74,24 @@ def test_the_work_of_a_worker_that_stands_still_goes_elsewhere(caller, folder_st
     assert caller.placed == list(MODELS)
 
 
+def test_a_scheduler_that_stands_still_ends_the_command(caller, folder_store, two_workers, served):
+    """It keeps its connections, so that nothing but the missing answer tells."""
+    served.gate.clear()
+    building = caller.start("build", two_workers.address, *folder_store)
+    assert soon(lambda: served.requested and two_workers.tasks())
+    two_workers.signal("scheduler", signal.SIGSTOP)
+    done = ended(building)
+    assert_refused(done, 6, "scheduler-lost", "did not answer within 60 s")
+    assert "the scheduler has not answered for 10 s" in done.err
+    served.gate.set()
+
+
+def test_a_scheduler_that_stands_still_from_the_beginning_is_named(caller, folder_store, two_workers):
+    two_workers.signal("scheduler", signal.SIGSTOP)
+    done = caller.run("build", two_workers.address, *folder_store)
+    assert_refused(done, 6, "scheduler-unreachable", "does not answer")
+
+
 def test_a_store_that_fails_in_the_middle_is_one_error_and_the_same_command_finishes(caller, tmp_path, served):
     with moto(tmp_path) as s3, faulty(s3) as proxy:
         everywhere = VARIABLES | {"ENVPACK_CACHE_DIR": str(tmp_path / "workers")}

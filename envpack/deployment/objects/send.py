@@ -30,6 +30,7 @@ from envpack.store import EXPIRY, Claim, ObjectInfo, Objects, reserved
 from envpack.support.errors import InputError, StorageError
 from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.text import counted
 
 LEASE = f"{OWN}lease-"
 _PATIENCE = 300.0  # seconds to wait for another publication
@@ -153,6 +154,7 @@ class _Publishing:
         if not dry_run and (found.changed or found.record.pending or (delete and found.removable)):
             with self._alone():
                 found = self._difference(only)  # another publication may have ended just now
+                self._progress.detail(_prediction(found.changed))
                 self._send(found)
                 if delete:
                     self._remove(found.removable)
@@ -242,6 +244,14 @@ class _Publishing:
         visible = [path for path in paths if PublishedFile(path).is_visible]
         self._objects.delete(visible)
         self._objects.delete([path for path in paths if path not in visible])
+
+
+def _prediction(files: Sequence[Described]) -> str:
+    """What is going to be sent; each model has its own copy of an environment that several share."""
+    size, single = sum(file.size for file in files), {file.sha256: file.size for file in files}
+    again = size - sum(single.values())
+    repeated = f", of them {again / 1e6:.1f} MB the content of another file" if again > PIECE else ""
+    return f"to send: {counted(len(files), 'file')}, {size / 1e6:.1f} MB{repeated}"
 
 
 def _by_model(files: Iterable[Described]) -> dict[str, list[Described]]:

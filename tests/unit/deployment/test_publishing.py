@@ -110,6 +110,19 @@ def test_what_is_there_is_not_sent_again(objects):
     assert (objects.written, done.sent, done.unchanged) == ([], (), 4)
 
 
+def test_what_is_going_to_be_sent_is_said_before(objects):
+    said = []
+
+    class Said(NoProgress):
+        def detail(self, text):
+            said.append((len(objects.written), text))
+
+    environment = "e" * 5_000_000
+    models = publication(a__environment=environment, b__environment=environment, **config("a"))
+    publish(models, objects, progress=Said())
+    assert said == [(0, "to send: 4 files, 10.0 MB, of them 5.0 MB the content of another file")]
+
+
 def test_a_dry_run_changes_nothing(objects, remote):
     done = publish(publication(**config("a")), objects, dry_run=True)
     assert done.sent == ("a/config.pbtxt", "a/1/model.py")

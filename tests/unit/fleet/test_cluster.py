@@ -111,7 +111,10 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = Address(scheduler=f"tcp://127.0.0.1:{port}")
-    with pytest.raises(ServerError, match="the scheduler does not answer: ") as raised, cluster.connected(address):
+    with (
+        pytest.raises(ServerError, match="the scheduler does not answer: ") as raised,
+        cluster.connected(address, NoProgress()),
+    ):
         pass
     assert (raised.value.kind, raised.value.where) == ("scheduler-unreachable", str(address))
 
@@ -121,7 +124,7 @@ def test_workers_with_another_version_are_refused(address, monkeypatch):
         monkeypatch.setattr(
             "distributed.Client.run", lambda *_, found=version, **__: {"tcp://b": found, "tcp://a": found}
         )
-        with pytest.raises(ServerError) as raised, cluster.connected(address):
+        with pytest.raises(ServerError) as raised, cluster.connected(address, NoProgress()):
             pass
         assert raised.value.message == (
             f"worker tcp://a has {has}, not {envpack.__version__}, and 1 other worker not either"
@@ -130,14 +133,11 @@ def test_workers_with_another_version_are_refused(address, monkeypatch):
 
 
 def test_a_cluster_without_workers_is_named(address, monkeypatch):
-    def none(self, count, timeout):
-        assert (count, timeout) == (1, 60)
-        raise TimeoutError
-
-    monkeypatch.setattr("distributed.Client.wait_for_workers", none)
+    monkeypatch.setattr(cluster, "worker_facts", lambda _client: {})
+    monkeypatch.setattr(cluster, "_FIRST_WORKER", 0)
     with (
-        pytest.raises(ServerError, match="the cluster got no worker within 60 s") as raised,
-        cluster.connected(address),
+        pytest.raises(ServerError, match="the cluster got no worker within 0 s") as raised,
+        cluster.connected(address, NoProgress()),
     ):
         pass
     assert raised.value.kind == "no-workers"
@@ -153,7 +153,7 @@ def test_without_dask_the_extra_is_named(monkeypatch):
 def test_what_dask_logs_is_kept_back_during_the_connection(address):
     logger = logging.getLogger("distributed.client")
     before = logger.level
-    with cluster.connected(address):
+    with cluster.connected(address, NoProgress()):
         assert logger.level > logging.CRITICAL
         assert logging.getLogger("tornado.application").level > logging.CRITICAL
     assert logger.level == before
@@ -255,7 +255,8 @@ class Client:
 
     def scheduler_info(self, n_workers):
         assert n_workers == -1
-        return {"workers": {name: {"resources": dict.fromkeys(found, 1)} for name, found in self.workers.items()}}
+        known = {"name": "east", "last_seen": 1.5}
+        return {"workers": {at: {"resources": dict.fromkeys(has, 1), **known} for at, has in self.workers.items()}}
 
     def run_on_scheduler(self, function):
         self.scheduled.append(function)
@@ -286,6 +287,16 @@ def test_a_task_that_no_worker_can_carry_out_any_more_is_refused_after_a_while(t
     with pytest.raises(ServerError, match="the connection to the scheduler was lost") as raised:
         run._look()
     assert raised.value.kind == "scheduler-lost"
+
+
+def test_a_worker_that_the_scheduler_does_not_hear_of_is_named(tmp_path, monkeypatch):
+    run, steps = run_of(Client({"a": [OWN]}), verify_task("t", tmp_path))
+    run._look()
+    run._look()
+    assert steps.seen == []
+    monkeypatch.setattr(client, "_SILENCE", 0)
+    run._look()
+    assert steps.seen == ["worker east has been silent for 0 s; if it stays so, its work goes to others"]
 
 
 def test_tasks_are_scheduled_again_when_a_worker_has_announced_itself(tmp_path):
