@@ -135,7 +135,7 @@ def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
 def request_failures(log: str) -> dict[str, str]:
     """The last error of each model instance that has failed to process requests, by its name.
 
-    Only envpack's stub writes these errors into the log, and only with the variable ENVPACK_LOG_FAILURES.
+    With the variable ENVPACK_LOG_FAILURES=1 they have their traceback; otherwise they are cut to one line.
     """
     found: dict[str, str] = {}
     instance = ""

@@ -34,8 +34,9 @@ void RefuseEverything(abi::Session& server, const std::string& reason) {
 }
 
 int RefuseStart(abi::Session& server, const std::string& reason) {
-  std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
-  RefuseEverything(server, StartFailure(reason));
+  const std::string failure = StartFailure(reason);
+  std::fprintf(stderr, "envpack stub: %s\n", failure.c_str());
+  RefuseEverything(server, failure);
   return 1;
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -40,6 +41,24 @@ std::string Quoted(const std::map<std::string, std::string>& arguments, const ch
     text += c;
   }
   return text + "\"";
+}
+
+constexpr std::size_t kMostShown = 1000;
+
+// The text with spaces in place of its line breaks, and its end cut off if it is long.
+std::string InOneLine(const std::string& text) {
+  std::string line;
+  bool is_between = false;
+  for (const char c : text) {
+    const bool is_space = static_cast<unsigned char>(c) <= ' ';
+    if (!is_space && is_between) line += ' ';
+    if (!is_space) line += c;
+    is_between = is_space;
+  }
+  if (line.size() <= kMostShown) return line;
+  std::size_t end = kMostShown;
+  while (end > 0 && (line[end] & 0xC0) == 0x80) --end;  // within a character
+  return line.substr(0, end) + "...";
 }
 
 // Raises the server's counter of this model by one, by which people notice that its process has died. The
@@ -164,10 +183,13 @@ void CommandLoop::ReportRestart() {
   module::Unlocked([&] { abi::Attempt([&] { CountRestart(wire_, command.arguments); }); });
 }
 
-// On request, also in the server's log. The server itself sends the error to the client only.
+// In the server's log, since the server itself sends the error to the client only. ENVPACK_LOG_FAILURES: 0
+// for no line, 1 for the whole text with its traceback.
 void CommandLoop::ReportFailure(const std::string& text) {
-  if (std::getenv("ENVPACK_LOG_FAILURES") == nullptr) return;
-  module::Log(text, abi::LogLevel::kError);
+  const char* wish = std::getenv("ENVPACK_LOG_FAILURES");
+  const std::string_view choice(wish != nullptr ? wish : "");
+  if (choice == "0") return;
+  module::Log(choice == "1" ? text : InOneLine(text), abi::LogLevel::kError);
 }
 
 PythonModel& CommandLoop::Model() {

@@ -223,3 +223,30 @@ CASE(stub_ends_and_removes_the_region_when_the_server_dies) {
   waitpid(server, nullptr, 0);
   CHECK(access((model.substr(0, model.size() - 8) + "finalized").c_str(), F_OK) != 0);
 }
+
+// What a model raises in execute(), as the stubs that belong to the releases log it.
+CASE(errors_of_execute_are_one_line_of_the_log_unless_a_variable_says_more_or_less) {
+  const std::string raises =
+      "class TritonPythonModel:\n    def execute(self, requests):\n        raise ValueError('no\\nline ' + "
+      "5000 * '\xC3\xA4')\n";
+  for (const char* wish : {"", "1", "0"}) {
+    StubProcess::Options options;
+    options.variables = {std::string("ENVPACK_LOG_FAILURES=") + wish};
+    RunningStub running(raises, options, Peer::Options{});
+    CHECK(!running.Initialize());
+    running.SkipReport();
+    CHECK_HAS(running.Execute({RequestOf("", kTwoFloats)}).error.value_or(""), "ValueError: no\nline");
+    if (*wish != '0') {
+      const std::string line = running.peer.TakeLog().message;
+      const bool is_whole = *wish == '1';
+      CHECK_EQ(line.find("Failed to process the request(s) for model 'model_0_0', message: ValueError: no"),
+               0u);
+      CHECK_EQ(line.find('\n') != std::string::npos, is_whole);
+      CHECK_EQ(line.size() > 1003, is_whole);
+      if (!is_whole) CHECK_EQ(line.substr(line.size() - 5), "\xC3\xA4...");
+    }
+    CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+    CHECK_EQ(running.stub.Wait(), 0);
+    CHECK(!running.peer.from_stub_requests.TryPop(0));
+  }
+}

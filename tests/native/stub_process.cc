@@ -90,6 +90,7 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
   const std::string& packages = options.packages.empty() ? setup.python_path : options.packages;
   std::vector<std::string> environment{"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1"};
   for (const std::string& variable : options.variables) environment.push_back(variable);
+  environment.push_back("ENVPACK_LOG_FAILURES=0");  // unless the options say more: the first one counts
   if (options.sets_release) environment.push_back("ENVPACK_TRITON_RELEASE=" + peer.layouts.Name());
   if (options.with_libpython) {
     const std::string cuda = options.with_gpu ? ":" + Variable("ENVPACK_TEST_CUDA") : "";

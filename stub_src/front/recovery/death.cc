@@ -61,7 +61,7 @@ std::string FindPlace(std::string_view text, std::string_view model_file) {
 }  // namespace
 
 std::string DescribeEnd(int status) {
-  if (!WIFSIGNALED(status) && !WIFEXITED(status)) return "ended with its template";
+  if (!WIFSIGNALED(status) && !WIFEXITED(status)) return "ended, and its template does not say how";
   if (WIFSIGNALED(status)) return "was killed by signal " + NameOf(WTERMSIG(status));
   return "exited with status " + std::to_string(WEXITSTATUS(status));
 }

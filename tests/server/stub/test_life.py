@@ -50,7 +50,7 @@ def test_a_stub_that_is_told_another_release_does_not_leave_the_server_waiting(s
     contradiction = f"{stub}.release names Triton 24.08, but "
     assert contradiction in served.failures["wrong_release"]
     assert "names Triton 2.51" in served.failures["wrong_release"]
-    assert f"envpack stub: {contradiction}" in served.server.log()
+    assert f"envpack stub: Failed to preinitialize Python stub: {contradiction}" in served.server.log()
 
 
 def test_nothing_but_the_broken_models_failed(served):
