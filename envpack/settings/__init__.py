@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from envpack.settings.kinds import BadValueError
     from envpack.settings.project import FILE_NAME, Project, open_project
     from envpack.settings.pythons import FREE_THREADED, SUPPORTED, check_minor, is_fetchable, pybind11_for
-    from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
+    from envpack.settings.releases import (
+        DEFAULT_RELEASE,
+        Release,
+        all_releases,
+        find_release,
+        release_for_stub,
+        release_of_server,
+    )
     from envpack.settings.table import (
         FIELDS,
         ArchiveFormat,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.settings.kinds import BadValueError
-from envpack.settings.releases import DEFAULT_RELEASE, Release, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, Release, release_for_stub
 from envpack.settings.table import FIELDS, Settings
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
@@ -50,7 +50,7 @@ class Project:
         """The Triton release that is named, else the default one."""
         said = self.of()
         where = "" if self.said.triton else str(self.file)
-        return find_release(said.triton or DEFAULT_RELEASE, abi=said.abi or None, where=where)
+        return release_for_stub(said.triton or DEFAULT_RELEASE, abi=said.abi or "", where=where)
 
     def saying(self, said: Settings) -> Project:
         """The same repository with further settings, which count most."""

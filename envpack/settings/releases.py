@@ -131,6 +131,26 @@ def find_release(name: str, *, abi: str | None = None, where: str = "") -> Relea
     return dataclasses.replace(release, stub_abi=abi)
 
 
+def release_for_stub(name: str, *, abi: str, where: str = "") -> Release:
+    """`find_release` for what needs a stub: nobody has checked the layout of a release that envpack does not know.
+
+    Args:
+        name: year and month.
+        abi: the ABI epoch that the user takes the responsibility for, or ``""``.
+        where: the file that names the release, for the error.
+
+    Raises:
+        UsageError: kinds ``unknown-release``, also for a newer one without ``abi``, and ``unknown-abi``.
+    """
+    release = find_release(name, abi=abi or None, where=where)
+    if release.known or abi:
+        return release
+    last = newest()
+    reason = f"Triton {name} is newer than {last.name}, the last release whose stub layout was checked"
+    fix = f"use a newer envpack, or accept the layout of {last.name} unchecked: --set abi={last.stub_abi}"
+    raise UsageError("unknown-release", reason, fix, where)
+
+
 def _later_than_known(name: str) -> Release | None:
     last = newest()
     if not re.fullmatch(_YEAR_AND_MONTH, name) or name < last.name:

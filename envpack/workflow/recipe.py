@@ -15,7 +15,7 @@ import envpack
 from envpack.conda import read_conda_settings
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key
 from envpack.requirements import Requirements, Target
-from envpack.settings import PythonPreference, Release, StubPolicy, ToolchainName, find_release
+from envpack.settings import PythonPreference, Release, StubPolicy, ToolchainName, release_for_stub
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import cache_root
@@ -47,7 +47,7 @@ class _Made:
     @property
     def release(self) -> Release:
         """The release, with all that is known of it."""
-        return find_release(self.triton, abi=self.abi or None)
+        return release_for_stub(self.triton, abi=self.abi)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from envpack.conda import available_interpreters
 from envpack.repository import open_model
 from envpack.server import find_server
-from envpack.settings import Project, ToolchainName, find_release
+from envpack.settings import Project, ToolchainName, release_for_stub
 from envpack.store import SharedStore
 from envpack.stub import Cell, find_toolchain, prebuilt_pythons, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError
@@ -71,7 +71,7 @@ def make_stub(
 ) -> Made:
     """Compile the stub for a Python of this machine, for one release or, if that is ``""``, for all."""
     target = target_from_interpreter(python)
-    releases = (find_release(triton, abi=abi or None),) if triton else None
+    releases = (release_for_stub(triton, abi=abi),) if triton else None
     progress.begin(f"stub for Python {python}")
     stub = stub_for(target, releases, toolchain=toolchain, glibc=glibc, progress=progress, store=store)
     progress.end("compiled" if stub.fresh else "up to date")

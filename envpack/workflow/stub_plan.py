@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.repository import STUB_NAME, looks_like_model
-from envpack.settings import Settings, check_minor, find_release
+from envpack.settings import Settings, check_minor, release_for_stub
 from envpack.store import SharedStore, open_store
 from envpack.stub import Cell, Stub, find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import kept
@@ -77,7 +77,7 @@ def plan_stubs(wanted: WantedStubs, said: Settings, progress: Progress) -> Plann
         StubError: an interpreter has no shared library or no headers.
     """
     settled = said.settled()
-    releases = [find_release(name, abi=settled.abi or None) for name in wanted.tritons]
+    releases = [release_for_stub(name, abi=settled.abi or "") for name in wanted.tritons]
     for minor in wanted.pythons:
         check_minor(minor)  # all of them, before any is fetched
     missing: Mapping[str, EnvpackError] = {}

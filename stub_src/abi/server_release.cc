@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstddef>
@@ -281,10 +282,13 @@ Release FindServerRelease(const Launch& launch, const std::string& stub, Release
     }
   }
   CheckCommandLine(launch, first);
-  if (first.is_newer_than_known) {
-    std::fprintf(stderr,
-                 "envpack stub: %s names %s, which is newer than this stub; using the protocol of %s\n",
-                 first.source.c_str(), first.value.c_str(), NameOf(first.release).c_str());
+  const auto is_newer = [](const Evidence& each) { return each.is_newer_than_known; };
+  if (const auto newer = std::find_if(found.begin(), found.end(), is_newer); newer != found.end()) {
+    std::fprintf(
+        stderr,
+        "envpack stub: %s names %s, which is newer than this stub: the last release that it knows is "
+        "%s; using the protocol of %s\n",
+        newer->source.c_str(), newer->value.c_str(), NameOf(kNewest).c_str(), NameOf(first.release).c_str());
   }
   return first.release;
 }

@@ -153,8 +153,11 @@ def test_a_server_newer_than_all_known_ones_uses_the_newest_epoch_or_the_chosen_
     warning, last = launched.error(warns=True, **newer).splitlines()
     assert "NVIDIA_TRITON_SERVER_VERSION names 27.01, which is newer than this stub" in warning
     assert CONTINUES in last
+    assert "the last release that it knows is 26.07; using the protocol of 26.07" in warning
     write(launched.sidecar, "25.02")
-    assert CONTINUES in launched.error(**newer)
+    warning, last = launched.error(warns=True, **newer).splitlines()
+    assert "the last release that it knows is 26.07; using the protocol of 25.02" in warning
+    assert CONTINUES in last
 
 
 @pytest.mark.parametrize(

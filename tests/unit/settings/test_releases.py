@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.settings.releases import DEFAULT_RELEASE, all_abis, all_releases, find_release, newest, release_of_server
+from envpack.settings.releases import (
+    DEFAULT_RELEASE,
+    all_abis,
+    all_releases,
+    find_release,
+    newest,
+    release_for_stub,
+    release_of_server,
+)
 from envpack.support.errors import UsageError
 from tests.tables import every_row
 
@@ -142,3 +150,14 @@ def test_a_stub_gets_a_release_name_that_it_knows():
     assert find_release("24.07", abi="24.08").name_for_stub == "24.08"
     assert find_release("99.01").name_for_stub == all_abis()[-1]
     assert find_release("99.01", abi="25.04").name_for_stub == "25.04"
+
+
+def test_a_release_newer_than_all_known_ones_needs_the_word_of_the_user():
+    last = list(all_releases().values())[-1]
+    with pytest.raises(UsageError) as raised:
+        release_for_stub("99.01", abi="", where="envpack.toml")
+    assert raised.value.kind == "unknown-release"
+    assert f"newer than {last.name}, the last release whose stub layout was checked" in str(raised.value)
+    assert f"--set abi={last.stub_abi}" in (raised.value.hint or "")
+    assert release_for_stub("99.01", abi=last.stub_abi).stub_abi == last.stub_abi
+    assert release_for_stub(last.name, abi="") == last
