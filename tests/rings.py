@@ -65,6 +65,7 @@ _PYTHONS_OF_SLICES = {
     "3": ("3.11", "3.12"),
     "4": ("3.13", "3.14", "3.15"),
 }
+_BY_PYTHON = {"stub", "verification"}  # rings whose tests belong to the slice of their Python
 _SLICE_OF_PYTHON = {python: part for part, pythons in _PYTHONS_OF_SLICES.items() for python in pythons}
 _SLICE_OF_RING = {
     "distribution": "3",
@@ -104,7 +105,8 @@ def part_of(item):
         wanted = _GATE_PARAMETERS.get(ring, {})
         if all(parameters[name] in wanted[name] for name in wanted.keys() & parameters.keys()):
             return GATE
-    return _SLICE_OF_PYTHON[parameters["python"]] if ring == "stub" and "python" in parameters else slice_of(ring)
+    by_python = ring in _BY_PYTHON and "python" in parameters
+    return _SLICE_OF_PYTHON[parameters["python"]] if by_python else slice_of(ring)
 
 
 def part_of_python(minor):

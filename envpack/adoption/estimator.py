@@ -18,7 +18,7 @@ _WINDOW, _OVERLAP = 16 << 20, 1 << 12  # bytes that are searched at a time, and 
 # How pickles write a class, from protocol 4 on and before, and the entry that scikit-learn adds to a model's state.
 _CLASS = re.compile(rb"\x8c.([A-Za-z_][\w.]{0,200})\x94\x8c.([A-Za-z_][\w.]{0,200})\x94\x93", re.DOTALL)
 _OLD_CLASS = re.compile(rb"c([A-Za-z_][\w.]{0,200})\n([A-Za-z_][\w.]{0,200})\n")
-_VERSION = re.compile(rb"_sklearn_version(?:\x94|q.|r.{4})?(?:\x8c.|X.{4})(\d+(?:\.\w{1,9}){1,4})", re.DOTALL)
+_VERSION = re.compile(rb"_sklearn_version(?:\x94|q.|r.{4})?(?:\x8c(.)|X(.{4}))(\d[\w.]{0,40})", re.DOTALL)
 _GIVEN = {"numpy", "sklearn", "joblib", "copy_reg", "__builtin__", *sys.stdlib_module_names}
 
 
@@ -31,8 +31,8 @@ def read_estimator(file: Path, python: str) -> Artifact:
     """Read which packages a pickled model needs; what it expects and answers, only the model itself knows."""
     version, classes, numpy, pandas = "", dict[str, str](), "numpy", False
     for window in _windows(file):
-        found = _VERSION.search(window)
-        version = version or (found[1].decode() if found else "")
+        if found := _VERSION.search(window):
+            version = found[3][: int.from_bytes(found[1] or found[2], "little")].decode()
         for module, name in (*_CLASS.findall(window), *_OLD_CLASS.findall(window)):
             classes.setdefault(module.decode(), name.decode())
         numpy = "numpy>=2" if b"numpy._core" in window else "numpy<2" if b"numpy.core" in window else numpy

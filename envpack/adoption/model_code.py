@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,30 +10,24 @@ from envpack.adoption.answers import Answers, Tensor
 from envpack.adoption.artifact import Artifact
 
 _CODE = Path(__file__).with_name("code")
-# What some names in the code are imported by; NumPy, JSON and paths are always used.
-_IMPORTS = {"io": "import io", "pd": "import pandas as pd", "Image": "from PIL import Image"}
-_OURS = {"import io", "import json", "from pathlib import Path"}
 _WIDEST = 100  # characters of a literal on one line
+_LOAD, _PREDICT = ["", "", "def load(folder):"], ["", "", "def predict(model, inputs):"]
 _VALUES = "{name: read(inputs[name]) for name, read in INPUTS.items() if name in inputs}"
 
 
 def model_code(artifact: Artifact, answers: Answers) -> str:
-    """A module of three parts: what this model is, the functions that it needs of `code/forms.py`, `code/served.py`."""
+    """A module of four parts: its imports, the functions that it needs of `code/forms.py`, what this model is, and the
+    class that is the same for all.
+
+    The libraries are imported in functions, since a server imports the module twice, the first time for nothing else
+    than a look at its configuration.
+    """
     write = {"mlflow": _mlflow, "sklearn": _estimator, "onnx": _onnx, "function": _function}[artifact.kind]
-    library, lines = write(artifact, answers)
-    served = (_CODE / "served.py").read_text(encoding="utf-8")
-    served = served[served.index("class TritonPythonModel") :]
-    own = "\n".join(lines)
-    forms = _functions(own)
-    used = {line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", "\n".join([own, *forms]))}
-    ours = _OURS & {*used, "import json", "from pathlib import Path"}
-    theirs = {library, "import numpy as np", "import triton_python_backend_utils as pb_utils", *used} - ours
-    head = f'"""Serves the {artifact.title}. Written by envpack init; it is yours to change."""'
-    return "\n\n".join([head, _sorted(ours), _sorted(theirs) + "\n", *(f"{part}\n" for part in (*forms, own)), served])
-
-
-def _sorted(imports: Iterable[str]) -> str:
-    return "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))
+    own = "\n".join(write(artifact, answers))
+    _, _, served = (_CODE / "served.py").read_text(encoding="utf-8").partition('"""\n\n')
+    imports, _, served = served.partition("\n\n\n")
+    head = f'"""Serves the {artifact.title}. Written by envpack init; it is yours to change."""\n\n{imports}'
+    return "\n\n\n".join([head, *_functions(own), own, served])
 
 
 def _functions(code: str) -> list[str]:
@@ -60,7 +53,7 @@ def _names(tensors: Iterable[Tensor]) -> str:
     return f"[{', '.join(_quoted(tensor.name) for tensor in tensors)}]"
 
 
-def _mlflow(_: Artifact, answers: Answers) -> tuple[str, list[str]]:
+def _mlflow(_: Artifact, answers: Answers) -> list[str]:
     inputs = [tensor for tensor in answers.inputs if not tensor.is_parameter]
     parameters = [tensor for tensor in answers.inputs if tensor.is_parameter]
     only = f"values[{_quoted(inputs[0].name)}]"
@@ -69,38 +62,41 @@ def _mlflow(_: Artifact, answers: Answers) -> tuple[str, list[str]]:
     called = data[answers.details["call"]]
     value = "once(inputs[name])" if answers.is_batched else "inputs[name][np.newaxis]"
     lines = [_table("INPUTS", inputs), *([_table("PARAMETERS", parameters)] if parameters else [])]
-    lines += ["", "", "def load(folder):", '    return mlflow.pyfunc.load_model(str(folder / "model"))']
-    lines += ["", "", "def predict(model, inputs):", f"    values = {_VALUES}"]
+    lines += [*_LOAD, "    import mlflow.pyfunc", "", '    return mlflow.pyfunc.load_model(str(folder / "model"))']
+    lines += [*_PREDICT, *(["    import pandas as pd", ""] if "pd." in called else []), f"    values = {_VALUES}"]
     if parameters:
         lines += [f"    params = {{name: read({value})[0] for name, read in PARAMETERS.items() if name in inputs}}"]
         called += ", params=params"
-    return "import mlflow.pyfunc", [*lines, f"    return model.predict({called})"]
+    return [*lines, f"    return model.predict({called})"]
 
 
-def _estimator(_: Artifact, answers: Answers) -> tuple[str, list[str]]:
+def _estimator(_: Artifact, answers: Answers) -> list[str]:
     rows = 'inputs["inputs"]' if answers.inputs[0].form == "array" else 'texts(inputs["inputs"])'
-    rows = f"pd.DataFrame({rows}, columns=model.feature_names_in_)" if answers.details["columns"] else rows
-    both = '    return {"predictions": model.predict(rows), "probabilities": model.predict_proba(rows)}'
-    answer = both if answers.details["has_probabilities"] else "    return model.predict(rows)"
-    load = ["def load(folder):", '    return joblib.load(folder / "model.joblib")', "", ""]
-    return "import joblib", [*load, "def predict(model, inputs):", f"    rows = {rows}", answer]
+    lines = [*_LOAD[2:], "    import joblib", "", '    return joblib.load(folder / "model.joblib")', *_PREDICT]
+    if answers.details["columns"]:
+        lines += ["    import pandas as pd", ""]
+        rows = f"pd.DataFrame({rows}, columns=model.feature_names_in_)"
+    both = '{"predictions": model.predict(rows), "probabilities": model.predict_proba(rows)}'
+    return [
+        *lines,
+        f"    rows = {rows}",
+        f"    return {both if answers.details['has_probabilities'] else 'model.predict(rows)'}",
+    ]
 
 
-def _onnx(_: Artifact, answers: Answers) -> tuple[str, list[str]]:
-    lines = [_table("INPUTS", answers.inputs), f"OUTPUTS = {_names(answers.outputs)}", "", "", "def load(folder):"]
-    lines += ["    providers = onnxruntime.get_available_providers()"]
-    lines += ['    return onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=providers)', "", ""]
-    lines += ["def predict(session, inputs):", f"    values = {_VALUES}"]
-    return "import onnxruntime", [*lines, "    return dict(zip(OUTPUTS, session.run(OUTPUTS, values)))"]
+def _onnx(_: Artifact, answers: Answers) -> list[str]:
+    lines = [_table("INPUTS", answers.inputs), f"OUTPUTS = {_names(answers.outputs)}"]
+    lines += [*_LOAD, "    import onnxruntime", "", "    providers = onnxruntime.get_available_providers()"]
+    lines += ['    return onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=providers)']
+    return [*lines, *_PREDICT, f"    answer = model.run(OUTPUTS, {_VALUES})", "    return dict(zip(OUTPUTS, answer))"]
 
 
-def _function(artifact: Artifact, answers: Answers) -> tuple[str, list[str]]:
+def _function(artifact: Artifact, answers: Answers) -> list[str]:
     module, name = artifact.details["module"], artifact.details["function"]
-    lines = [_table("INPUTS", answers.inputs), "", "", "def load(folder):", "    return user_function", "", ""]
-    lines += ["def predict(function, inputs):", f"    answer = function(**{_VALUES})"]
+    lines = [_table("INPUTS", answers.inputs), *_LOAD, f"    from {module} import {name}", "", f"    return {name}"]
     parts = [f"answer[{number}]" for number in range(len(answers.outputs))] if len(answers.outputs) > 1 else ["answer"]
     parts = [
         f"png({part})" if one.form == "picture" else part for part, one in zip(parts, answers.outputs, strict=True)
     ]
     entries = [f"{_quoted(one.name)}: {part}" for part, one in zip(parts, answers.outputs, strict=True)]
-    return f"from {module} import {name} as user_function", [*lines, f"    return {{{', '.join(entries)}}}"]
+    return [*lines, *_PREDICT, f"    answer = model(**{_VALUES})", f"    return {{{', '.join(entries)}}}"]

@@ -1,11 +1,8 @@
 """How the values of a model are made of tensors; a model.py has those that it needs."""
 
-import io
 import json
 
 import numpy as np
-import pandas as pd
-from PIL import Image
 
 
 def array(values):
@@ -33,6 +30,8 @@ def items(values):
 
 
 def times(values):
+    import pandas as pd
+
     return [pd.Timestamp(value.decode()) for value in values.flat]
 
 
@@ -57,6 +56,10 @@ def item(values):
 
 
 def picture(values):
+    import io
+
+    from PIL import Image
+
     return Image.open(io.BytesIO(values.item()))
 
 
@@ -68,6 +71,8 @@ def once(values):
 
 
 def png(image):
+    import io
+
     file = io.BytesIO()
     image.save(file, "png")
     return file.getvalue()

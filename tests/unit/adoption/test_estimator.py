@@ -1,0 +1,130 @@
+"""What the bytes of pickled estimators say; real pickles, of classes that look like those of scikit-learn."""
+
+import gzip
+import pickle
+import sys
+import types
+import zlib
+
+import pytest
+
+from envpack.adoption import inspect_artifact
+from envpack.support.errors import InputError
+from tests.tables import every_row
+
+
+class Estimator:
+    """Adds the version to its state, as scikit-learn does."""
+
+    def __getstate__(self):
+        return {**self.__dict__, "_sklearn_version": "1.5.2"}
+
+
+class Booster:
+    """A model of another package."""
+
+
+class Trap:
+    """Its pickle would write a file."""
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.fixture(autouse=True)
+def packages(monkeypatch):
+    """Modules in which the classes above seem to be."""
+    for kind, name in ((Estimator, "sklearn"), (Booster, "xgboost")):
+        module = types.ModuleType(name)
+        setattr(module, kind.__name__, kind)
+        monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setattr(kind, "__module__", name)
+
+
+def pickled(model, protocol, **state):
+    model.__dict__.update(state)
+    return pickle.dumps(model, protocol)
+
+
+def requirements_of(file, python=""):
+    (name, text), *others = inspect_artifact(str(file), python=python).requirements.items()
+    assert others == []
+    return name, text
+
+
+@every_row(
+    ("protocol", "pack"),
+    [*((protocol, bytes) for protocol in (2, 3, 4, 5)), (4, gzip.compress), (5, zlib.compress), (2, gzip.compress)],
+)
+def test_the_version_is_pinned(tmp_path, protocol, pack):
+    file = tmp_path / f"{protocol}{pack.__name__}.pkl"
+    file.write_bytes(pack(pickled(Estimator(), protocol, coef_=[1.0])))
+    assert requirements_of(file) == ("requirements.txt", "scikit-learn==1.5.2\nnumpy\n")
+
+
+@every_row(
+    ("state", "lines"),
+    [
+        ({"coef_": "numpy.core.multiarray"}, ["scikit-learn==1.5.2", "numpy<2"]),
+        ({"coef_": "numpy._core.multiarray"}, ["scikit-learn==1.5.2", "numpy>=2"]),
+        ({"feature_names_in_": ["a"]}, ["scikit-learn==1.5.2", "numpy", "pandas"]),
+        ({"steps": Booster()}, ["scikit-learn==1.5.2", "numpy", "xgboost"]),
+    ],
+)
+def test_other_packages_are_those_that_it_names(tmp_path, state, lines):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Estimator(), 4, **state))
+    assert requirements_of(file)[1].splitlines() == lines
+
+
+def test_a_package_whose_version_is_unknown_is_named(tmp_path):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Booster(), 4))
+    assert "xgboost" in inspect_artifact(str(file)).notes[0]
+
+
+def test_the_python_that_the_user_names_is_written_down(tmp_path):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Estimator(), 4))
+    name, text = requirements_of(file, python="3.9")
+    assert (name, text.splitlines()[0]) == ("python_env.yaml", "python: '3.9'")
+
+
+def test_requirements_beside_the_file_count_more(tmp_path):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Booster(), 4))
+    (tmp_path / "requirements.txt").write_text("xgboost==1.7\n")
+    artifact = inspect_artifact(str(file))
+    assert (artifact.requirements, artifact.notes) == ({"requirements.txt": tmp_path / "requirements.txt"}, ())
+
+
+def test_a_module_beside_the_file_comes_along(tmp_path):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Booster(), 4).replace(b"xgboost", b"mymodel"))
+    (tmp_path / "mymodel").mkdir()
+    (tmp_path / "mymodel/__init__.py").touch()
+    artifact = inspect_artifact(str(file))
+    assert artifact.files == {"mymodel": tmp_path / "mymodel", "model.joblib": file}
+    assert "mymodel" not in artifact.requirements["requirements.txt"]
+
+
+def test_a_version_that_two_parts_of_a_large_file_share_is_found(tmp_path):
+    file, content = tmp_path / "model.pkl", pickled(Estimator(), 4)
+    at = content.index(b"_sklearn_version") + 20
+    file.write_bytes(content[:2] + b" " * ((16 << 20) - at) + content[2:])
+    assert requirements_of(file)[1].startswith("scikit-learn==1.5.2")
+
+
+def test_nothing_is_unpickled(tmp_path):
+    trap, file = Trap(), tmp_path / "model.pkl"
+    trap.path = str(tmp_path / "written")
+    file.write_bytes(pickle.dumps([trap, {"_sklearn_version": "1.5.2"}]))
+    inspect_artifact(str(file))
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_class_of_a_script_is_refused(tmp_path):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Booster(), 4).replace(b"\x8c\x07xgboost", b"\x8c\x08__main__"))
+    with pytest.raises(InputError, match="Booster of the program that wrote it"):
+        inspect_artifact(str(file))

@@ -1,0 +1,66 @@
+"""What an MLflow model's files say of its requirements and its Python."""
+
+import pytest
+
+from envpack.adoption import inspect_artifact, write_artifact
+from envpack.requirements import find_requirements, read_requirements
+from tests.wheels import make_wheel
+
+MLMODEL = """\
+flavors:
+  python_function:
+    loader_module: mlflow.sklearn
+    model_path: model.pkl
+    python_version: 3.11.2
+  sklearn:
+    sklearn_version: 1.5.2
+signature:
+  inputs: '[{"type": "double", "name": "x"}]'
+  outputs: '[{"type": "double"}]'
+"""
+PYTHON_ENV = "python: 3.9.18\nbuild_dependencies: [pip]\ndependencies:\n- -r requirements.txt\n"
+CONDA = "channels: [conda-forge]\ndependencies:\n- python=3.10.4\n- pip<=23\n{}- pip:\n  - mlflow==1.2\n  - numpy\n"
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Writes an MLflow model with some more files; gives what its requirements are as those of a Triton model."""
+
+    def write(**files):
+        source, made = tmp_path / "source", tmp_path / "made"
+        source.mkdir(exist_ok=True)
+        made.mkdir()
+        (source / "MLmodel").write_text(MLMODEL)
+        (source / "model.pkl").write_bytes(b"\x80\x04N.")
+        for name, content in files.items():
+            (source / name.replace("_txt", ".txt").replace("_yaml", ".yaml")).write_text(content)
+        write_artifact(inspect_artifact(str(source)), made)
+        assert (made / "1/model/model.pkl").read_bytes() == b"\x80\x04N."
+        found = read_requirements(find_requirements(made), python=lambda _: "")
+        return found.source.name, found.python, found.pip, found.conda
+
+    return write
+
+
+def test_python_and_packages_come_from_python_env_yaml(model):
+    files = {"python_env_yaml": PYTHON_ENV, "requirements_txt": "mlflow==2.2\nnumpy\n", "conda_yaml": CONDA.format("")}
+    assert model(**files) == ("python_env.yaml", "3.9", ("mlflow==2.2", "numpy"), ())
+
+
+def test_conda_yaml_counts_if_it_has_packages_of_conda(model):
+    files = {"python_env_yaml": PYTHON_ENV, "requirements_txt": "mlflow\n", "conda_yaml": CONDA.format("- ffmpeg=6\n")}
+    assert model(**files) == ("conda.yaml", "3.10", ("mlflow==1.2", "numpy"), ("ffmpeg=6",))
+
+
+def test_conda_yaml_with_pip_packages_alone_needs_no_channel(model):
+    assert model(conda_yaml=CONDA.format("")) == ("python_env.yaml", "3.10", ("mlflow==1.2", "numpy"), ())
+
+
+def test_without_an_environment_file_the_flavor_names_the_python(model):
+    assert model(requirements_txt="numpy<2\n") == ("python_env.yaml", "3.11", ("numpy<2",), ())
+
+
+def test_a_wheel_of_the_artifact_is_that_of_the_copy(model, tmp_path):
+    make_wheel(tmp_path / "source", "leaf", "1.0", {"leaf.py": ""})
+    wheel = tmp_path / "made/1/model/leaf-1.0-py3-none-any.whl"
+    assert model(requirements_txt="./leaf-1.0-py3-none-any.whl\n")[2] == (f"leaf @ {wheel.as_uri()}",)
