@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def _table(name: str, tensors: Iterable[Tensor]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'"{text}"' if text.isidentifier() else repr(text)
+    return json.dumps(text, ensure_ascii=False)  # which is a literal of Python, too
 
 
 def _names(tensors: Iterable[Tensor]) -> str:
