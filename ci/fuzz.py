@@ -58,6 +58,7 @@ PARSERS = {
     ],
     "output of conda, uv and interpreters": [f"{_HOSTILE}programs.py"],
     "stores and publications": [f"{_HOSTILE}stores.py"],
+    "trained artifacts": [f"{_HOSTILE}artifacts.py"],
     "images in registries": [f"{_HOSTILE}images.py"],
     "signed statements": ["tests/unit/deployment/test_signing.py::test_damaged_envelopes"],
     "channels": [f"{_HOSTILE}programs.py::test_indexes_of_channels"],

@@ -112,16 +112,24 @@ def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) ->
         except (OSError, ValueError):
             lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it wrote nothing"]
             found = {"step": f"go on, its process ended with status {done.returncode}", "error": lines[-1]}
-    if "error" in found:
-        raise _unusable(artifact, found, done.stderr)
-    for key in ("inputs", "outputs"):
-        found[key] = tuple(Tensor(**one) for one in found[key])
-    return Answers(**found)
+    return answers_of(artifact, found, done.stderr)
 
 
-def _unusable(artifact: Artifact, found: Mapping[str, str], details: str) -> InputError:
-    lacks_module = found["error"].startswith(("ModuleNotFoundError", "ImportError"))
-    what = f"the model cannot {found['step']} in its own environment: {printable_line(one_line(found['error']))}"
+def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answers:
+    """The answers in a report, which a process with the artifact's code wrote; ``details`` are what else it wrote."""
+    from cattrs import BaseValidationError, Converter
+
+    if isinstance(report, dict) and {"step", "error"} <= report.keys():
+        raise _unusable(artifact, str(report["step"]), str(report["error"]), details)
+    try:
+        return Converter(forbid_extra_keys=True).structure(report, Answers)
+    except (BaseValidationError, ValueError, TypeError) as error:
+        raise _unusable(artifact, "be served", f"its process wrote no report: {error}", details) from error
+
+
+def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> InputError:
+    lacks_module = reason.startswith(("ModuleNotFoundError", "ImportError"))
+    what = f"the model cannot {printable_line(step)} in its own environment: {printable_line(one_line(reason))}"
     error = bad_artifact(what, _FIXES[artifact.kind][0 if lacks_module else 1], artifact.source)
     error.details = details
     return error
