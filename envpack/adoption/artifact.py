@@ -59,6 +59,9 @@ def requirements_in(folder: Path, python: str) -> Files:
     if file is None:
         return {}
     found = read_requirements(file, python=lambda _: python)
+    if file.name == "conda.yaml" and not found.conda and (folder / "python_env.yaml").is_file():
+        file = folder / "python_env.yaml"  # MLflow writes both, and this one needs no channel
+        found = read_requirements(file, python=lambda _: python)
     near = {one for one in (file, *found.files) if one.is_relative_to(folder)}
     copies = {str(one.relative_to(folder)): one for one in sorted(near)}
     return copies if found.pythons or not python else {**copies, **python_env(python, (f"-r {file.name}",))}

@@ -59,8 +59,8 @@ def command(
 
     if sum(kind is not None for kind in (recipe, template, artifact)) > 1:
         raise click.UsageError("Give only one of --recipe, --template and --from.")
-    if artifact is None and (native or said.words("init")):
-        raise click.UsageError("--native and --python are for --from.")
+    if artifact is None and (words := [*(["--native"] if native else []), *said.words("init")]):
+        raise click.UsageError(f"{words[0]} is for --from.")
     if _LIST in (recipe, template):
         _list("recipes" if template is None else "templates", console)
         return

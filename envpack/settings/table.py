@@ -76,7 +76,7 @@ class Settings:
         explained="conda channels, in order of preference. Default: what the requirements or `.condarc` name, else "
         "this machine's interpreters",
         option="--channel",
-        has=_RESOLVES,
+        has=f"init {_RESOLVES}",
     )
     python_preference: PythonPreference = setting(
         Choice(example="managed", values=("system", "managed", "only-system", "only-managed")),
@@ -84,14 +84,14 @@ class Settings:
         otherwise="system",
         explained='where Python comes from: `"system"`, `"managed"`, `"only-system"` or `"only-managed"`; see '
         "[Fetched by uv](../guides/add-a-python.md#fetched-by-uv)",
-        has_set=f"stub channel-add-python {_RESOLVES}",
+        has_set=f"stub channel-add-python init {_RESOLVES}",
         default="system",
     )
     allow_source: tuple[str, ...] = setting(
         Texts(example="pyspark", metavar="NAME"),
         "Pip package to build from source, or :all:.",
         explained="pip packages that are built from source if they have no wheel, or `:all:`",
-        has=_RESOLVES,
+        has=f"init {_RESOLVES}",
         group=_CONTENT,
     )
     requirements: Path | None = setting(

@@ -178,9 +178,7 @@ _ARTIFACTS = (
     ),
     BadInput("artifact: model exists", "init --json REPOSITORY/m --from REPOSITORY/a", 3, "not-empty", ("/m: ",)),
     _usage("artifact: and template", "init --json --from a --template bls REPOSITORY/new", "only one"),
-    _usage(
-        "artifact: option without it", "init --json --native REPOSITORY/new", "--native and --python are for --from"
-    ),
+    _usage("artifact: option without it", "init --json --native REPOSITORY/new", "--native is for --from"),
 )
 
 

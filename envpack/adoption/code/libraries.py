@@ -1,6 +1,6 @@
 """Models, each by the library that wrote it: the tensors, an example, and the answer to one."""
 
-import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -137,7 +137,8 @@ class Estimator:
     def declare(self):
         if not hasattr(self.model, "predict"):
             raise TypeError(f"it is a {type(self.model).__name__}, which has no predict")
-        columns = list(map(str, getattr(self.model, "feature_names_in_", ())))
+        has_pandas = importlib.util.find_spec("pandas") is not None  # without it, arrays do for most
+        columns = list(map(str, getattr(self.model, "feature_names_in_", ()))) if has_pandas else []
         self.count = getattr(self.model, "n_features_in_", None)
         shape = [-1] if self.count is None else [-1, int(self.count)]
         self.inputs = [Tensor.of_array("inputs", "str" if self.count is None else "float64", shape)]

@@ -108,13 +108,6 @@ def test_a_module_beside_the_file_comes_along(tmp_path):
     assert "mymodel" not in artifact.requirements["requirements.txt"]
 
 
-def test_a_version_that_two_parts_of_a_large_file_share_is_found(tmp_path):
-    file, content = tmp_path / "model.pkl", pickled(Estimator(), 4)
-    at = content.index(b"_sklearn_version") + 20
-    file.write_bytes(content[:2] + b" " * ((16 << 20) - at) + content[2:])
-    assert requirements_of(file)[1].startswith("scikit-learn==1.5.2")
-
-
 def test_nothing_is_unpickled(tmp_path):
     trap, file = Trap(), tmp_path / "model.pkl"
     trap.path = str(tmp_path / "written")
