@@ -16,9 +16,8 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
-    from envpack.server import Tensor
     from envpack.settings import Settings
-    from envpack.testing import Answer, ModelRun, Trial
+    from envpack.testing import Answer, ModelRun, Tensor, Trial
 
 _MOST_INPUT = 1 << 30  # bytes
 _SHOWN_TEXT = 100

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Lock,
         digest_requirements,
         lock_key,
+        named_by_locks,
         read_lock,
         write_lock,
     )

@@ -202,6 +202,25 @@ def _pip_entry(package: PipPackage) -> dict[str, Any]:
     return entry | ({"size": package.size} if package.size else {})
 
 
+def named_by_locks(folders: Sequence[Path]) -> frozenset[str]:
+    """The keys of environments, and the digests of packages, that the lockfiles below folders name.
+
+    Raises:
+        InputError: kind ``locks-missing``: a folder is not there; or a lockfile is damaged.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            fix = "name the folder above the models whose lockfiles count"
+            raise InputError("locks-missing", "this folder does not exist", fix, str(folder))
+    keys: set[str] = set()
+    for file in (file for folder in folders for file in sorted(folder.rglob(LOCK_NAME))):
+        lock = read_lock(file)
+        if lock is not None:
+            keys |= {lock.environment_key(strip=False), lock.environment_key(strip=True)}
+            keys |= {package.sha256 for package in lock.conda} | {package.sha256 for package in lock.pip}
+    return frozenset(keys)
+
+
 def read_lock(file: Path) -> Lock | None:
     """Read a lockfile that `write_lock` wrote; ``None`` if there is none."""
     try:

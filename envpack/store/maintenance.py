@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from envpack.lock import LOCK_NAME, read_lock
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY, Claim, live_claims, reserved
 from envpack.store.index import RecordIndex
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
@@ -22,7 +20,7 @@ from envpack.store.records import (
     record_at,
 )
 from envpack.store.shared import SharedStore, use_path
-from envpack.support.errors import InputError, StorageError
+from envpack.support.errors import StorageError
 from envpack.support.pool import Pool
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
@@ -140,7 +138,7 @@ def prune_store(
     store: SharedStore,
     days: float,
     *,
-    locks: Collection[Path] = (),
+    named: Collection[str] = (),
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> PrunedStore:
@@ -151,16 +149,14 @@ def prune_store(
     Args:
         store: the store.
         days: 0 for any age.
-        locks: folders; what the lockfiles in them name stays.
+        named: keys of environments and digests of packages that stay, see `envpack.lock.named_by_locks`.
         dry_run: list what would be removed, and remove nothing.
         progress: receives each entry.
 
     Raises:
-        InputError: a lockfile is damaged.
         StorageError: the store cannot be used.
     """
     progress = progress or NoProgress()
-    named = _named(locks)
     if dry_run:
         before = _Inventory(store)
         removed = _removable(before, days, named, _now(store), progress)
@@ -224,21 +220,6 @@ def _remove_loose(store: SharedStore, claim: Claim, progress: Progress) -> int:
     loose = [blob for blob in after.loose() if now - blob.modified > _GRACE]
     _delete(store, claim, [blob.path for blob in loose])
     return sum(blob.size for blob in loose)
-
-
-def _named(folders: Iterable[Path]) -> frozenset[str]:
-    """The keys of environments and packages that lockfiles name."""
-    keys: set[str] = set()
-    for file in (file for folder in folders for file in sorted(folder.rglob(LOCK_NAME))):
-        lock = read_lock(file)
-        if lock is not None:
-            keys |= {lock.environment_key(strip=False), lock.environment_key(strip=True)}
-            keys |= {package.sha256 for package in lock.conda} | {package.sha256 for package in lock.pip}
-    for folder in folders:
-        if not folder.is_dir():
-            fix = "name the folder above the models whose lockfiles count"
-            raise InputError("locks-missing", "this folder does not exist", fix, str(folder))
-    return frozenset(keys)
 
 
 class _Inventory:

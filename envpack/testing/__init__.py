@@ -8,6 +8,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 # With `as`, because tests of users import these names, and their type checkers want each to be exported.
 if TYPE_CHECKING:
+    from envpack.server import Tensor as Tensor
     from envpack.testing.model import ModelUnderTest as ModelUnderTest, TritonModel as TritonModel
     from envpack.testing.model_run import ModelRun as ModelRun, run_model as run_model
     from envpack.testing.models import ModelError as ModelError

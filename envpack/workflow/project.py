@@ -85,9 +85,10 @@ def list_shared(url: str) -> StoreContent:
 
 def prune_shared(url: str, days: float, *, locks: Sequence[Path], dry_run: bool, progress: Progress) -> PrunedStore:
     """Remove what was not used for some days; see `envpack.store.prune_store`."""
+    from envpack.lock import named_by_locks
     from envpack.store import open_store, prune_store
 
-    return prune_store(open_store(url), days, locks=locks, dry_run=dry_run, progress=progress)
+    return prune_store(open_store(url), days, named=named_by_locks(locks), dry_run=dry_run, progress=progress)
 
 
 def verify_shared(url: str, *, repair: bool, progress: Progress) -> StoreCheck:

@@ -26,7 +26,7 @@ ROOMS = {
     "environment": "support settings requirements conda lock",
     "archive": "support settings environment",
     "stub": "support settings conda repository",
-    "store": "support lock",
+    "store": "support",
     "inspection": "support settings requirements repository lock environment archive stub",
     "deployment": "support settings repository environment archive store",
     "server": "support settings repository inspection",
@@ -38,7 +38,7 @@ ROOMS = {
     "fleet": "support settings store workflow",
     "development": "support settings requirements repository server verification workflow local",
     "testing": "support settings repository store server verification local",
-    "cli": "support settings server workflow fleet development testing",
+    "cli": "support settings workflow fleet development testing",
 }
 ORDER = list(ROOMS)
 RANK = {room: rank for rank, room in enumerate(ORDER)}
