@@ -110,8 +110,8 @@ def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) ->
         try:
             found = read_json(report)
         except (OSError, ValueError):
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it wrote nothing"]
-            found = {"step": f"go on, its process ended with status {done.returncode}", "error": lines[-1]}
+            last = "".join(f": {line}" for line in done.stderr.strip().splitlines()[-1:])
+            found = {"step": "answer", "error": f"its process ended with status {done.returncode}{last}"}
     return answers_of(artifact, found, done.stderr)
 
 

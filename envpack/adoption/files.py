@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from envpack.adoption.answers import Answers, Tensor
-from envpack.adoption.artifact import Artifact
+from envpack.adoption.artifact import Artifact, bad_artifact
 from envpack.adoption.model_code import model_code
+from envpack.support.failures import DISK_FULL_TEXT, disk_full
 
 _LARGEST_BATCH = 64
-_FLAT = ("numbers", "texts")  # forms of tensors that have rows and no other dimension
+_FLAT = ("numbers", "texts", "plain_texts")  # forms of tensors that have rows and no other dimension
 _IGNORED = shutil.ignore_patterns("__pycache__", ".git")
 
 
@@ -25,11 +26,21 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
         if isinstance(content, str):
             target.write_text(content, encoding="utf-8")
         elif content.is_dir():
-            shutil.copytree(content, target, ignore=_IGNORED)
+            _copy_folder(content, target)
         else:
             shutil.copyfile(content, target)
     (folder / "1" / "model.py").touch()
     (folder / "config.pbtxt").write_text('backend: "python"\n', encoding="utf-8")
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    try:
+        shutil.copytree(source, target, ignore=_IGNORED)
+    except shutil.Error as error:  # a list of what could not be copied
+        if DISK_FULL_TEXT in str(error):
+            raise disk_full(target) from None
+        first, _, reason = error.args[0][0]
+        raise bad_artifact(f"it cannot be copied: {reason}", "remove it, or make it readable", first) from error
 
 
 def write_served(artifact: Artifact, answers: Answers, folder: Path) -> None:

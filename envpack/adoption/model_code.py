@@ -58,7 +58,8 @@ def _mlflow(_: Artifact, answers: Answers) -> list[str]:
     inputs = [tensor for tensor in answers.inputs if not tensor.is_parameter]
     parameters = [tensor for tensor in answers.inputs if tensor.is_parameter]
     only = f"values[{_quoted(inputs[0].name)}]"
-    data = {"table": "pd.DataFrame(values)", "columns": "pd.DataFrame(dict(enumerate(values.values())))"}
+    columns = f"pd.DataFrame(dict(zip({answers.details['columns']}, values.values())))"
+    data = {"table": "pd.DataFrame(values)", "columns": columns}
     data |= {"list": f"list({only})", "array": only, "arrays": "values"}
     called = data[answers.details["call"]]
     value = "once(inputs[name])" if answers.is_batched else "inputs[name][np.newaxis]"

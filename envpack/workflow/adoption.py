@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +67,10 @@ def adopt(
         progress.begin(f"read {artifact}")
         found = inspect_artifact(source, python=said.python, native=native)
         progress.end(found.title)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with replaced_folder(folder) as partial:
+        if folder.resolve().is_relative_to(found.source.resolve()):
+            what = "the model cannot be written into the folder that it is made of"
+            raise InputError("not-empty", what, "name a folder elsewhere", str(folder))
+        with _repository(folder.parent), replaced_folder(folder) as partial:
             write_artifact(found, partial)
             try:
                 project = _project_of(partial, open_project(folder.parent, said), folder.name)
@@ -83,6 +87,20 @@ def adopt(
         samples=len(answers.data),
         warnings=(*found.notes, *answers.notes),
     )
+
+
+@contextlib.contextmanager
+def _repository(folder: Path) -> Iterator[None]:
+    """Make the folder of the models, and remove it if the block fails and it was not there before."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _check_folder(folder: Path) -> None:

@@ -164,17 +164,18 @@ _ARTIFACTS = (
     ),
     _artifact("broken compression", {"x.gz": b"\x1f\x8bnonsense"}, "x.gz: ", "cannot be decompressed", words="x.gz"),
     BadInput(
-        "artifact: URI without MLflow's answer",
-        "init --json REPOSITORY/new --from runs:/none",
-        2,
-        "mlflow-missing",
-        ("runs:/none", "pip install", "mlflow"),
-    ),
-    BadInput(
         "artifact: module", "init --json REPOSITORY/new --from nowhere:f", 3, "bad-artifact", ("no module nowhere",)
     ),
     BadInput(
         "artifact: name of the model", "init --json REPOSITORY/a+b! --from REPOSITORY/a", 3, "bad-model-name", ("'!'",)
+    ),
+    BadInput(
+        "artifact: into itself",
+        "init --json REPOSITORY/a/new --from REPOSITORY/a",
+        3,
+        "not-empty",
+        ("a/new: ", "elsewhere"),
+        _ARTIFACT,
     ),
     BadInput("artifact: model exists", "init --json REPOSITORY/m --from REPOSITORY/a", 3, "not-empty", ("/m: ",)),
     _usage("artifact: and template", "init --json --from a --template bls REPOSITORY/new", "only one"),

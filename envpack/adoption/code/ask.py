@@ -56,9 +56,7 @@ def report_of(facts):
     sent = [(sample(model, inputs, batched), answer) for inputs, answer in samples]
     kept = [(entry, answer) for entry, answer in sent if entry is not None]
     if len(kept) < len(sent):
-        notes.append(
-            f"{len(sent) - len(kept)} of {len(sent)} rows of the example lack a value that a request must have"
-        )
+        notes.append(f"{len(sent) - len(kept)} of {len(sent)} rows of the example lack a text, which no tensor can")
     return {
         "inputs": [one.report(batched) for one in model.inputs],
         "outputs": [one.report(batched) for one in model.outputs],
@@ -140,9 +138,9 @@ def sample(model, data, batched):
         values[names[0]] = data
     for one in model.inputs:
         value = values.get(one.name)
+        if value is None and one.is_optional:
+            continue
         if value is None or (one.datatype == "STRING" and any(map(is_missing, np.asarray(value, object).flat))):
-            if one.is_optional:
-                continue
             return None
         if (one.is_parameter and not one.shape) or one.form == "picture":
             value = [png(value) if one.form == "picture" else value]

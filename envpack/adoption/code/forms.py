@@ -21,6 +21,14 @@ def strings(values):
     return np.array([value.decode() for value in values.flat], dtype=object).reshape(values.shape)
 
 
+def plain_texts(values):
+    return np.array([value.decode() for value in values.flat], dtype=str)
+
+
+def plain_strings(values):
+    return np.array([value.decode() for value in values.flat], dtype=str).reshape(values.shape)
+
+
 def words(values):
     return [value.decode() for value in values.flat]
 

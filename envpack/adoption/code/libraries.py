@@ -47,7 +47,9 @@ class Tensor:
         """A tensor for an array; one with a single dimension is flattened, since Triton's have two then."""
         datatype = DATATYPES.get(np.dtype(dtype).name, "STRING")
         flat = len(shape) == 1
-        forms = ("texts", "strings") if datatype == "STRING" else ("numbers", "array")
+        forms = ("numbers", "array")
+        if datatype == "STRING":
+            forms = ("plain_texts", "plain_strings") if dtype == "str" else ("texts", "strings")
         return cls(name, datatype, shape, forms[0 if flat else 1])
 
     def dims(self, batched):
@@ -74,9 +76,11 @@ class MLflow:
         self.inputs = tensors_of(specs["inputs"], "inputs", "input")
         self.outputs = tensors_of(specs["outputs"], "predictions", "output")
         self.inputs += [parameter_of(spec) for spec in specs["params"]]
-        has_names, is_tensor = "name" in specs["inputs"][0], specs["inputs"][0].get("type") == "tensor"
+        names, is_tensor = [spec.get("name") for spec in specs["inputs"]], specs["inputs"][0].get("type") == "tensor"
+        has_names = all(isinstance(name, str) for name in names)  # those of columns may be numbers
         call = ("arrays" if has_names else "array") if is_tensor else "table" if has_names else "columns"
-        self.details = {"call": "list" if self.facts["is_hinted"] else call}
+        columns = [number if name is None else name for number, name in enumerate(names)]
+        self.details = {"call": "list" if self.facts["is_hinted"] else call, "columns": columns}
 
     def example(self):
         import pandas as pd

@@ -119,6 +119,8 @@ def test_trained_models_are_served_and_answer_as_in_their_own_library(python, tm
         assert (code, document["models"]) == (0, [folder.name]), document
         more = json.loads((trained / f"{folder.name}.json").read_text())
         count[folder.name] = add_samples(folder / "envpack/smoke.json", more)
+    code, document = envpack_json("init", "--from", "models:/none/1", repository / "none")
+    assert (code, document["error"]["kind"]) == (4, "artifact-missing"), document
     assert verified(envpack_json, repository) == {name: (sent, sent) for name, sent in count.items()}
 
 

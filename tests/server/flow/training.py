@@ -121,9 +121,10 @@ def train_flavors():
     answer = mlflow.pyfunc.load_model(str(FOLDER / "lightgbm")).predict(new)
     write_samples("lightgbm", [{"inputs": row} for row in new.tolist()], [{"predictions": [one]} for one in answer])
 
-    fitted = statsmodels.api.OLS(SUM, NUMBERS).fit()
-    log("statsmodels", mlflow.statsmodels, fitted, NUMBERS[:4], fitted.predict(NUMBERS[:4]).to_numpy())
-    write_columns("statsmodels", new_numbers())
+    years = NUMBERS.set_axis([2023, 2024, 2025], axis=1)  # names of columns that are no text
+    fitted = statsmodels.api.OLS(SUM, years).fit()
+    log("statsmodels", mlflow.statsmodels, fitted, years[:4], fitted.predict(years[:4]).to_numpy())
+    write_columns("statsmodels", new_numbers().set_axis(years.columns, axis=1))
 
 
 def train_shout():
