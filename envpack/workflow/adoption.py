@@ -15,6 +15,7 @@ from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_errors
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.redaction import redact
 from envpack.support.replacement import replaced_folder
 from envpack.support.text import counted
 from envpack.workflow.build import environment_in_cache
@@ -63,8 +64,8 @@ def adopt(
     """
     progress, folder, said = progress or NoProgress(), folder.absolute(), said or Settings()
     _check_folder(folder)
+    progress.begin(f"read {redact(artifact)}")
     with storage_errors(folder), fetched(artifact) as source:
-        progress.begin(f"read {artifact}")
         found = inspect_artifact(source, python=said.python, native=native)
         progress.end(found.title)
         if folder.resolve().is_relative_to(found.source.resolve()):
