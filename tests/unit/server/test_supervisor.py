@@ -134,7 +134,7 @@ def test_no_descriptor_stays_open(home):
         except FileNotFoundError:
             assert program == "/nowhere"
         supervisor.end()
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= set(before)  # a thread of an earlier test may have closed one
 
 
 def test_a_signal_for_the_terminals_processes_does_not_reach_the_supervisor(start, supervisor):
