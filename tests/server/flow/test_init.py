@@ -28,7 +28,7 @@ def test_a_recipe_passes_its_tests_and_is_verified(tmp_path, envpack_json):
     for python in ("3.8", "3.12", "3.13"):
         need(python)
     repository = tmp_path / "router"
-    for command in (["init", repository, "--recipe", "router"], ["build"], ["test"], ["test", "--triton"], ["verify"]):
+    for command in (["init", repository, "--recipe", "router"], ["build"], ["test"], ["test", "--local"], ["verify"]):
         options = [] if command[0] == "init" else ["--repository", repository]
         code, document = envpack_json(*command, *options)
         assert code == 0, document

@@ -82,7 +82,9 @@ def serving(address, tmp_path, name):
     """A server that loads all models of an address, and looks for changes each second."""
     (tmp_path / name).mkdir()
     arguments = (f"--model-repository={address}", *POLL)
-    with ProcessRuntime(find_server(None), environment=VARIABLES, arguments=arguments).start(tmp_path / name) as server:
+    # Its models are fetched and loaded before it answers.
+    runtime = ProcessRuntime(find_server(None), environment=VARIABLES, arguments=arguments, start_seconds=120)
+    with runtime.start(tmp_path / name) as server:
         served = Served(server.url)
         yield served
 
