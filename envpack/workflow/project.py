@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from envpack.repository import chosen_folders as _chosen, looks_like_model, model_name, open_model
 from envpack.settings import Project
 from envpack.support.errors import UsageError
+from envpack.support.failures import storage_errors
 from envpack.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def repository_digest(project: Project, names: Sequence[str]) -> str:
     folders = [repository / name for name in names]
     if not names and repository.is_dir():
         folders = [one for one in repository.iterdir() if one.is_dir() and looks_like_model(one)]
-    files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
-    return content_digest({file.relative_to(repository).as_posix(): sha256_of(file) for file in files})
+    with storage_errors(repository):  # a file of another user
+        files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+        return content_digest({file.relative_to(repository).as_posix(): sha256_of(file) for file in files})
 
 
 def check_model(project: Project, name: str, *, foreign: bool = False) -> None:

@@ -81,7 +81,7 @@ def check_published(address: str) -> None:
     """Refuse an address that is none, or that other machines cannot read.
 
     Raises:
-        UsageError: kind ``usage``, ``bad-store`` or that of an image.
+        UsageError: kind ``usage``, ``bad-store-address`` or ``bad-image-address``.
     """
     if address.startswith("oci://"):
         parse_image_address(address)

@@ -34,7 +34,7 @@ def report_of(facts):
     if data is not None and model.may_refuse_example:
         try:
             model.predict(data)
-        except Exception as error:
+        except Exception as error:  # of the user's own code, which may raise anything
             why = f"{type(error).__name__}: {error}"
             notes.append(f"it refuses a made-up example, so verify compares no answers; add samples: {why}")
             data = None
@@ -89,7 +89,7 @@ def one_by_one(model, data):
         if len(alone) == 1:
             twice = typed_outputs(model, model.predict(take(data, [0, 0])))
             return alone if all(is_same(values, [alone[0][name]] * 2) for name, values in twice.items()) else None
-    except Exception:
+    except Exception:  # of the model, which may refuse a single row in any way; then requests are whole tables
         return None
     return alone
 
