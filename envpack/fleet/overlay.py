@@ -10,7 +10,7 @@ from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 
 _MOST_BYTES = 1 << 20
-# The field that tells the elements of a list apart, as in Kubernetes' strategic merge; other lists are replaced.
+# The field by which a list's elements are merged, as in Kubernetes' strategic merge; other lists are replaced.
 _KEYS = {
     "containers": "name",
     "initContainers": "name",

@@ -132,7 +132,7 @@ def find_release(name: str, *, abi: str | None = None, where: str = "") -> Relea
 
 
 def release_for_stub(name: str, *, abi: str, where: str = "") -> Release:
-    """`find_release` for what needs a stub: nobody has checked the layout of a release that envpack does not know.
+    """`find_release` for what needs a stub. A release that envpack does not know has a layout that was never tried.
 
     Args:
         name: year and month.

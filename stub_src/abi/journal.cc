@@ -30,7 +30,7 @@ auto* TakeSlot(Slots& slots, Value value) {
   return static_cast<typename Slots::value_type*>(nullptr);
 }
 
-// Tells noted words from bytes that happen to lie there.
+// A checksum of an entry: bytes that a damaged model has written there do not match it.
 std::uint64_t SealOf(std::initializer_list<std::int64_t> words) {
   std::uint64_t seal = 0x9E3779B97F4A7C15;
   for (const std::int64_t word : words) {

@@ -9,8 +9,8 @@
 
 namespace envpack::front {
 
-// In words, from the status of waitpid(): "was killed by signal 11 (SIGSEGV)" or "exited with status 3". For
-// what is no status, nobody has seen how it ended.
+// In words, from the status of waitpid(): "was killed by signal 11 (SIGSEGV)" or "exited with status 3".
+// kUnknownStatus is described as an end that was not seen.
 std::string DescribeEnd(int status);
 
 // What a worker writes when it crashes: Python's traceback, in a memory file, since it must reach both the
