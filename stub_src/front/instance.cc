@@ -101,7 +101,10 @@ std::optional<int> Instance::AwaitStart() {
     Tick();
     journal_->AwaitEndOf(abi::Journal::kStarting, take_overs_.empty() ? kStartTick : kPendingTick);
   }
-  if (journal_->stage == abi::Journal::kReady) return std::nullopt;
+  if (journal_->stage == abi::Journal::kReady) {
+    worker_->AwaitPid();  // who looks for the process of a loaded model finds it
+    return std::nullopt;
+  }
   ended_since_ = "it has damaged the memory that it shares with the stub";
   worker_->Signal(SIGKILL);
   return worker_->Wait();

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kForStatus(2000), kLongest(60'000);
+constexpr milliseconds kForPid(2000), kForStatus(2000), kLongest(60'000);
 
 bool HasMessage(int socket, milliseconds limit) {
   pollfd which{socket, POLLIN, 0};
@@ -37,6 +37,10 @@ warm::Message ReceiveFrom(int socket) {
 }
 
 }  // namespace
+
+void WarmWorker::AwaitPid() {
+  if (pid() == 0) AwaitStart(kForPid);
+}
 
 std::optional<int> WarmWorker::WaitFor(milliseconds limit) {
   const auto end = Clock::now() + limit;

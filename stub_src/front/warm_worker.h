@@ -22,6 +22,7 @@ class WarmWorker final : public Worker {
       : socket_(socket), child_(child), start_cold_(std::move(start_cold)) {}
 
   pid_t pid() const override { return other_ ? other_->pid() : pid_; }
+  void AwaitPid() override;
   std::optional<int> WaitFor(std::chrono::milliseconds limit) override;
   int Wait() override;
   void Signal(int signal) const override;

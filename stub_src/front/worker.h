@@ -19,6 +19,10 @@ class Worker {
   // 0 until it is known.
   virtual pid_t pid() const = 0;
 
+  // Waits until pid() is known, for a limited time: a fork of a template can be ready before the template has
+  // said which process it is.
+  virtual void AwaitPid() = 0;
+
   // Waits for the end. Returns the status of waitpid(), or nothing if the limit has passed. Throws
   // std::system_error.
   virtual std::optional<int> WaitFor(std::chrono::milliseconds limit) = 0;
@@ -44,6 +48,7 @@ class ForkedWorker final : public Worker {
   ForkedWorker& operator=(const ForkedWorker&) = delete;
 
   pid_t pid() const override { return pid_; }
+  void AwaitPid() override {}
   std::optional<int> WaitFor(std::chrono::milliseconds limit) override;
   int Wait() override;
   void Signal(int signal) const override;
