@@ -53,7 +53,7 @@ _GATE_PYTHONS = ("3.6", "3.10", "3.13")
 _GATE_PARAMETERS = {
     "stub": {"python": _GATE_PYTHONS},
     "local": {"python": _GATE_PYTHONS[-1:]},
-    "releases": {"release": ("23.04", "24.10")},
+    "releases": {"release": ("23.04", "24.10"), "python": ("3.6", "3.10")},
     "environment": {"minor": _GATE_PYTHONS[:1], "virtual": ("venv",), "locked": (True,)},
     "verification": {"template": ("model",), "form": (("dir",),), "attempt": (0,)},
     "native": {"sanitized": ("some epochs",), "release": ("23.04", "24.10", "26.07")},
@@ -107,6 +107,11 @@ def part_of(item):
             return GATE
     by_python = ring in _BY_PYTHON and "python" in parameters
     return _SLICE_OF_PYTHON[parameters["python"]] if by_python else slice_of(ring)
+
+
+def parameters(rows, gate, ids=str):
+    """Rows as parameters of a test; those that are not in ``gate`` are thorough."""
+    return [pytest.param(row, marks=[] if row in gate else [pytest.mark.thorough], id=ids(row)) for row in rows]
 
 
 def part_of_python(minor):

@@ -177,6 +177,7 @@ def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_p
     assert names_in(archive.parent) == ["env.tar.gz", "env.tar.gz.json"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["tar.gz", "tar"])
 def test_full_disk_while_packing_keeps_the_old_archive(numpy_env, small_disk, form):
     archive = small_disk / "env"

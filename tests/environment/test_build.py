@@ -82,6 +82,7 @@ def test_packages_are_listed_with_their_source(numpy_env):
     assert (told["numpy_abi"], told["cuda_libraries"], told["hidden_libraries"]) == ("1", [], [])
 
 
+@pytest.mark.thorough
 def test_second_build_takes_no_step(numpy_env):
     progress = mock.Mock(spec=NoProgress)
     again = build_environment(Requirements(pip=("six", "numpy")), python="3.8", progress=progress)

@@ -62,6 +62,7 @@ def test_a_lock_of_this_machines_python_says_that_other_machines_cannot_install_
     assert f"m: the lock names {local} by a path of this machine" in completed.err
 
 
+@pytest.mark.thorough
 def test_update_reports_changed_packages(run_command, repository):
     assert run_command("lock", "m").code == 0
     require(repository, "numpy", "tree")

@@ -36,6 +36,7 @@ def planned(build, *words):
     return plan
 
 
+@pytest.mark.thorough
 def test_a_second_build_without_options_makes_the_same_environment(built):
     before = listing(built.repository)
     again = built("m")

@@ -281,6 +281,7 @@ def test_one_that_fails_does_not_keep_the_other_from_being_placed(built, changes
     assert [path.name for path in (tmp_path / "dist").iterdir()] == ["cp310-24.10-x86_64"]
 
 
+@pytest.mark.thorough
 def test_a_stub_that_changed_in_the_cache_is_compiled_again(built, own_cache, changes, tmp_path):
     (cached,) = (own_cache / "stubs").glob(f"cp312-24.10-*/{STUB_NAME}")
     content = bytearray(cached.read_bytes())

@@ -86,6 +86,7 @@ def newer_library(library, folder):
     return str(copy), needed
 
 
+@pytest.mark.thorough
 def test_an_interpreter_that_needs_a_newer_c_library_than_the_target_has_is_replaced_by_a_fetched_one(
     downloads, tmp_path, archive
 ):
@@ -175,6 +176,7 @@ def test_what_failed_and_every_way_out_is_named_and_the_next_attempt_succeeds(do
     assert interpreter_for(PYTHON).version == downloads.version
 
 
+@pytest.mark.thorough
 def test_a_truncated_archive_is_refused(downloads, bare):
     downloads.site.truncated[NAME] = 1
     with pytest.raises(EnvironmentBuildError, match="none was fetched"):
@@ -263,6 +265,7 @@ def digests(folder):
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
+@pytest.mark.thorough
 def test_the_archive_comes_through_a_proxy(downloads, monkeypatch):
     place = downloads.site.folder / "http:/files.example"
     place.mkdir(parents=True)

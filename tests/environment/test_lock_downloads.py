@@ -93,6 +93,7 @@ class TestSecrets:
         served.account = f"me:{SECRET}"
         return served
 
+    @pytest.mark.thorough
     def test_passwords_in_addresses_work_and_are_written_to_no_file(self, locked, tmp_path):
         channel = locked.url("/conda", locked.account)
         requirements = Requirements(

@@ -228,6 +228,7 @@ class TestVirtual:
         assert said_by(second.prefix / "bin/python3", "-c", "import leaf; print(leaf.VALUE)", prefix=copied) == "2"
         assert said_by(first.prefix / "bin/python3", "-c", "import leaf; print(leaf.VALUE)", prefix=copied) == "1"
 
+    @pytest.mark.thorough
     def test_one_that_was_moved_before_is_the_same(self, virtual, copied):
         assert environment_from_prefix(copied).prefix == environment_from_prefix(virtual).prefix
 
@@ -291,6 +292,7 @@ class TestVirtual:
 
 
 class TestConda:
+    @pytest.mark.thorough
     def test_it_holds_what_the_same_packages_give_from_a_lock(self, conda, conda_lock, tmp_path):
         taken = environment_from_prefix(conda, cache=tmp_path / "one")
         built = environment_of(conda_lock, cache=tmp_path / "other")
@@ -412,6 +414,7 @@ class TestConda:
         error = refused(conda)
         assert (error.kind, says in error.message) == (kind, True)
 
+    @pytest.mark.thorough
     def test_a_python_of_no_supported_version_is_refused(self, conda):
         record = next((conda / "conda-meta").glob("python-*.json"))
         record.write_text(json.dumps(json.loads(record.read_text()) | {"version": "3.5.1"}))
@@ -438,6 +441,7 @@ def test_anything_else_is_refused_in_one_line(tmp_path, what):
     assert "\n" not in str(error)
 
 
+@pytest.mark.thorough
 def test_variables_that_conda_would_set_are_named_and_not_their_values(conda):
     (conda / "conda-meta/state").write_text(json.dumps({"version": 1, "env_vars": {"MODEL_TOKEN": TOKEN}}))
     (conda / "etc/conda/env_vars.d").mkdir(parents=True)

@@ -75,6 +75,7 @@ def test_an_environment_is_built_from_the_channel_elsewhere(channel, tmp_path, m
     assert finished.stdout.strip() == str(moved)
 
 
+@pytest.mark.thorough
 def test_the_default_folder_is_in_the_data_folder(changes):
     completed = envpack("channel", "add-python", "3.8", "--json", changes=changes)
     assert completed.document["channel"] == f"file://{changes['XDG_DATA_HOME']}/envpack/channels/own"
@@ -144,6 +145,7 @@ def test_folders_without_a_channel_are_refused(changes, tmp_path, content):
     assert_refused(envpack("channel", "ls", tmp_path, "--json", changes=changes), 3, "not-a-channel", str(tmp_path))
 
 
+@pytest.mark.thorough
 def test_packages_added_by_hand_are_indexed_too(changes, tmp_path):
     make_conda_package(tmp_path, "mine", "1.0", {"share/mine": b"x"})
     assert envpack("channel", "add-python", "3.8", "--to", tmp_path, changes=changes).code == 0

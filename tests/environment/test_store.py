@@ -65,6 +65,7 @@ def files(folder):
     return [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
+@pytest.mark.thorough
 def test_the_store_shares_no_file_with_the_cache_of_uv(build, tmp_path, monkeypatch):
     monkeypatch.setenv("UV_LINK_MODE", "hardlink")
     prefix = build("tree", "leaf").prefix
@@ -93,6 +94,7 @@ def test_a_wheel_that_covers_files_of_a_conda_package_leaves_that_package_in_the
     assert [file.read_text() for file in kept] == ["VALUE = '1.1'\n"]
 
 
+@pytest.mark.thorough
 def test_everybody_can_read_the_store_and_nobody_can_write_to_it(build, umask, tmp_path):
     environment = build("tree", conda=("rooted",))
     place_folder(environment, tmp_path / "env", served_as="/models/m/env")

@@ -20,6 +20,7 @@ from envpack.server import find_server
 from envpack.support.errors import ServerError
 from tests.cache import kept_cache
 from tests.local.test_faithful import repository_of
+from tests.rings import parameters
 from tests.server.model_environments import ModelEnvironments
 from tests.waiting import soon
 
@@ -181,6 +182,7 @@ def test_an_error_of_the_model_is_shown_with_its_lines(run):
     assert "raises/1/model.py(8): execute" in output
 
 
+@pytest.mark.thorough
 def test_a_known_error_has_its_fix(repository, run):
     source = (repository / "default/1/model.py").read_text()
     copied(repository, "strings", source.replace("array * 2", "np.array(['a'])"))
@@ -197,6 +199,7 @@ def test_an_output_that_the_configuration_does_not_declare_is_wrong(run):
     assert found["answers"][0]["fault"] == "the output Y is INT32, not FP32"
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_no_array_is_one_line(run, tmp_path):
     (tmp_path / "x.npy").write_text("text")
     code, output, errors = run("default", "--input", "x.npy")
@@ -227,7 +230,7 @@ WRONG_INPUTS = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG_INPUTS)
+@pytest.mark.parametrize("case", parameters(WRONG_INPUTS, {"objects", "no input"}))
 def test_a_wrong_input_is_one_line(run, tmp_path, case):
     name, content, given, expected = WRONG_INPUTS[case]
     if isinstance(content, bytes):
@@ -260,6 +263,7 @@ def test_a_pipe_is_not_waited_for(run, tmp_path):
     assert "error: x.npy: cannot be read: it is not a regular file" in errors
 
 
+@pytest.mark.thorough
 def test_strings_that_numpy_would_shorten_are_not_saved(run, tmp_path):
     (tmp_path / "x.bin").write_bytes(b"\xff\0")
     code, _, errors = run("bytes", "--input", "x.bin", "--output", "out.npz")
@@ -302,6 +306,7 @@ def test_a_model_that_dies_after_it_has_returned_fails_its_requests(repository, 
     assert output.startswith("wrong: the process of 'dies' ended with status 9 while ")
 
 
+@pytest.mark.thorough
 def test_what_was_sent_and_answered_becomes_a_sample(repository, run, tmp_path):
     shutil.copytree(repository / "bytes", repository / "samples", symlinks=True)
     (tmp_path / "cat.png").write_bytes(b"\x89PNG")
@@ -325,6 +330,7 @@ def test_a_wrong_answer_becomes_no_sample(repository, run):
     assert not (repository / "raises/envpack").exists()
 
 
+@pytest.mark.thorough
 def test_a_sample_is_saved_only_of_what_is_given(run):
     code, _, errors = run("default", "--save-sample")
     assert code == 2
@@ -420,6 +426,7 @@ def test_time_and_memory_are_shown(run):
     assert phases["execute"] == pytest.approx(sum(found["answers"][0]["seconds"]))
 
 
+@pytest.mark.thorough
 def test_repetitions_are_shown_as_a_table_of_latencies(run):
     code, output, _ = run("default", "--repeat", "20")
     assert code == 0
@@ -528,7 +535,7 @@ PRESSING = {
 }
 
 
-@pytest.mark.parametrize("where", PRESSING)
+@pytest.mark.parametrize("where", parameters(PRESSING, {"execute"}))
 def test_ctrl_c_ends_the_model(repository, run, tmp_path, where):
     copied(repository, f"pressed_{where}", PRESSES + PRESSING[where])
     code, output, errors = run(f"pressed_{where}")

@@ -95,6 +95,7 @@ def test_the_region_is_as_before(served):
     assert served.frees_all_again(free, "first")
 
 
+@pytest.mark.thorough
 def test_restarts_are_counted_in_a_metric_of_the_server(start):
     served = start(arguments=("--allow-metrics=true", "--metrics-address=127.0.0.1", "--metrics-port=0"))
     for _ in range(2):
@@ -181,6 +182,7 @@ def test_after_three_deaths_within_a_minute_the_model_stays_dead(start):
     served.server.stop(force=True)
 
 
+@pytest.mark.thorough
 def test_nobody_is_restarted_if_a_variable_says_so(start):
     served = start(variables={"ENVPACK_RESTARTS": "0"})
     assert "exited with status 1" in served.refusal("os._exit(1)", model="first").message
@@ -188,6 +190,7 @@ def test_nobody_is_restarted_if_a_variable_says_so(start):
     served.server.stop(force=True)
 
 
+@pytest.mark.thorough
 def test_an_execute_that_does_not_return_is_ended(start):
     served = start(variables={"ENVPACK_EXECUTE_TIMEOUT": "0.5"})
     (worker,) = served.workers("first")

@@ -120,6 +120,7 @@ def test_a_model_without_the_parameter_starts_as_the_server_says_and_cold_by_def
     assert soon(lambda: site.starts() == {"m_0_0": start})
 
 
+@pytest.mark.thorough
 def test_a_models_own_parameter_has_priority_over_the_servers_variable(site):
     site.place("cold", start="cold")
     site.place("other", start="")
@@ -193,6 +194,7 @@ def test_what_a_fork_does_not_break_starts_warm(site, code):
     assert soon(lambda: site.starts() == {"m_0_0": "warm"})
 
 
+@pytest.mark.thorough
 def test_processes_of_other_programs_get_no_worker(site):
     site.place("m")
     served = site.load("m")
@@ -218,6 +220,7 @@ def test_a_process_that_dies_is_replaced_by_a_fork_of_the_template(site):
     assert re.search(r"was killed by signal 11 \(SIGSEGV\) at model.py:\d+ in ", error)
 
 
+@pytest.mark.thorough
 def test_instances_draw_different_random_numbers(site):
     code = NOTING.replace('args["model_instance_name"]', "random.random(), np.random.random()")
     site.place("m", code="import random\n" + code, count=3)
@@ -245,6 +248,7 @@ def test_a_template_can_initialize_the_model_for_all_instances(site):
     assert site.template_is_gone(pid)
 
 
+@pytest.mark.thorough
 def test_a_model_that_cannot_be_initialized_in_the_template_starts_cold(site):
     code = NOTING.replace("self.args = args", "threading.Thread(target=threading.Event().wait, daemon=True).start()")
     site.place("m", code="import threading\n" + code, count=2, ENVPACK_TEMPLATE="initialize")
@@ -272,6 +276,7 @@ def test_nothing_is_left_when_the_server_is_killed(site):
     assert soon(lambda: not any(_runs(pid) for pid in pids))
 
 
+@pytest.mark.thorough
 def test_instances_whose_template_is_killed_end_with_it_and_start_again_cold(site):
     site.place("m", count=2)
     served = site.load("m")

@@ -66,6 +66,7 @@ def test_a_tensor_in_host_memory_fails(check):
     assert "nvidia-smi" in found.fix
 
 
+@pytest.mark.thorough
 def test_a_library_that_finds_no_gpu_fails(check):
     found = check(available=False)
     assert (found.id, found.status) == ("gpu-tensors", "failed")

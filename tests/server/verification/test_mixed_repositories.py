@@ -142,6 +142,7 @@ def test_a_server_is_verified_with_all_of_its_backends(server, repository, backe
     assert (done.code, checks_of(done)) == (0, {"same": []}), done
 
 
+@pytest.mark.thorough
 def test_a_broken_model_of_another_backend_is_a_fault(server, repository, backends):
     shutil.rmtree(repository / "same/1")
     done = envpack("verify", "--repository", repository, "--set", f"backends={backends}", "same", "both", "--json")

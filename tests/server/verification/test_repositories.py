@@ -11,9 +11,12 @@ from envpack.verification import verify
 from tests.faults.repositories import CATALOGUE
 from tests.faults.repositories.broken import ENVIRONMENT, KEYWORD
 from tests.faults.repositories.running import Catalogue, assert_reported, build_kit, missing_tool
+from tests.rings import parameters
 
 HERE = tuple(entry for entry in CATALOGUE if entry.runtime == "process")
-ENTRIES = [pytest.param(entry, marks=[pytest.mark.thorough] if entry.own_server else [], id=entry.id) for entry in HERE]
+# In the gate is the first of each kind of those that share a server.
+FIRST = {(entry.found_by, entry.kind): entry for entry in reversed(HERE) if not entry.own_server}
+ENTRIES = parameters(HERE, FIRST.values(), ids=lambda entry: entry.id)
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +25,15 @@ def kit(server, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def catalogue(kit, tmp_path_factory):
-    entries = tuple(entry for entry in HERE if not missing_tool(entry))
+def catalogue(request, kit, tmp_path_factory):
+    """All entries that are tested: one server has them together."""
+    parameters = [
+        item.callspec.params
+        for item in request.session.items
+        if item.path == request.path and hasattr(item, "callspec")
+    ]
+    tested = [each["entry"] for each in parameters if "entry" in each]
+    entries = tuple(entry for entry in tested if not missing_tool(entry))
     return Catalogue(entries, kit, tmp_path_factory.mktemp("catalogue"))
 
 
