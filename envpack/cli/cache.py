@@ -85,7 +85,7 @@ def prune(days: float, store: str, locks: tuple[Path, ...], console: Console, *,
 )
 @options.with_console
 def verify(store: str, console: Console, *, repair: bool) -> int:
-    """Compare everything in the cache, or in a store, that has a digest with it. Exit code 1 if anything is damaged."""
+    """Compare what the cache, or a store, holds with its digests. Exit code 1 if anything is damaged."""
     if store:
         return _verify_store(store, console, repair=repair)
     if repair:

@@ -54,7 +54,7 @@ _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 )
 @click.option("--profile", is_flag=True, help="Show how long each phase and each Python function took.")
 @click.option(
-    "--memory", is_flag=True, help="Show the most memory it had; with memray in its environment, keep a record."
+    "--memory", is_flag=True, help="Show its peak memory; with memray in its environment, keep a record."
 )
 @options.debug(
     "Wait for a debugger (debugpy) on this port of this machine, by default 5678, before the model is imported."
@@ -79,7 +79,7 @@ def command(
     """Run MODEL in its environment, with its Python, under envpack's stub, and send it requests.
 
     No server runs: requests of the model to other models go to those of the repository. What only a server can do, as
-    an ensemble or sequences, runs on the real server. The repository is not changed but by --save-sample.
+    an ensemble or sequences, runs on the real server. Only --save-sample changes the repository.
     """
     from envpack.settings import open_project
     from envpack.testing import run_model

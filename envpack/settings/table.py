@@ -282,7 +282,7 @@ class Settings:
     )
     memory: int | None = setting(
         Size(example="8g", metavar="SIZE"),
-        "Most memory that a container may take.",
+        "Memory limit of the container.",
         otherwise="no limit; 4g for a Job",
         has="kubernetes-build kubernetes-verify",
         has_set="verify",

@@ -42,7 +42,7 @@ def parse_digest_address(url: str) -> DigestAddress | None:
         return None
     folder, _, name = url.rstrip("/").rpartition("/")
     if name.count(DIGEST) != 1 or DIGEST in folder:
-        what = f"{url} cannot be used: {DIGEST} is not in its last part, and once"
+        what = f"{url} cannot be used: {DIGEST} must stand in it once, in its last part"
         raise UsageError("bad-store-address", what, f"write s3://bucket/models/{DIGEST}")
     address = DigestAddress(folder, name)
     address.of("0" * 64)
