@@ -33,18 +33,23 @@ def gcs(folder, bucket):
             url = f"http://127.0.0.1:{server.server_address[1]}"
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
-            names = ("client_email", "private_key", "private_key_id")
-            account = {"gcs_base_url": url, "disable_oauth": True, **dict.fromkeys(names, "")}
-            (folder / "account.json").write_text(json.dumps(account))
             try:
-                yield {
-                    "GOOGLE_BASE_URL": url,
-                    "GOOGLE_SERVICE_ACCOUNT": str(folder / "account.json"),
-                    "CLOUD_STORAGE_EMULATOR_ENDPOINT": url,
-                }
+                yield variables(folder, url)
             finally:
                 server.shutdown()
                 thread.join()
+
+
+def variables(folder, url):
+    """The variables that lead to a service, with an account in a file of a folder."""
+    names = ("client_email", "private_key", "private_key_id")
+    account = {"gcs_base_url": url, "disable_oauth": True, **dict.fromkeys(names, "")}
+    (folder / "account.json").write_text(json.dumps(account))
+    return {
+        "GOOGLE_BASE_URL": url,
+        "GOOGLE_SERVICE_ACCOUNT": str(folder / "account.json"),
+        "CLOUD_STORAGE_EMULATOR_ENDPOINT": url,
+    }
 
 
 class _Front(http.server.BaseHTTPRequestHandler):

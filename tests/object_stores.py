@@ -118,12 +118,14 @@ def faulty(address):
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            connection = http.client.HTTPConnection(proxy.address.removeprefix("http://"), timeout=60)
-            connection.request(self.command, self.path, body, dict(self.headers))
-            response = connection.getresponse()
-            parts = (response.status, dict(response.getheaders()), response.read())
-            connection.close()
-            changed = proxy.fault(self.command, self.path, *parts)
+            host = proxy.address.removeprefix("http://")
+            with contextlib.closing(http.client.HTTPConnection(host, timeout=60)) as connection:
+                connection.request(self.command, self.path, body, dict(self.headers))
+                response = connection.getresponse()
+                status, headers, body = response.status, dict(response.getheaders()), response.read()
+            if response.chunked:  # which is not passed on
+                headers["Content-Length"] = str(len(body))
+            changed = proxy.fault(self.command, self.path, status, headers, body)
             if changed is None:
                 proxy.release.wait(60)
                 self.close_connection = True
@@ -135,7 +137,8 @@ def faulty(address):
                     self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body)
+                with contextlib.suppress(ConnectionError):  # of a client that has given up
+                    self.wfile.write(body)
                 self.close_connection = int(headers.get("Content-Length") or len(body)) != len(body)
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815

@@ -8,7 +8,7 @@ import pytest
 from envpack.deployment import Publication, PublishedFile, copy_publication, publish
 from envpack.store import Objects, parse_location
 from envpack.support.progress import NoProgress
-from tests import registries
+from tests import azurite, gcs, registries
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, moto, rclone
 from tests.unit.deployment.conftest import project, release  # noqa: F401 - a small repository
 
@@ -23,6 +23,22 @@ def s3(tmp_path_factory):
 def unconditional(tmp_path_factory):
     with rclone(tmp_path_factory.mktemp("rclone")) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory):
+    """The variables that lead to an Azure Blob service."""
+    if not azurite.is_installable():
+        pytest.skip(azurite.MISSING)
+    with azurite.azurite(tmp_path_factory.mktemp("azurite"), BUCKET) as variables:
+        yield variables
+
+
+@pytest.fixture(scope="session")
+def google(tmp_path_factory):
+    """The variables that lead to a service of Google Cloud Storage."""
+    with gcs.gcs(tmp_path_factory.mktemp("gcs"), BUCKET) as variables:
+        yield variables
 
 
 @pytest.fixture(autouse=True)

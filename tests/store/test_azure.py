@@ -16,17 +16,9 @@ pytestmark = pytest.mark.thorough
 CONTENT = bytes(range(256)) * 40_000  # more than two parts
 
 
-@pytest.fixture(scope="session")
-def service(tmp_path_factory):
-    if not azurite.is_installable():
-        pytest.skip(azurite.MISSING)
-    with azurite.azurite(tmp_path_factory.mktemp("azurite"), BUCKET) as variables:
-        yield variables
-
-
 @pytest.fixture
-def url(service, folder, monkeypatch):
-    for name, value in service.items():
+def url(azure, folder, monkeypatch):
+    for name, value in azure.items():
         monkeypatch.setenv(name, value)
     return f"az://{BUCKET}/{folder}"
 

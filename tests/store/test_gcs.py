@@ -7,7 +7,6 @@ from envpack.store import Objects, open_store, parse_location
 from envpack.store.claims import probe
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
-from tests.gcs import gcs
 from tests.object_stores import BUCKET
 
 pytestmark = pytest.mark.thorough
@@ -15,15 +14,9 @@ pytestmark = pytest.mark.thorough
 CONTENT = bytes(range(256)) * 40_000  # more than two parts
 
 
-@pytest.fixture(scope="session")
-def service(tmp_path_factory):
-    with gcs(tmp_path_factory.mktemp("gcs"), BUCKET) as variables:
-        yield variables
-
-
 @pytest.fixture
-def url(service, folder, monkeypatch):
-    for name, value in service.items():
+def url(google, folder, monkeypatch):
+    for name, value in google.items():
         monkeypatch.setenv(name, value)
     return f"gs://{BUCKET}/{folder}"
 

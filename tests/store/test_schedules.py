@@ -3,17 +3,19 @@
 Whatever happens, an address holds exactly one publication or is refused, no blob is missing of what was put into the
 store, and each command ends with its result or an error that is documented.
 
-The service of the tests needs seconds for each schedule; `ENVPACK_TEST_SCHEDULES=500` runs more than a slice has time
-for.
+A service of the tests needs seconds for each schedule; `ENVPACK_TEST_SCHEDULES=500` runs more than a slice has time
+for: so many on an S3 service, and a tenth of them on one of Azure and of Google.
 """
 
 import hashlib
+import itertools
 import os
 import random
 import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import unquote
 
 import pytest
 
@@ -30,7 +32,8 @@ from envpack.deployment.objects import send
 from envpack.store import Objects, claims, list_store, maintenance, open_store, parse_location, prune_store
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import NoProgress
-from tests.object_stores import BUCKET
+from tests import gcs
+from tests.object_stores import BUCKET, faulty
 
 NAMES = ("m/1/model.py", "m/1/helper.py", "m/config.pbtxt", "n/config.pbtxt")
 # What a command may end with when the store fails or others are faster.
@@ -41,25 +44,27 @@ LONGEST = 120.0  # seconds of one command; the longest wait in it is much shorte
 
 
 class Weather:
-    """What a proxy does to requests, by chance: nothing to most of them."""
+    """What a proxy does to requests, by chance: nothing to most of them, and to none in a folder that is `calm`."""
 
     def __init__(self, proxy, seed):
         self._random, self._change = random.Random(seed), threading.Lock()
+        self.calm = set()
         proxy.refuses, proxy.fault = self.before, self.after
 
-    def _chance(self):
+    def _chance(self, path):
         with self._change:
-            return self._random.random()
+            path = unquote(path)
+            return 1 if any(folder in path for folder in self.calm) else self._random.random()
 
     def before(self, method, path):
         """Delay a request: others overtake it, and some come after the claim of their sender has expired."""
-        chance = self._chance()
+        chance = self._chance(path)
         time.sleep(EXPIRY + 1.5 if chance < 0.003 else 0.2 if chance < 0.03 else 0)
         return False
 
     def after(self, method, path, status, headers, body):
         """Lose the answer to what was done, or cut it off."""
-        chance = self._chance()
+        chance = self._chance(path)
         if chance < 0.05:
             return 503, {"Content-Length": "0"}, b""
         if chance < 0.07 and method == "GET" and len(body) > 1:
@@ -70,9 +75,8 @@ class Weather:
 class Schedule:
     """One schedule: actors in threads, each with some commands in a random order."""
 
-    def __init__(self, proxy, s3, folder, seed, place):
-        self.random, self.place = random.Random(seed), place
-        self.through, self.direct = (f"s3://{address}/{BUCKET}/{folder}" for address in (proxy.url, s3))
+    def __init__(self, url, seed, place):
+        self.url, self.random, self.place = url, random.Random(seed), place
         self.ended, self.surprises, self.failed_pushes = [], [], set()
         self._copies = 0
 
@@ -113,16 +117,16 @@ class Schedule:
                 self.surprises.append(f"{command} took {time.monotonic() - begun:.0f} s")
 
     def objects(self):
-        return Objects(parse_location(f"{self.through}/models"), timeout=10)
+        return Objects(parse_location(f"{self.url}/models"), timeout=10)
 
     def store(self, push=True):
-        return open_store(f"{self.through}/store", push=push, timeout=10, expiry=EXPIRY)
+        return open_store(f"{self.url}/store", push=push, timeout=10, expiry=EXPIRY)
 
     def publisher(self, text):
         return lambda: publish(publication(text), self.objects(), force=self.random.random() < 0.3)
 
     def published_again(self, text):
-        address = parse_digest_address(f"{self.through}/digests/{{digest}}")
+        address = parse_digest_address(f"{self.url}/digests/{{digest}}")
 
         def command():
             pinned = pin(publication(text), text)
@@ -134,7 +138,7 @@ class Schedule:
         prune_store(self.store(), 0)
 
     def pruner_of_publications(self):
-        address = parse_digest_address(f"{self.through}/digests/{{digest}}")
+        address = parse_digest_address(f"{self.url}/digests/{{digest}}")
         prune_publications(address, 1, pin(publication("1"), "1").digest, NoProgress())
 
     def builder(self, key, content):
@@ -197,21 +201,21 @@ def texts_or_kind(schedule, objects):
 
 def assert_nothing_is_mixed(schedule):
     """The address holds one publication, or is refused until the next, which mends it."""
-    objects = Objects(parse_location(f"{schedule.direct}/models"))
+    objects = Objects(parse_location(f"{schedule.url}/models"))
     found = texts_or_kind(schedule, objects)
     assert found == "published-changed" or len(found) <= 1
     publish(publication("9"), objects, force=True)
     assert schedule.copied(objects) == {"9"}
-    digests = Objects(parse_location(f"{schedule.direct}/digests"))
+    digests = Objects(parse_location(f"{schedule.url}/digests"))
     for name in digests.folders():
-        found = texts_or_kind(schedule, Objects(parse_location(f"{schedule.direct}/digests/{name}")))
+        found = texts_or_kind(schedule, Objects(parse_location(f"{schedule.url}/digests/{name}")))
         assert found in ("published-changed", set()) or {pin(publication(text), text).digest for text in found} == {
             name
         }
 
 
 def assert_no_blob_is_missing(schedule):
-    store = open_store(f"{schedule.direct}/store", push=True)
+    store = open_store(f"{schedule.url}/store", push=True)
     incomplete = {entry.key for entry in list_store(store).entries if not entry.complete}
     assert incomplete <= schedule.failed_pushes
     for key in "abc":  # who pushes next mends it
@@ -223,7 +227,8 @@ def assert_no_blob_is_missing(schedule):
 
 
 @pytest.fixture
-def scheduled(proxy, s3, folder, tmp_path, monkeypatch):
+def impatient(monkeypatch):
+    """Waits that are short enough for a test, and long enough for a store that is slow."""
     monkeypatch.setattr(send, "EXPIRY", EXPIRY)
     monkeypatch.setattr(send, "_PATIENCE", 20)
     monkeypatch.setattr(maintenance, "_PATIENCE", 20)
@@ -232,27 +237,56 @@ def scheduled(proxy, s3, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(maintenance, "_LATE", 20)
     monkeypatch.setattr(maintenance, "_GRACE", -10)  # what was just written may be removed at once
 
-    def run(seed):
-        place = tmp_path / str(seed)
-        place.mkdir()
-        schedule = Schedule(proxy, s3, f"{folder}/{seed}", seed, place)
-        schedule.run()
-        assert schedule.surprises == []
-        assert_nothing_is_mixed(schedule)
-        assert_no_blob_is_missing(schedule)
-        return schedule.ended
 
-    Weather(proxy, 0)
+@pytest.fixture
+def scheduled(impatient, folder, tmp_path):
+    """Runs schedules by their seeds at an address behind a proxy; returns how the commands of all ended."""
+
+    def run(proxy, address, seeds):
+        weather = Weather(proxy, 0)
+
+        def one(seed):
+            place = tmp_path / str(seed)
+            place.mkdir()
+            schedule = Schedule(f"{address}/{folder}/{seed}", seed, place)
+            schedule.run()
+            assert schedule.surprises == []
+            weather.calm.add(f"{folder}/{seed}/")
+            assert_nothing_is_mixed(schedule)
+            assert_no_blob_is_missing(schedule)
+            return schedule.ended
+
+        with ThreadPoolExecutor(8) as pool:
+            return [*itertools.chain.from_iterable(pool.map(one, seeds))]
+
     return run
 
 
-def test_a_schedule(scheduled):
-    assert scheduled(0).count("done") >= 9
+def test_a_schedule(scheduled, proxy):
+    assert scheduled(proxy, f"s3://{proxy.url}/{BUCKET}", [0]).count("done") >= 9
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("first", range(1000, 1000 + SCHEDULES, TOGETHER))
-def test_many_schedules(scheduled, first):
-    with ThreadPoolExecutor(8) as pool:
-        ended = [kind for found in pool.map(scheduled, range(first, first + TOGETHER)) for kind in found]
+def test_many_schedules(scheduled, proxy, first):
+    ended = scheduled(proxy, f"s3://{proxy.url}/{BUCKET}", range(first, first + TOGETHER))
+    assert ended.count("done") > len(ended) / 2
+
+
+@pytest.mark.thorough
+def test_schedules_on_azure(scheduled, azure, monkeypatch):
+    address, _, account = azure["AZURE_STORAGE_ENDPOINT"].rpartition("/")
+    with faulty(address) as proxy:
+        for name, value in (azure | {"AZURE_STORAGE_ENDPOINT": f"{proxy.url}/{account}"}).items():
+            monkeypatch.setenv(name, value)
+        ended = scheduled(proxy, f"az://{BUCKET}", range(2000, 2000 + SCHEDULES // 10))
+    assert ended.count("done") > len(ended) / 2
+
+
+@pytest.mark.thorough
+def test_schedules_on_google(scheduled, google, monkeypatch, tmp_path):
+    with faulty(google["GOOGLE_BASE_URL"]) as proxy:
+        for name, value in gcs.variables(tmp_path, proxy.url).items():
+            monkeypatch.setenv(name, value)
+        ended = scheduled(proxy, f"gs://{BUCKET}", range(3000, 3000 + SCHEDULES // 10))
     assert ended.count("done") > len(ended) / 2
