@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -158,7 +158,7 @@ class Objects:
         obstore = self._library
         with self._errors():
             result = self._ask(lambda store: obstore.put(store, path, content, use_multipart=False))
-            return str(result["e_tag"] or "")
+            return _tag(result)
 
     def replace(self, path: str, content: bytes, tag: str) -> bool:
         """Replace an object unless it was written since it had a tag; whether it was replaced.
@@ -184,7 +184,7 @@ class Objects:
         if self.location.scheme in ("s3", "az"):
             return {"e_tag": tag}
         meta = self._ask(lambda store: self._library.head(store, path))
-        if meta["e_tag"] != tag:
+        if _tag(meta) != tag:
             return None
         return {"version": str(meta["version"])} if self.location.scheme == "gs" else "overwrite"
 
@@ -194,7 +194,7 @@ class Objects:
         with self._errors():
             options = {"chunk_size": _PART, "max_concurrency": _PARTS}
             result = interruptible(lambda: obstore.put(self._patient, path, iter(content), **options))
-            return str(result["e_tag"] or "")
+            return _tag(result)
 
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         """The objects below a folder of the store, in no order."""
@@ -311,5 +311,10 @@ def _reason(text: str) -> str:
 
 
 def _info(meta: Any) -> ObjectInfo:
-    tag = str(meta.get("e_tag") or "")
-    return ObjectInfo(str(meta["path"]), int(meta["size"]), meta["last_modified"].timestamp(), tag)
+    return ObjectInfo(str(meta["path"]), int(meta["size"]), meta["last_modified"].timestamp(), _tag(meta))
+
+
+def _tag(answer: Mapping[str, Any]) -> str:
+    """A tag as headers have it: Azure, whose tags begin with 0x, leaves the quotes out where it lists objects."""
+    tag = str(answer.get("e_tag") or "")
+    return f'"{tag}"' if tag.startswith("0x") else tag

@@ -2,14 +2,21 @@
 
 import pytest
 
-from envpack.deployment import copy_publication, plan_deployment, publish, published_files
+from envpack.deployment import (
+    Publication,
+    PublishedFile,
+    copy_publication,
+    plan_deployment,
+    publish,
+    published_files,
+)
 from envpack.settings import Settings
-from envpack.store import Objects, open_store, parse_location, server_address
+from envpack.store import Objects, index, list_store, open_store, parse_location, server_address
 from envpack.store.claims import probe
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 from tests import azurite
-from tests.object_stores import BUCKET
+from tests.object_stores import BUCKET, faulty
 
 pytestmark = pytest.mark.thorough
 
@@ -21,6 +28,15 @@ def url(azure, folder, monkeypatch):
     for name, value in azure.items():
         monkeypatch.setenv(name, value)
     return f"az://{BUCKET}/{folder}"
+
+
+@pytest.fixture
+def azure_proxy(url, azure, monkeypatch):
+    """A proxy in front of the service, to which its address leads from now on."""
+    address, _, account = azure["AZURE_STORAGE_ENDPOINT"].rpartition("/")
+    with faulty(address) as proxy:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{proxy.url}/{account}")
+        yield proxy
 
 
 def test_what_was_put_there_comes_back(url, tmp_path):
@@ -74,3 +90,24 @@ def test_a_repository_is_published_and_copied_back(url, project, release, tmp_pa
 def test_of_publishers_at_once_one_is_the_last(url, publish_at_once):
     texts = [b"1", b"2", b"3"]
     assert publish_at_once(url, *texts) in texts
+
+
+def test_a_publication_reads_nothing_back(url, azure_proxy):
+    publish(Publication((PublishedFile("m/1/model.py", content=b"code"),), ()), Objects(parse_location(url)))
+    assert "PUT" in methods_for("model.py", azure_proxy)
+    assert "GET" not in methods_for("model.py", azure_proxy)
+
+
+def test_records_that_did_not_change_are_read_from_the_index(url, azure_proxy, monkeypatch):
+    monkeypatch.setattr(index, "_WORTH", 1)
+    open_store(url, push=True).add_bytes("lock", "a", b"content", facts={})
+    assert len(list_store(open_store(url)).entries) == 1
+    azure_proxy.requests.clear()
+    assert len(list_store(open_store(url)).entries) == 1
+    assert methods_for("records.json", azure_proxy) == {"GET"}
+    assert methods_for("records/lock/a.json", azure_proxy) == set()
+
+
+def methods_for(end, proxy):
+    """What was done with the object whose path ends so."""
+    return {method for method, path in proxy.requests if path.endswith(end)}
