@@ -39,6 +39,8 @@ class SharedStore:
         self.objects = Objects(location, timeout=timeout)
         self._expiry = expiry
         self._found: dict[str, Record | None] = {}
+        self._present: set[Blob] = set()  # that the store was seen to have
+        self._contents: dict[tuple[Blob, ...], bytes] = {}  # of small records
         self._marks = True
 
     def find(self, kind: RecordKind, key: str) -> Record | None:
@@ -65,17 +67,19 @@ class SharedStore:
         return record
 
     def complete(self, record: Record) -> Record:
-        """A record of which the store has all blobs, by their sizes.
+        """A record of which the store has all blobs, by their sizes; the store is asked once for each blob.
 
         Raises:
             StorageError: the store cannot be used; kind ``store-corrupt``: it lacks one.
         """
         with Pool(_REQUESTS) as pool:
-            found = [(blob, pool.submit(self.objects.head, blob.path)) for blob in dict.fromkeys(record.blobs)]
+            unseen = [blob for blob in dict.fromkeys(record.blobs) if blob not in self._present]
+            found = [(blob, pool.submit(self.objects.head, blob.path)) for blob in unseen]
             for blob, there in found:
                 info = there.result()
                 if info is None or info.size != blob.size:
                     raise self.objects.corrupt(blob.path, "it is missing, or has another size")
+                self._present.add(blob)
         return record
 
     def fetch(self, record: Record, file: Path, progress: Progress) -> None:
@@ -88,7 +92,7 @@ class SharedStore:
         download(self.objects, blobs, file, progress)
 
     def read(self, record: Record, most: int) -> bytes:
-        """The content of a record that is small.
+        """The content of a record that is small; the store is asked once.
 
         Raises:
             StorageError: the store cannot be used; kind ``store-corrupt``: it is larger than ``most`` bytes, or is not
@@ -96,9 +100,12 @@ class SharedStore:
         """
         if record.size > most:
             raise self.objects.corrupt(record.path, f"it announces {record.size} bytes")
+        if record.blobs in self._contents:
+            return self._contents[record.blobs]
         content = b"".join(self.objects.read_part(blob.path, 0, blob.size, blob.size) for blob in record.blobs)
         if blobs_in(content, [blob.size for blob in record.blobs]) != record.blobs:
             raise self.objects.corrupt(record.blobs[0].path, "its SHA-256 is another one than its name says")
+        self._contents[record.blobs] = content
         return content
 
     def add(

@@ -39,6 +39,22 @@ def paths(store, folder=""):
     return sorted(found.path for found in store.objects.list(folder))
 
 
+def requests_to(store):
+    """The paths that a store is asked for from now on, as a list that grows."""
+    asked, objects = [], store.objects
+
+    def noted(method):
+        def ask(path, *rest):
+            asked.append(path)
+            return method(path, *rest)
+
+        return ask
+
+    for name in ("head", "read", "read_part", "list_here"):
+        setattr(objects, name, noted(getattr(objects, name)))
+    return asked
+
+
 def claimed_paths(store):
     """The paths of claims that their owners have not released."""
     return sorted(found.path for found in store.objects.list("claims") if found.size > len(ENDED))

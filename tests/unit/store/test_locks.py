@@ -9,10 +9,11 @@ import pytest
 
 from envpack.lock import Lock, lock_key
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.store import open_store
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import find_lock, locate_packages, push_lock, push_packages
 
-from .conftest import Steps, paths
+from .conftest import Steps, paths, requests_to
 
 LOCKED = Target("linux-64", "3.8", "2.35", "")
 REQUIRED = Requirements(pip=("numpy",))
@@ -57,6 +58,16 @@ def test_a_lock_is_found_by_what_was_asked_for(store, packages):
     assert store.find("lock", key).facts == {"python": "3.8", "platform": "linux-64", "environment": packages.key}
     push_lock(store, key, replace(packages, pip=()))
     assert len(find_lock(store, key, NoProgress()).pip) == 2, "the first lock stays"
+
+
+def test_the_store_is_asked_once_for_what_several_models_require(store, packages, url):
+    push_lock(store, "a" * 32, packages)
+    again = open_store(url, push=True)
+    asked = requests_to(again)
+    for _ in range(2):
+        assert find_lock(again, "a" * 32, NoProgress()).text == packages.text
+        push_packages(again, packages)
+    assert len(asked) == len(set(asked)) == 6, "a record and a blob each of the lock and two packages"
 
 
 def test_a_damaged_lock_counts_as_none_and_is_replaced(store, packages):

@@ -18,7 +18,7 @@ from envpack.workflow.shared import fetch_stub, obtain_environment, obtain_stub,
 from tests.unit.archive.conftest import Prefixes, files_below
 from tests.unit.stub.elf_files import write_stub
 
-from .conftest import Steps, claimed_paths, paths
+from .conftest import Steps, claimed_paths, paths, requests_to
 
 KEY = "0" * 32
 
@@ -103,6 +103,16 @@ def test_what_was_built_before_is_put_there(machine):
     assert len(paths(again.store, "records")) == 1
     assert again.environment()
     assert len(again.steps.seen) == 1
+
+
+def test_the_store_is_asked_once_for_an_environment_that_several_models_have(machine):
+    machine("first").environment()
+    again = machine("first")
+    asked = requests_to(again.store)
+    again.environment()
+    assert len(asked) == len(set(asked)) == 1 + len(again.store.find("environment", KEY).blobs)
+    again.environment()
+    assert len(asked) == len(set(asked))
 
 
 def test_a_machine_that_waits_fetches_what_the_other_has_made(machine):
