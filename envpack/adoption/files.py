@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,13 +35,26 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
 
 
 def _copy_folder(source: Path, target: Path) -> None:
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        for name in names:
+            _check_link(Path(folder, name), source)
+        return _IGNORED(folder, names)
+
     try:
-        shutil.copytree(source, target, ignore=_IGNORED)
+        shutil.copytree(source, target, ignore=ignored)
     except shutil.Error as error:  # a list of what could not be copied
         if DISK_FULL_TEXT in str(error):
             raise disk_full(target) from None
         first, _, reason = error.args[0][0]
         raise bad_artifact(f"it cannot be copied: {reason}", "remove it, or make it readable", first) from error
+
+
+def _check_link(path: Path, source: Path) -> None:
+    """Refuse a link out of the artifact, by which its writer would choose what is copied, or to a folder around it."""
+    place, real = Path(os.path.realpath(path.parent)), Path(os.path.realpath(path))
+    if path.is_symlink() and (place.is_relative_to(real) or not real.is_relative_to(os.path.realpath(source))):
+        what = f"it is a link to {path.readlink()}, which is not a part of the artifact"
+        raise bad_artifact(what, "put a copy in its place, or remove it", path)
 
 
 def write_served(artifact: Artifact, answers: Answers, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def read_mlflow_model(folder: Path) -> Artifact:
         what = "the model has no flavor python_function, which is the one that is served"
         raise content.get("flavors")[1].error(what, hint="log it with a flavor of MLflow that has one, such as pyfunc")
     for name, location in _named_files(flavor):
+        if not Path(os.path.normpath(folder / name)).is_relative_to(folder):
+            fix = "write the model again with MLflow, which puts all its files there"
+            raise location.error(f"it names {quote(name)}, which lies outside of the folder", hint=fix)
         if not (folder / name).exists():
             fix = "copy the whole folder, or fetch it again from where it was logged"
             raise location.error(f"it names {quote(name)}, which the folder does not have", hint=fix)

@@ -53,9 +53,7 @@ _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
     "--repeat", type=click.IntRange(1), default=1, metavar="N", help="Send the requests N times and time them."
 )
 @click.option("--profile", is_flag=True, help="Show how long each phase and each Python function took.")
-@click.option(
-    "--memory", is_flag=True, help="Show its peak memory; with memray in its environment, keep a record."
-)
+@click.option("--memory", is_flag=True, help="Show its peak memory; with memray in its environment, keep a record.")
 @options.debug(
     "Wait for a debugger (debugpy) on this port of this machine, by default 5678, before the model is imported."
 )

@@ -126,6 +126,12 @@ _ARTIFACTS = (
     _artifact(
         "other flavor", {"a/MLmodel": "flavors:\n  crate:\n    version: 1\n"}, "a/MLmodel:1: ", "python_function"
     ),
+    _artifact(
+        "file elsewhere",
+        _ARTIFACT | {"a/MLmodel": _MLMODEL.replace("model.pkl", "../m/config.pbtxt") + _SIGNATURE},
+        "a/MLmodel:4: ",
+        "outside",
+    ),
     _artifact("MLmodel is no YAML", {"a/MLmodel": "flavors: [\n"}, "a/MLmodel:2: ", "not valid YAML"),
     _artifact("MLmodel is no table", {"a/MLmodel": "- flavors\n"}, "a/MLmodel: ", "must be a table"),
     _artifact("MLmodel is no text", {"a/MLmodel": b"\xff\xfe"}, "a/MLmodel: ", "cannot be read"),

@@ -4,6 +4,7 @@ import pytest
 
 from envpack.adoption import inspect_artifact, write_artifact
 from envpack.requirements import find_requirements, read_requirements
+from envpack.support.errors import InputError
 from tests.wheels import make_wheel
 
 MLMODEL = """\
@@ -64,3 +65,20 @@ def test_a_wheel_of_the_artifact_is_that_of_the_copy(model, tmp_path):
     make_wheel(tmp_path / "source", "leaf", "1.0", {"leaf.py": ""})
     wheel = tmp_path / "made/1/model/leaf-1.0-py3-none-any.whl"
     assert model(requirements_txt="./leaf-1.0-py3-none-any.whl\n")[2] == (f"leaf @ {wheel.as_uri()}",)
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "..", ".", "../elsewhere"])
+def test_a_link_out_of_the_artifact_is_refused(model, tmp_path, target):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/linked").symlink_to(target)
+    with pytest.raises(InputError, match="which is not a part of the artifact") as refused:
+        model(requirements_txt="numpy\n")
+    assert refused.value.where == str(tmp_path / "source/linked")
+
+
+def test_a_link_inside_of_the_artifact_becomes_a_copy(model, tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/linked").symlink_to("MLmodel")
+    model(requirements_txt="numpy\n")
+    copy = tmp_path / "made/1/model/linked"
+    assert (copy.is_symlink(), copy.read_text()) == (False, MLMODEL)
