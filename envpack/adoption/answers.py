@@ -17,6 +17,7 @@ from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 from envpack.support.text import one_line, printable_line
 
+_DECLARE = "declare its tensors"  # a step of `code/ask.py`
 _PROGRAM = Path(__file__).with_name("code") / "ask.py"
 _HINTS = (
     "annotate with str, bytes, int, float, bool, list[str], PIL.Image.Image, or with an array's type and shape:"
@@ -36,7 +37,10 @@ _FIXES: dict[Kind, tuple[str, str]] = {
         "put a requirements.txt with the package beside the file",
         "onnx.checker.check_model says what is wrong with a file",
     ),
-    "function": ("put a requirements.txt with the package beside the module", _HINTS),
+    "function": (
+        "put a requirements.txt with the package beside the module",
+        "correct the module until it can be imported in a folder with nothing else, with the packages that it requires",
+    ),
 }
 
 
@@ -130,6 +134,9 @@ def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answ
 def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> InputError:
     lacks_module = reason.startswith(("ModuleNotFoundError", "ImportError"))
     what = f"the model cannot {printable_line(step)} in its own environment: {printable_line(one_line(reason))}"
-    error = bad_artifact(what, _FIXES[artifact.kind][0 if lacks_module else 1], artifact.source)
+    fix = _FIXES[artifact.kind][0 if lacks_module else 1]
+    if artifact.kind == "function" and step == _DECLARE:
+        fix = _HINTS
+    error = bad_artifact(what, fix, artifact.source)
     error.details = details
     return error

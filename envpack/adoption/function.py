@@ -23,8 +23,13 @@ def read_function(module: str, name: str, python: str) -> Artifact:
         raise bad_artifact(f"there is no module {module} in this folder", "run it in the folder of the module", folder)
     if root == "model":
         raise bad_artifact("Triton's own module of a model is called model", "give this module another name", file)
-    functions = [node for node in _parsed(file).body if isinstance(node, ast.FunctionDef)]
-    if name not in [function.name for function in functions]:
+    kinds = {
+        node.name: type(node) for node in _parsed(file).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    if kinds.get(name) is ast.AsyncFunctionDef:
+        fix = "name a function that calls it by asyncio.run()"
+        raise bad_artifact(f"{name} is a coroutine (async def), which cannot be called by itself", fix, file)
+    if name not in kinds:
         raise bad_artifact(f"there is no function {name}", "name one that the module defines at its top level", file)
     sources, packages, waiting, seen = dict[str, Path](), ["numpy"], [root], {root}
     while waiting:

@@ -86,7 +86,7 @@ def adopt(
         inputs=tuple(tensor.name for tensor in answers.inputs),
         outputs=tuple(tensor.name for tensor in answers.outputs),
         samples=len(answers.data),
-        warnings=(*found.notes, *answers.notes),
+        warnings=tuple(note.replace(str(partial), str(folder)) for note in (*found.notes, *answers.notes)),
     )
 
 

@@ -26,7 +26,7 @@ def report_of(facts):
     """The report; `envpack.adoption.answers.Answers` describes it."""
     kind = {"mlflow": MLflow, "sklearn": Estimator, "onnx": ONNX, "function": Function}[facts["kind"]]
     model = step("be loaded", kind, facts)
-    model.declare()
+    step("declare its tensors", model.declare)
     data = step("read its example", model.example)
     tensors = [one for one in (*model.inputs, *model.outputs) if not one.is_parameter]
     batched = all(one.shape[:1] == [-1] for one in tensors)
@@ -34,9 +34,11 @@ def report_of(facts):
     if data is not None and model.may_refuse_example:
         try:
             model.predict(data)
-        except Exception as error:  # of the user's own code, which may raise anything
+        except (Exception, SystemExit) as error:  # of the user's own code, which may raise anything
             why = f"{type(error).__name__}: {error}"
             notes.append(f"it refuses a made-up example, so verify compares no answers; add samples: {why}")
+            if isinstance(error, FileNotFoundError):
+                notes.append("a file that the module reads is not copied with it: put it beside the module's copy")
             data = None
     if data is not None:
         data = take(data, range(min(rows_of(data), MOST_ROWS))) if batched else data

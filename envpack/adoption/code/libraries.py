@@ -238,8 +238,11 @@ class Function:
         shapes = [note for note in notes if isinstance(note, (tuple, list))]
         dtypes = [note for note in notes if not isinstance(note, (tuple, list))]
         array = getattr(hint, "__origin__", None)  # of an annotated hint
-        if getattr(array, "__origin__", None) is np.ndarray:  # numpy.typing.NDArray
+        alias = getattr(array, "__origin__", None)
+        if alias is np.ndarray:  # numpy.typing.NDArray
             dtypes, array = [array.__args__[1].__args__[0], *dtypes], np.ndarray
+        elif getattr(getattr(alias, "__value__", None), "__origin__", None) is np.ndarray:  # of NumPy 2.5 and later
+            dtypes, array = [*array.__args__, *dtypes], np.ndarray
         if array is not np.ndarray or not shapes or not dtypes:
             raise TypeError(f"{what} has the hint {hint}, which is no tensor" if hint else f"{what} has no hint")
         shape = [-1 if dim is None else int(dim) for dim in shapes[0]]

@@ -38,11 +38,12 @@ from typing import Annotated
 
 import numpy as np
 from factors import FACTOR
+from numpy.typing import NDArray
 
 Rows = Annotated[np.ndarray, np.float32, (-1, 2)]
 
 
-def scaled(rows: Rows) -> Rows:
+def scaled(rows: Rows) -> Annotated[NDArray[np.float32], (-1, 2)]:
     if (rows > 100).any():
         raise ValueError("too large")
     return rows * FACTOR

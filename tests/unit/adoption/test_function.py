@@ -46,6 +46,7 @@ def test_requirements_of_the_folder_count_more(folder):
     ("name", "says"),
     [
         ("app:g", "no function g"),
+        ("later:f", "a coroutine"),
         ("nowhere:f", "no module nowhere"),
         ("model:f", "called model"),
         ("wrong:f", "not Python"),
@@ -53,6 +54,7 @@ def test_requirements_of_the_folder_count_more(folder):
 )
 def test_what_is_no_function_is_refused(folder, name, says):
     (folder / "model.py").write_text("def f(): ...\n")
+    (folder / "later.py").write_text("async def f(): ...\n")
     (folder / "wrong.py").write_text("def f(:\n")
     with pytest.raises(InputError, match=says):
         inspect_artifact(name)
