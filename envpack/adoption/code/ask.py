@@ -51,8 +51,13 @@ def report_of(facts):
             notes.append("the answer to a row depends on other rows, so max_batch_size is 0, and a request is a table")
         batched = independent
         for one in model.outputs:
-            one.datatype = DATATYPES.get(whole[one.name].dtype.name, "STRING")
-            one.shape = one.shape or ([-1, *whole[one.name].shape[1:]] if batched else [-1] * whole[one.name].ndim)
+            array = whole[one.name]
+            one.datatype = DATATYPES.get(array.dtype.name, "STRING")
+            if one.shape and not is_fitting(array.shape, one.shape):
+                found = f"{one.name} has the shape {list(array.shape)}"
+                notes.append(f"{found}, and is declared as {one.shape}: config.pbtxt has what was answered")
+                one.shape = []
+            one.shape = one.shape or ([-1, *array.shape[1:]] if batched else [-1] * array.ndim)
         rows = range(rows_of(data)) if batched else ()
         samples = [(take(data, [row]), alone[row]) for row in rows] or [(data, whole)]
     sent = [(sample(model, inputs, batched), answer) for inputs, answer in samples]
@@ -71,6 +76,12 @@ def report_of(facts):
         "notes": notes,
         "details": model.details,
     }
+
+
+def is_fitting(shape, declared):
+    """Whether an answer is as declared; rows of one number may have a dimension for it."""
+    found, wanted = ([*each[:1], *(each[1:] or [1])] for each in (shape, declared))
+    return len(found) == len(wanted) and all(size in (-1, dim) for size, dim in zip(wanted, found))
 
 
 def names_of(answer):

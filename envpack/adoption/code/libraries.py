@@ -246,7 +246,12 @@ class Function:
         if array is not np.ndarray or not shapes or not dtypes:
             raise TypeError(f"{what} has the hint {hint}, which is no tensor" if hint else f"{what} has no hint")
         shape = [-1 if dim is None else int(dim) for dim in shapes[0]]
-        return Tensor(name, DATATYPES.get(np.dtype(dtypes[0]).name, "STRING"), shape, "array", is_optional)
+        dtype, flat = np.dtype(dtypes[0]), len(shape) == 1
+        if dtype.name not in DATATYPES and dtype.kind not in "SUO":
+            raise TypeError(f"{what} is an array of {dtype.name}, which no tensor of Triton has")
+        text = ("plain_texts" if flat else "plain_strings") if dtype.kind == "U" else ""
+        form = text or ("numbers" if flat else "array")  # the elements of S and O are bytes
+        return Tensor(name, DATATYPES.get(dtype.name, "STRING"), shape, form, is_optional)
 
     def example(self):
         return {one.name: argument(one) for one in self.inputs if not one.is_optional}
@@ -273,9 +278,13 @@ def argument(one):
 
         return Image.new("RGB", (8, 8), "red")
     values = made_up(one)
-    if one.datatype == "STRING" and one.form in ("item", "items"):  # of bytes
-        values = np.array([text.encode() for text in values], dtype=object)
-    return values if one.form == "array" else values.tolist() if one.form in ("words", "items") else values.item()
+    if one.datatype == "STRING" and one.form in ("item", "items", "numbers", "array"):
+        values = np.full(values.shape, b"text", dtype=object)
+    elif one.form in ("plain_texts", "plain_strings"):
+        values = values.astype(str)
+    return {"words": values.tolist, "items": values.tolist, "text": values.item, "item": values.item}.get(
+        one.form, lambda: values
+    )()
 
 
 def png(image):

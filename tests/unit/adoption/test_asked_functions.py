@@ -1,0 +1,92 @@
+"""What a function is asked in a process of its own: its tensors, and what it answers to made-up values."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.adoption import ask, inspect_artifact
+from envpack.support.errors import InputError
+
+HEAD = """
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = Annotated[np.ndarray, np.float32, (-1, 2)]
+Flat = Annotated[np.ndarray, np.int64, (-1,)]
+"""
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """The answers of a function, by its source."""
+    monkeypatch.chdir(tmp_path)
+
+    def asked(source):
+        (tmp_path / "app.py").write_text(f"{HEAD}\n{source}\n")
+        return ask(inspect_artifact("app:f"), tmp_path, Path(sys.executable), 60)
+
+    return asked
+
+
+def test_an_array_of_one_dimension_is_one_number_for_each_row(answers):
+    found = answers("def f(x: Rows, y: Flat) -> Flat:\n    assert (x.ndim, y.ndim) == (2, 1)\n    return y + 1")
+    assert [(one.dims, one.form) for one in found.inputs] == [([2], "array"), ([1], "numbers")]
+    assert (found.is_batched, found.notes) == (True, [])
+    assert [sample["result"] for sample in found.validation_data] == [[2], [2]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "element", "form"),
+    [("object", bytes, "numbers"), ("np.bytes_", bytes, "numbers"), ("str", str, "plain_texts")],
+)
+def test_strings_are_bytes_unless_the_hint_says_text(answers, dtype, element, form):
+    hint = f"Annotated[np.ndarray, {dtype}, (-1,)]"
+    found = answers(f"def f(x: {hint}) -> {hint}:\n    assert isinstance(x[0], {element.__name__})\n    return x")
+    assert (found.inputs[0].datatype, found.inputs[0].form, found.notes) == ("STRING", form, [])
+    assert [sample["result"] for sample in found.validation_data] == [["text"], ["text"]]
+
+
+def test_the_type_of_numpy_typing_counts(answers):
+    found = answers("def f(x: Annotated[NDArray[np.int8], (-1, 3)]) -> Flat:\n    return x[:, 0].astype(np.int64)")
+    assert (found.inputs[0].datatype, found.inputs[0].dims) == ("INT8", [3])
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "fix"),
+    [
+        ("def f(x: Annotated[np.ndarray, np.complex64, (-1,)]) -> Flat: ...", "array of complex64", "annotate with"),
+        ("def f(x: Rows): ...", "the return value has no hint", "annotate with"),
+        ("def f(x: np.ndarray) -> Flat: ...", "which is no tensor", "annotate with"),
+        ("import nowhere\ndef f(x: Rows) -> Rows: ...", "No module named 'nowhere'", "requirements.txt"),
+        ("1 / 0\ndef f(x: Rows) -> Rows: ...", "cannot be loaded in its own environment: ZeroDivisionError", "correct"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_its_cause(answers, source, reason, fix):
+    with pytest.raises(InputError) as refused:
+        answers(source)
+    assert reason in refused.value.message
+    assert fix in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("body", "notes"),
+    [
+        ("raise SystemExit(3)", ["add samples: SystemExit: 3"]),
+        ("open('weights')", ["No such file or directory: 'weights'", "is not copied with it"]),
+    ],
+)
+def test_a_function_may_refuse_what_was_made_up(answers, body, notes):
+    found = answers(f"def f(x: Rows) -> Rows:\n    {body}")
+    assert (found.data, len(found.notes)) == ([], len(notes))
+    assert all(part in note for part, note in zip(notes, found.notes, strict=True))
+
+
+def test_an_answer_of_another_shape_than_its_hint_decides(answers):
+    found = answers("def f(x: Rows) -> Annotated[np.ndarray, np.float32, (-1, 5)]:\n    return x")
+    assert found.outputs[0].dims == [2]
+    assert found.notes == [
+        "result has the shape [2, 2], and is declared as [-1, 5]: config.pbtxt has what was answered"
+    ]
