@@ -19,6 +19,7 @@ from envpack.support.text import one_line, printable_line
 
 _DECLARE = "declare its tensors"  # a step of `code/ask.py`
 _PROGRAM = Path(__file__).with_name("code") / "ask.py"
+_LOG = "log the model with MLflow, with a signature"
 _HINTS = (
     "annotate with str, bytes, int, float, bool, list[str], PIL.Image.Image, or with an array's type and shape:"
     " Annotated[np.ndarray, np.float32, (-1, 4)]"
@@ -31,7 +32,7 @@ _FIXES: dict[Kind, tuple[str, str]] = {
     ),
     "sklearn": (
         "put the module, or a requirements.txt with the package, beside the file",
-        "write the file again with the versions that load it, or log the model with MLflow, with a signature",
+        f"write the file again with the versions that load it, or {_LOG}",
     ),
     "onnx": (
         "put a requirements.txt with the package beside the file",
@@ -135,8 +136,8 @@ def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> Input
     lacks_module = reason.startswith(("ModuleNotFoundError", "ImportError"))
     what = f"the model cannot {printable_line(step)} in its own environment: {printable_line(one_line(reason))}"
     fix = _FIXES[artifact.kind][0 if lacks_module else 1]
-    if artifact.kind == "function" and step == _DECLARE:
-        fix = _HINTS
+    if step == _DECLARE:
+        fix = {"function": _HINTS, "sklearn": _LOG}.get(artifact.kind, fix)
     error = bad_artifact(what, fix, artifact.source)
     error.details = details
     return error
