@@ -7,6 +7,7 @@ A service of the tests needs seconds for each schedule; `ENVPACK_TEST_SCHEDULES=
 for: so many on an S3 service, and a tenth of them on one of Azure and of Google.
 """
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -199,12 +200,21 @@ def texts_or_kind(schedule, objects):
         return error.kind
 
 
+def publish_at_last(wanted, objects):
+    """Publish as the hint says: again, where a slow store has let the lease expire."""
+    for _ in range(10):
+        with contextlib.suppress(EnvpackError):
+            publish(wanted, objects, force=True)
+            return
+    publish(wanted, objects, force=True)
+
+
 def assert_nothing_is_mixed(schedule):
     """The address holds one publication, or is refused until the next, which mends it."""
     objects = Objects(parse_location(f"{schedule.url}/models"))
     found = texts_or_kind(schedule, objects)
     assert found == "published-changed" or len(found) <= 1
-    publish(publication("9"), objects, force=True)
+    publish_at_last(publication("9"), objects)
     assert schedule.copied(objects) == {"9"}
     digests = Objects(parse_location(f"{schedule.url}/digests"))
     for name in digests.folders():
