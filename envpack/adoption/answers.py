@@ -20,6 +20,7 @@ from envpack.support.text import one_line, printable_line
 _DECLARE = "declare its tensors"  # a step of `code/ask.py`
 _PROGRAM = Path(__file__).with_name("code") / "ask.py"
 _LOG = "log the model with MLflow, with a signature"
+_EXPORT = "export it with tensors of numbers or text alone; a classifier of scikit-learn with zipmap=False"
 _HINTS = (
     "annotate with str, bytes, int, float, bool, list[str], PIL.Image.Image, or with an array's type and shape:"
     " Annotated[np.ndarray, np.float32, (-1, 4)]"
@@ -137,7 +138,7 @@ def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> Input
     what = f"the model cannot {printable_line(step)} in its own environment: {printable_line(one_line(reason))}"
     fix = _FIXES[artifact.kind][0 if lacks_module else 1]
     if step == _DECLARE:
-        fix = {"function": _HINTS, "sklearn": _LOG}.get(artifact.kind, fix)
+        fix = {"function": _HINTS, "sklearn": _LOG, "onnx": _EXPORT}.get(artifact.kind, fix)
     error = bad_artifact(what, fix, artifact.source)
     error.details = details
     return error

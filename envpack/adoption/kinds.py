@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import mmap
 import os
 import re
 import shutil
@@ -26,6 +27,8 @@ from envpack.support.text import one_line, printable_line
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:/.+")
 _FUNCTION = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _FETCH_LIMIT = 3600  # seconds
+# How an ONNX model names a file with weights that lie outside of it; the length of the name follows.
+_LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 _HINT = "name a folder with MLmodel, a .joblib, .pkl or .onnx file, module:function, or a URI such as models:/NAME/1"
 
 
@@ -94,12 +97,28 @@ def _read(path: Path, python: str, *, native: bool) -> Artifact:
         return read_estimator(path, python)
     if start[:1] != b"\x08":  # the first field of an ONNX model
         raise bad_artifact("this is no model that envpack can read", _HINT, path)
-    weights = {file.name: file for file in path.parent.glob(f"{path.name}?*") if file.is_file()}  # outside of the file
     return Artifact(
         kind="onnx",
         title="ONNX model",
         source=path,
-        files={**weights, "model.onnx": path},
+        files={**_weights(path), "model.onnx": path},
         requirements=requirements_in(path.parent, python) or python_env(python, ("numpy", "onnxruntime")),
         platform="onnxruntime_onnx" if native else "",
     )
+
+
+def _weights(file: Path) -> dict[str, Path]:
+    """The files beside an ONNX model that hold weights of it, by the names that it has for them."""
+    with opened(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        found = {content[match.end() : match.end() + match[1][0]] for match in _LOCATION.finditer(content)}
+    weights = {}
+    for name in sorted(os.fsdecode(name) for name in found):
+        place = Path(os.path.normpath(file.parent / name))
+        if not place.is_relative_to(file.parent):
+            what = f"it names weights outside of its folder: {printable_line(name)}"
+            raise bad_artifact(what, "export the model again, with all files in one folder", file)
+        if not place.is_file():
+            what = f"it has weights in {printable_line(name)}, which is not beside it"
+            raise bad_artifact(what, "copy that file there, too", file)
+        weights[name] = place
+    return weights

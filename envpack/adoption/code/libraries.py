@@ -184,9 +184,7 @@ class ONNX:
         name = one.type[len("tensor(") : -1]
         dtype = {"float": "float32", "double": "float64", "string": "str"}.get(name, name)
         if not one.type.startswith("tensor(") or (dtype != "str" and dtype not in DATATYPES):
-            raise TypeError(
-                f"{one.name} is {one.type}, which is no tensor of Triton; for scikit-learn, export with zipmap=False"
-            )
+            raise TypeError(f"{one.name} is {one.type}, which is no tensor of a Python model")
         return Tensor.of_array(one.name, dtype, [dim if isinstance(dim, int) else -1 for dim in one.shape])
 
     def example(self):

@@ -1,12 +1,13 @@
-"""What is fetched by the user's own MLflow, and that it is needed for nothing else."""
+"""What an artifact is: what only the user's own MLflow can fetch, and the files of an ONNX model."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-from envpack.adoption import fetched
-from envpack.support.errors import UsageError
+from envpack.adoption import fetched, inspect_artifact
+from envpack.support.errors import InputError, UsageError
 
 
 def test_a_uri_needs_mlflow(monkeypatch, tmp_path):
@@ -28,3 +29,32 @@ def test_mlflow_is_never_imported():
     code = "import sys, envpack.adoption as a; [getattr(a, name) for name in a.__all__]; print('mlflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def onnx_with_weights(folder, name):
+    """The beginning of an ONNX file that names a file with weights, as protobuf writes it."""
+    file = folder / "net.onnx"
+    file.write_bytes(b"\x08\x08:\x16\n\x08location\x12" + bytes([len(name)]) + name.encode() + b"\x12\x00")
+    return file
+
+
+def test_weights_outside_of_an_onnx_file_come_along(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/one.bin").write_bytes(b"1")
+    (tmp_path / "net.onnx.old").touch()
+    file = onnx_with_weights(tmp_path, "parts/one.bin")
+    found = inspect_artifact(str(file))
+    assert found.files == {"model.onnx": file, "parts/one.bin": tmp_path / "parts/one.bin"}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("one.bin", "it has weights in one.bin, which is not beside it"),
+        ("../one.bin", "it names weights outside of its folder: ../one.bin"),
+        ("/etc/hostname", "it names weights outside of its folder: /etc/hostname"),
+    ],
+)
+def test_weights_that_are_missing_or_elsewhere_are_named(tmp_path, name, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        inspect_artifact(str(onnx_with_weights(tmp_path, name)))
