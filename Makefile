@@ -49,7 +49,7 @@ types: .venv/for-test
 	$(BIN)/mypy
 
 quick-tests: .venv/for-test
-	$(BIN)/pytest --quiet $(SIDE_BY_SIDE) --part gate tests/unit tests/native/test_native.py::test_wire
+	$(BIN)/pytest --quiet -n $(shell nproc) --dist loadscope --part gate tests/unit tests/native/test_native.py::test_wire
 
 check: .venv/for-test
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=target style types quick-tests

@@ -237,6 +237,13 @@ def test_an_ensembles_steps_are_listed_once(tmp_path):
     assert model.steps == ("b", "a")
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "b/1"])
+def test_a_step_that_is_no_name_of_a_model_is_a_fault(tmp_path, name):
+    steps = f'ensemble_scheduling {{ step [ {{ model_name: "{name}" }}, {{ model_name: "a" }} ] }}'
+    _, faults = examine_model(make(tmp_path / "all", steps, code=""))
+    assert [(fault.kind, repr(name) in fault.message) for fault in faults] == [("bad-config", True)]
+
+
 def test_models_are_named_by_folder_or_path(tmp_path, monkeypatch):
     make(tmp_path / "models/core")
     repository = tmp_path / "models"

@@ -384,6 +384,17 @@ def test_wrong_answers_are_counted_and_the_first_are_shown():
     assert [sent[3] for sent in client.sent] == [{"sequence_id": number} for number in range(5)]
 
 
+def test_an_answer_to_a_sample_that_does_not_come_ends_the_comparison():
+    client = Client(output(1.0))
+    client.infer = unanswered
+    with pytest.raises(RequestError, match="late"):
+        check_samples(client, "m", CONFIG, samples(output(1.0), output(1.0)))
+
+
+def unanswered(*_, **__):
+    raise RequestError("late", timed_out=True)
+
+
 @pytest.mark.parametrize(("minimum", "status"), [(0.5, "ok"), (0.51, "failed"), (0.0, "ok"), (1.0, "failed")])
 def test_the_minimum_match_is_a_share_of_all_samples(minimum, status):
     check, _ = check_samples(
