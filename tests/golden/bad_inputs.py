@@ -1,6 +1,6 @@
-"""What envpack says of every mistake in `tests/faults/bad_input.py`: exit code, kind, and the whole text."""
+"""What envpack says of every mistake in `tests/faults/bad_commands.py`: exit code, kind, and the whole text."""
 
-from tests.faults.bad_input import CATALOGUE
+from tests.faults.bad_commands import CATALOGUE
 from tests.golden.json_text import json_text
 
 

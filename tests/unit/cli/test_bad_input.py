@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.cli.main import run
-from tests.faults.bad_input import CATALOGUE
+from tests.faults.bad_commands import CATALOGUE
 from tests.faults.command_line import Ended, assert_refused, listing
 
 
