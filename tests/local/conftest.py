@@ -1,11 +1,16 @@
 """The tests of the stub once more, without a server: their fixture `served` is another one here."""
 
+import contextlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cache import kept_cache
 from tests.local.served import LocalServed
+from tests.local.test_faithful import repository_of
 from tests.server.model_environments import ModelEnvironments
 from tests.server.stub.conftest import NUMPYS, Servers, deepest, from_the_first, interpreter, served  # noqa: F401 - fixtures
 
@@ -75,3 +80,34 @@ def servers(tmp_path_factory):
     servers = LocalServers(ModelEnvironments(kept_cache()), tmp_path_factory.mktemp("repositories"))
     yield servers
     servers.close()
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return repository_of(tmp_path_factory.mktemp("run"), ModelEnvironments(kept_cache()))
+
+
+@pytest.fixture
+def command(repository, tmp_path):
+    def started(*arguments, **options):
+        environment = os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1"}
+        # Programs in the background ignore Ctrl-C.
+        line = ["env", "--default-signal=INT", sys.executable, "-m", "envpack.cli", "run"]
+        line += ["--repository", repository, *arguments]
+        return subprocess.Popen(line, env=environment, cwd=tmp_path, text=True, **options)
+
+    return started
+
+
+@pytest.fixture
+def run(command):
+    """Run a model; returns the exit status, standard output and standard error."""
+
+    def ended(*arguments, sent=""):
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with command(*arguments, **pipes) as child, contextlib.ExitStack() as stack:
+            stack.callback(child.kill)
+            output, errors = child.communicate(sent, timeout=120)
+        return child.returncode, output, errors
+
+    return ended
