@@ -1,0 +1,193 @@
+"""The findings in the stubs, environments and backends of a repository."""
+
+import gzip
+import io
+import shutil
+import tarfile
+
+import pytest
+
+from envpack.inspection import inspect_repository
+from envpack.repository import (
+    backend_for,
+    in_model_folder,
+    place_backend,
+    set_backend,
+)
+from envpack.settings import Settings, find_release
+from tests.unit.inspection.findings import kinds, name_environment, named, pack
+
+
+def program(file, mode, content="#!/bin/sh\n"):
+    file.write_text(content)
+    file.chmod(mode)
+
+
+class TestLostModes:
+    """Object storage keeps no executable bits."""
+
+    def test_programs_that_a_model_could_start_are_named(self, project, release):
+        folder = project.repository / "one/env/bin"
+        program(folder / "good", 0o755)
+        program(folder / "text", 0o644, "no program")
+        for name in ("a", "b", "c", "d"):
+            program(folder / name, 0o644)
+        (finding,) = inspect_repository(project, release).findings
+        assert (finding.severity, finding.kind, finding.where) == ("warning", "modes-lost", folder)
+        assert "not executable: a, b, c and 1 more; a model that starts one of them fails" in finding.what
+
+    def test_python_itself_is_needed_by_stubs_that_are_not_beside_the_model(self, project, release, foreign_stub):
+        one = project.repository / "one"
+        program(one / "env/bin/python3", 0o644)
+        assert kinds(project, release) == [("error", "modes-lost")]
+        shutil.copy(foreign_stub, one / "triton_python_backend_stub")
+        assert ("warning", "modes-lost") in kinds(project, release)
+
+
+class TestStubs:
+    @pytest.fixture
+    def stub(self, project, foreign_stub):
+        placed = project.repository / "one/triton_python_backend_stub"
+        shutil.copy(foreign_stub, placed)
+        placed.chmod(0o755)
+        return placed
+
+    def test_a_stub_that_needs_libpython_to_start(self, project, release, stub):
+        assert kinds(project, release) == [("warning", "stub-needs-libpython")]
+
+    @pytest.mark.parametrize("mode", [0o644, 0o100, 0o744])
+    def test_a_mode_that_only_the_owner_can_fix(self, project, release, stub, mode):
+        stub.chmod(mode)
+        assert ("error", "stub-not-executable") in kinds(project, release)
+
+    def test_a_stub_for_another_python_than_the_environment(self, project, release, stub):
+        for library in (project.repository / "one/env/lib").iterdir():
+            other = library.with_name("libpython3.9.so.1.0")
+            library.rename(other)
+        assert ("error", "python-mismatch") in kinds(project, release)
+
+    def test_no_stub_if_the_releases_own_has_another_python(self, project):
+        assert ("error", "python-mismatch") in kinds(project, find_release("25.01"))
+
+    def test_numpy_2_with_the_releases_own_stub(self, project, release):
+        manifest = '{"packages": [{"name": "numpy", "version": "2.2.6"}]}'
+        (project.repository / "one/env/envpack-environment.json").write_text(manifest)
+        assert kinds(project, release) == [("error", "numpy-unsupported")]
+
+
+class TestArchives:
+    @pytest.fixture
+    def packed(self, project, environment):
+        """The archive path in the first model's configuration."""
+        shutil.rmtree(project.repository / "one/env")
+        name_environment(project.repository / "one", in_model_folder("env.tar.gz"))
+        return project.repository / "one/env.tar.gz"
+
+    def test_good_archives(self, project, release, environment, packed):
+        for mode in ("w:gz", "w"):
+            pack(environment, packed, mode=mode)
+            assert kinds(project, release) == []
+
+    def test_formats_that_servers_do_not_read(self, project, release, environment, packed):
+        from envpack.support import zstd
+
+        plain = io.BytesIO()
+        with tarfile.open(fileobj=plain, mode="w") as archive:
+            archive.add(environment, ".")
+        packed.write_bytes(zstd.compress(plain.getvalue()))
+        found = inspect_repository(project, release).findings
+        assert [finding.kind for finding in found] == ["archive-unsupported"]
+        assert "zstd" in found[0].what
+        for mode in ("w:xz", "w:bz2"):
+            pack(environment, packed, mode=mode)
+            assert kinds(project, release) == [("error", "archive-unsupported")]
+        packed.write_text("hello")
+        assert kinds(project, release) == [("error", "archive-unsupported")]
+
+    def test_truncated_and_damaged_archives(self, project, release, environment, packed):
+        pack(environment, packed)
+        whole = packed.read_bytes()
+        for part in (whole[:100], whole[: len(whole) // 2], whole[:-20], whole[:1000] + b"damage" + whole[1006:]):
+            packed.write_bytes(part)
+            assert kinds(project, release) == [("error", "environment-unreadable")]
+        packed.write_bytes(gzip.compress(b"no tar at all" * 100))
+        assert kinds(project, release) == [("error", "environment-unreadable")]
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            named("lib/leads-out", tarfile.SYMTYPE, "/usr/lib/python3"),
+            named("lib/leads-up", tarfile.SYMTYPE, "../../secret"),
+            named("../outside"),
+            named("/absolute"),
+        ],
+        ids=lambda entry: entry.name,
+    )
+    def test_members_outside_and_links_to_the_outside(self, project, release, environment, packed, entry):
+        pack(environment, packed, extra=[entry])
+        assert kinds(project, release) == [("error", "archive-refused")]
+
+    def test_members_below_a_link_are_refused_by_newer_releases(self, project, release, environment, packed):
+        extra = [named("lib64", tarfile.SYMTYPE, "lib"), named("lib64/below")]
+        pack(environment, packed, extra=extra)
+        assert kinds(project, release) == [("warning", "archive-refused")]
+        strict = find_release("26.06")
+        assert ("error", "archive-refused") in kinds(project, strict)
+
+    def test_a_folder_around_everything(self, project, release, environment, packed):
+        with tarfile.open(packed, "w:gz") as archive:
+            archive.add(environment, "env")
+        assert kinds(project, release) == [("error", "archive-refused")]
+
+    def test_a_folder_for_a_release_that_only_supports_archives(self, project):
+        found = kinds(project, find_release("23.05"))
+        assert found.count(("error", "folder-unsupported")) == 2
+
+
+class TestBackends:
+    @pytest.fixture
+    def backend(self, project, foreign_stub, release, tmp_path):
+        """A backend that both models use."""
+        found = backend_for(release.python, tmp_path / "backends")
+        place_backend(foreign_stub, found)
+        for name in ("one", "two"):
+            config = project.repository / name / "config.pbtxt"
+            config.write_text(set_backend(config.read_text(), found.name, config))
+        return found
+
+    def test_a_complete_backend(self, project, release, backend):
+        assert kinds(project, release) == [("warning", "stub-needs-libpython")]
+
+    def test_a_backend_in_another_folder(self, project, release, backend, tmp_path):
+        backend.folder.parent.rename(tmp_path / "elsewhere")
+        assert kinds(project, release) == [("error", "backend-missing")]
+        assert kinds(project.saying(Settings(backends=tmp_path / "elsewhere")), release) == [
+            ("warning", "stub-needs-libpython")
+        ]
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            ("triton_python_backend_stub", "stub-missing"),
+            ("triton_python_backend_utils.py", "backend-incomplete"),
+            ("model.py", "backend-incomplete"),
+        ],
+    )
+    def test_a_missing_file(self, project, release, backend, name, kind):
+        (backend.folder / name).unlink()
+        assert ("error", kind) in kinds(project, release)
+
+    def test_a_missing_library_is_an_error_for_older_servers(self, project, release, backend):
+        backend.library.unlink()
+        assert kinds(project, release) == [("warning", "stub-needs-libpython")]
+        assert ("error", "backend-incomplete") in kinds(project, find_release("23.07"))
+
+    def test_archives_of_several_backends(self, project, release, backend, environment):
+        for name, kind in (("one", "python"), ("two", backend.name)):
+            model = project.repository / name
+            config = model / "config.pbtxt"
+            config.write_text(set_backend(config.read_text(), kind, config))
+            shutil.rmtree(model / "env")
+            pack(environment, model / "env.tar")
+            name_environment(model, in_model_folder("env.tar"))
+        assert ("warning", "unpacked-at-once") in kinds(project, release)
