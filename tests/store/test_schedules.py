@@ -200,21 +200,14 @@ def texts_or_kind(schedule, objects):
         return error.kind
 
 
-def publish_at_last(wanted, objects):
-    """Publish as the hint says: again, where a slow store has let the lease expire."""
-    for _ in range(10):
-        with contextlib.suppress(EnvpackError):
-            publish(wanted, objects, force=True)
-            return
-    publish(wanted, objects, force=True)
-
-
 def assert_nothing_is_mixed(schedule):
     """The address holds one publication, or is refused until the next, which mends it."""
     objects = Objects(parse_location(f"{schedule.url}/models"))
     found = texts_or_kind(schedule, objects)
     assert found == "published-changed" or len(found) <= 1
-    publish_at_last(publication("9"), objects)
+    with contextlib.suppress(EnvpackError):  # if a busy machine lets the short lease expire, the hint says: again
+        publish(publication("9"), objects, force=True)
+    publish(publication("9"), objects, force=True)
     assert schedule.copied(objects) == {"9"}
     digests = Objects(parse_location(f"{schedule.url}/digests"))
     for name in digests.folders():
@@ -252,7 +245,7 @@ def impatient(monkeypatch):
 def scheduled(impatient, folder, tmp_path):
     """Runs schedules by their seeds at an address behind a proxy; returns how the commands of all ended."""
 
-    def run(proxy, address, seeds):
+    def run(proxy, address, seeds, at_once=8):
         weather = Weather(proxy, 0)
 
         def one(seed):
@@ -266,7 +259,7 @@ def scheduled(impatient, folder, tmp_path):
             assert_no_blob_is_missing(schedule)
             return schedule.ended
 
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(at_once) as pool:
             return [*itertools.chain.from_iterable(pool.map(one, seeds))]
 
     return run
@@ -295,8 +288,9 @@ def test_schedules_on_azure(scheduled, azure, monkeypatch):
 
 @pytest.mark.thorough
 def test_schedules_on_google(scheduled, google, monkeypatch, tmp_path):
+    """The service answers one request after the other: of eight schedules at once, each would lose its leases."""
     with faulty(google["GOOGLE_BASE_URL"]) as proxy:
         for name, value in gcs.variables(tmp_path, proxy.url).items():
             monkeypatch.setenv(name, value)
-        ended = scheduled(proxy, f"gs://{BUCKET}", range(3000, 3000 + SCHEDULES // 10))
+        ended = scheduled(proxy, f"gs://{BUCKET}", range(3000, 3000 + SCHEDULES // 10), at_once=2)
     assert ended.count("done") > len(ended) / 2
