@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -58,7 +58,13 @@ def is_for_authors(path: str) -> bool:
     return first in _OF_AUTHORS or (first == path and _TEST.fullmatch(path) is not None)
 
 
-def content_of(folder: Path, environment: Path | None) -> Iterator[ContentEntry]:
+def content_of_model(model: DeployedModel) -> Iterator[ContentEntry]:
+    """The content of a model's folder, as `content_of`, without what is for its authors."""
+    entries = content_of(model.folder, model.environment)
+    return (entry for entry in entries if entry.in_environment or not is_for_authors(entry.path))
+
+
+def content_of(folder: Path, environment: Path | None = None) -> Iterator[ContentEntry]:
     """The content of a folder without hidden files, sorted, each folder before what is in it.
 
     Links stay links if what they lead to is in the folder as well; others are followed. An environment is complete: its
@@ -197,16 +203,16 @@ def _fill(deployment: Deployment, tree: Path, transfer: Transfer) -> None:
     make_folder(tree / "backends")
     for model in deployment.models:
         place = tree / "models" / model.name
-        _copy_content(model.folder, model.environment, place, transfer)
+        _copy_content(content_of_model(model), place, transfer)
         if lacks_version(model):
             make_folder(place / "1")
     for backend in deployment.backends:
-        _copy_content(backend.folder, None, tree / "backends" / backend.name, transfer)
+        _copy_content(content_of(backend.folder), tree / "backends" / backend.name, transfer)
 
 
-def _copy_content(folder: Path, environment: Path | None, target: Path, transfer: Transfer) -> None:
+def _copy_content(entries: Iterable[ContentEntry], target: Path, transfer: Transfer) -> None:
     """Copy a folder of a deployment; an environment in it is transferred."""
-    for entry in content_of(folder, environment):
+    for entry in entries:
         path = target / entry.path
         if entry.kind == "folder":
             make_folder(path)

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import LayerMember, PackedLayer, compressor, sha256_of
-from envpack.deployment.folder import MANIFEST_NAME, ContentEntry, content_of, describe, has_credentials, is_for_authors
+from envpack.deployment.folder import (
+    MANIFEST_NAME,
+    ContentEntry,
+    content_of,
+    content_of_model,
+    describe,
+    has_credentials,
+)
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
@@ -110,8 +117,7 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
     errors: dict[str, EnvpackError] = {}
     for model in deployment.models:
         try:
-            found = content_of(model.folder, model.environment)
-            contents[model.name] = [entry for entry in found if not is_for_authors(entry.path)]
+            contents[model.name] = [*content_of_model(model)]
         except InputError as error:
             errors[model.name] = error
     ModelsError.raise_any(errors, len(deployment.models))
@@ -123,7 +129,7 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
         shared |= {part.folder: part.layer for part in parts}
         own.append(_model_layer(model.name, [e for e in entries if not _is_left_out(e)], models, parts))
     own += [
-        ImageLayer(f"backend {backend.name}", _below(f"{backends}/{backend.name}", content_of(backend.folder, None)))
+        ImageLayer(f"backend {backend.name}", _below(f"{backends}/{backend.name}", content_of(backend.folder)))
         for backend in deployment.backends
     ]
     layers = (*(shared[folder] for folder in sorted(shared)), *sorted(own, key=lambda layer: layer.title))
@@ -150,7 +156,7 @@ def files_with_credentials(deployment: Deployment) -> tuple[str, ...]:
     return tuple(
         f"{model.name}/{entry.path}"
         for model in deployment.models
-        for entry in content_of(model.folder, model.environment)
+        for entry in content_of_model(model)
         if _is_left_out(entry)
     )
 

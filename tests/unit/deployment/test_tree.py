@@ -44,6 +44,16 @@ def test_the_tree_has_models_backends_and_a_manifest(plan, tmp_path):
     }
 
 
+def test_tests_samples_and_training_are_left_out(plan, project, tmp_path):
+    for name in ("tests/test_model.py", "envpack/smoke.json", "training/train.py", "test_it.py", "1/tests/data.py"):
+        (project.repository / "late" / name).parent.mkdir(exist_ok=True)
+        (project.repository / "late" / name).write_text("text")
+    assemble(plan, tmp_path / "tree")
+    found = everything(tmp_path / "tree/models/late")
+    assert not [name for name in found if name.startswith(("tests", "envpack", "training", "test_"))]
+    assert {"1/tests/data.py", "python3.8/lib"} <= set(found)
+
+
 def test_the_dockerfile_copies_what_the_tree_has_to_where_the_server_reads_it(plan, project, release, tmp_path):
     assemble(plan, tmp_path / "tree")
     assert (tmp_path / "tree/Dockerfile").read_text().splitlines() == [
