@@ -1,0 +1,227 @@
+"""Publishing a repository: only what changed is sent, configurations last, and nothing of others is touched."""
+
+import json
+import os
+
+import pytest
+
+from envpack.deployment import (
+    Publication,
+    PublishedFile,
+    publish,
+)
+from envpack.deployment.objects.record import RECORD
+from envpack.support.errors import InputError, StorageError
+from envpack.support.progress import NoProgress
+from tests.unit.deployment.objects.publications import below, config, copied, publication, written_to
+
+
+def test_what_a_server_acts_on_is_sent_last_and_model_by_model(objects, remote):
+    siblings = {"a__1__helper.py": "a", "b__1__helper.py": "b", "a__weights.bin": "a"}
+    done = publish(publication(**config("a"), **config("b"), **siblings), objects)
+    assert sorted(objects.written[:3]) == ["a/1/helper.py", "a/weights.bin", "b/1/helper.py"]
+    for model in ("a", "b"):
+        of_model = [path for path in objects.written[3:] if path.startswith(model)]
+        assert of_model == [f"{model}/config.pbtxt", f"{model}/1/model.py"]
+    assert below(remote) == sorted(done.sent)
+    assert (len(done.sent), done.unchanged, done.size) == (7, 0, 7)
+
+
+def test_what_is_there_is_not_sent_again(objects):
+    publish(publication(**config("a"), **config("b")), objects)
+    objects.written.clear()
+    done = publish(publication(**config("a"), **config("b", "changed")), objects)
+    assert (sorted(objects.written), done.unchanged) == (["b/1/model.py", "b/config.pbtxt"], 2)
+    objects.written.clear()
+    done = publish(publication(**config("a"), **config("b", "changed")), objects)
+    assert (objects.written, done.sent, done.unchanged) == ([], (), 4)
+
+
+def test_what_is_going_to_be_sent_is_said_before(objects):
+    said = []
+
+    class Said(NoProgress):
+        def detail(self, text):
+            said.append((len(objects.written), text))
+
+    environment = "e" * 5_000_000
+    models = publication(a__environment=environment, b__environment=environment, **config("a"))
+    publish(models, objects, progress=Said())
+    assert said == [(0, "to send: 4 files, 10.0 MB, of them 5.0 MB the content of another file")]
+
+
+def test_a_dry_run_changes_nothing(objects, remote):
+    done = publish(publication(**config("a")), objects, dry_run=True)
+    assert done.sent == ("a/config.pbtxt", "a/1/model.py")
+    assert os.listdir(remote) == []
+    publish(publication(**config("a")), objects)
+    done = publish(publication(**config("b")), objects, dry_run=True, delete=True)
+    assert sorted(done.removed) == ["a/1/model.py", "a/config.pbtxt"]
+    assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
+
+
+def test_what_went_stays_until_it_is_to_be_deleted(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    done = publish(publication(**config("b")), objects)
+    assert (done.removed, sorted(done.outdated)) == ((), ["a/1/model.py", "a/config.pbtxt"])
+    done = publish(publication(**config("b")), objects, delete=True)
+    assert (sorted(done.removed), done.outdated) == (["a/1/model.py", "a/config.pbtxt"], ())
+    assert objects.removed == ["a/1/model.py", "a/config.pbtxt"]
+    assert below(remote) == ["b/1/model.py", "b/config.pbtxt"]
+
+
+def test_other_models_are_no_concern_of_some(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    done = publish(publication(**config("b", "new")), objects, only=["b"], delete=True)
+    assert (done.removed, done.outdated) == ((), ())
+    assert len(below(remote)) == 4
+    done = publish(publication(**config("a"), **config("b", "new")), objects)
+    assert (done.sent, done.unchanged) == ((), 4)
+
+
+def test_what_went_from_one_of_several_models_is_removed_with_that_one_only(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    done = publish(publication(**{"a/config.pbtxt": "a"}), objects, only=["a"], delete=True)
+    assert done.removed == ("a/1/model.py",)
+    assert below(remote) == ["a/config.pbtxt", "b/1/model.py", "b/config.pbtxt"]
+
+
+def test_what_others_wrote_is_neither_replaced_nor_removed(objects, remote):
+    (remote / "a").mkdir()
+    (remote / "a/config.pbtxt").write_text("of somebody")
+    (remote / "notes.txt").write_text("of somebody")
+    with pytest.raises(InputError) as raised:
+        publish(publication(**config("a")), objects)
+    assert raised.value.kind == "published-not-ours"
+    assert below(remote) == ["a/config.pbtxt", "notes.txt"]
+    publish(publication(**config("a")), objects, force=True)
+    publish(publication(**config("b")), objects, delete=True)
+    assert below(remote) == ["b/1/model.py", "b/config.pbtxt", "notes.txt"]
+
+
+def test_what_others_changed_since_is_neither_replaced_nor_removed(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    (remote / "a/config.pbtxt").write_text("changed by somebody")
+    with pytest.raises(InputError) as raised:
+        publish(publication(**config("a"), **config("b")), objects)
+    assert raised.value.kind == "published-not-ours"
+    done = publish(publication(**config("b")), objects, delete=True)
+    assert (done.removed, done.outdated) == (("a/1/model.py",), ("a/config.pbtxt",))
+    assert (remote / "a/config.pbtxt").read_text() == "changed by somebody"
+
+
+@pytest.mark.parametrize("at", ["b/1/model.py", "a/config.pbtxt", "b/config.pbtxt"])
+def test_a_publication_that_was_interrupted_can_be_repeated(objects, remote, at):
+    publish(publication(**config("a")), objects)
+    objects.broken = at
+    new = publication(**config("a", "new"), **config("b", "new"))
+    with pytest.raises(KeyboardInterrupt):
+        publish(new, objects)
+    objects.broken = ""
+    publish(new, objects)
+    assert {(remote / name).read_text() for name in below(remote)} == {"new"}
+    assert publish(new, objects).sent == ()
+    assert json.loads((remote / RECORD).read_text())["pending"] == {}
+
+
+def test_a_model_that_only_an_interrupted_publication_sent_can_be_removed(objects, remote):
+    objects.broken = "b/config.pbtxt"
+    with pytest.raises(KeyboardInterrupt):
+        publish(publication(**config("a"), **config("b")), objects)
+    objects.broken = ""
+    publish(publication(**config("a")), objects, delete=True)
+    assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
+
+
+def test_two_publications_at_once_are_noticed(objects, remote, monkeypatch):
+    """The lease of the other one has expired, but it goes on."""
+    create = objects.create
+
+    def late(path, content):
+        return create(path, b"of the other") if path == RECORD else create(path, content)
+
+    monkeypatch.setattr(objects, "create", late)
+    with pytest.raises(StorageError) as raised:
+        publish(publication(**config("a")), objects)
+    assert raised.value.kind == "publication-conflict"
+    assert below(remote) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": 2}', '{"schema": 1, "files": {"a": 1}, "pending": {}}'])
+def test_a_damaged_record_is_refused_unless_everything_is_sent_again(objects, remote, content):
+    (remote / RECORD).write_text(content)
+    with pytest.raises(StorageError) as raised:
+        publish(publication(**config("a")), objects)
+    assert raised.value.kind == "store-corrupt"
+    publish(publication(**config("a")), objects, force=True)
+    assert publish(publication(**config("a")), objects).sent == ()
+
+
+def test_a_file_that_changes_while_it_is_published_is_an_error(objects, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text("before")
+    with pytest.raises(StorageError, match="changed while") as raised:
+        publish(Publication((PublishedFile("a/1/model.py", file, sha256="0" * 64),), ()), objects)
+    assert raised.value.kind == "file-unusable"
+
+
+def test_a_copy_is_what_was_published(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    assert copied(objects, tmp_path).compared
+    assert below(tmp_path / "copy") == ["a/1/model.py", "a/config.pbtxt"]
+    for change in (
+        lambda file: file.write_text("b"),
+        lambda file: file.write_text("longer"),
+        lambda file: file.unlink(),
+    ):
+        change(remote / "a/1/model.py")
+        with pytest.raises(InputError) as raised:
+            copied(objects, tmp_path)
+        assert raised.value.kind == "published-changed"
+
+
+def test_without_its_record_nothing_is_compared(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    (remote / RECORD).unlink()
+    (remote / "a/1/model.py").write_text("changed")
+    assert not copied(objects, tmp_path).compared
+
+
+def test_half_a_publication_is_refused_until_it_is_repeated(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    new = publication(**config("a", "new"), **config("b", "new"))
+    objects.broken = "b/1/model.py"
+    with pytest.raises(KeyboardInterrupt):
+        publish(new, objects)
+    objects.broken = ""
+    with pytest.raises(InputError, match="a publication has not ended") as raised:
+        copied(objects, tmp_path)
+    assert raised.value.kind == "published-changed"
+    publish(publication(**config("a", "new")), objects)
+    with pytest.raises(InputError, match="b/config.pbtxt") as raised:
+        copied(objects, tmp_path)
+    assert "--delete" in raised.value.hint
+    publish(publication(**config("a", "new")), objects, delete=True)
+    assert copied(objects, tmp_path).files == 2
+
+
+def test_a_model_that_another_program_put_beside_is_refused(objects, remote, tmp_path):
+    """A server would load it."""
+    publish(publication(**config("a")), objects)
+    written_to("c/config.pbtxt", "")(remote)
+    with pytest.raises(InputError, match="c/config.pbtxt was not published"):
+        copied(objects, tmp_path)
+
+
+def test_an_address_with_a_record_and_nothing_else_is_refused(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    publish(publication(), objects, delete=True)
+    with pytest.raises(InputError, match="nothing is published there"):
+        copied(objects, tmp_path)
+
+
+def test_what_others_put_into_a_published_model_is_refused(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    written_to("a/2/model.py", "a")(remote)
+    with pytest.raises(InputError, match="a/2/model.py was not published"):
+        copied(objects, tmp_path)

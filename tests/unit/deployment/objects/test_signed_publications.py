@@ -1,0 +1,174 @@
+"""What signed statements say, and what they refuse."""
+
+import hashlib
+import os
+import shutil
+
+import pytest
+
+from envpack.deployment import (
+    Publication,
+    PublishedFile,
+    check_signed,
+    publish,
+)
+from envpack.deployment.objects import digests
+from envpack.deployment.objects.record import RECORD
+from envpack.deployment.signing import opened, read_public_key, read_signing_key
+from envpack.deployment.statements import parse_statement, read_trust
+from envpack.support.errors import InputError
+from tests.faults.command_line import assert_refused, envpack
+from tests.signing_keys import write_pair
+from tests.unit.deployment.objects.publications import SIGNED, below, config, copied, publication, written_to
+
+
+def test_each_model_gets_a_signed_statement_and_an_unchanged_one_is_not_sent_again(objects, remote, keys, tmp_path):
+    key = read_signing_key(keys[0])
+    done = publish(publication(**config("a"), **config("b")), objects, keys=[key])
+    assert done.sent[:2] == (SIGNED, "b/.envpack-statement.json")
+    assert publish(publication(**config("a"), **config("b")), objects, keys=[key]).sent == ()
+    copied(objects, tmp_path, keys[1])
+    again = publish(publication(**config("a", "new"), **config("b")), objects, keys=[key])
+    assert sorted(again.sent) == ["a/.envpack-statement.json", "a/1/model.py", "a/config.pbtxt"]
+    copied(objects, tmp_path, keys[1])
+    assert (tmp_path / "copy/a/1/model.py").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        pytest.param(written_to("a/1/model.py", "b"), "published-changed", id="one byte"),
+        pytest.param(written_to("a/2/model.py", "a"), "published-changed", id="one more version"),
+        pytest.param(written_to("a/.envpack-statement.json", "{}"), "signature-invalid", id="damaged statement"),
+        pytest.param(written_to("c/config.pbtxt", "a"), "signature-invalid", id="one more model"),
+        pytest.param(lambda remote: (remote / "a/1/model.py").unlink(), "published-changed", id="one less"),
+        pytest.param(
+            lambda remote: (remote / "a/.envpack-statement.json").unlink(), "signature-invalid", id="unsigned"
+        ),
+        pytest.param(
+            lambda remote: shutil.copy(remote / "b/.envpack-statement.json", remote / "a"),
+            "signature-invalid",
+            id="statement of another model",
+        ),
+    ],
+)
+def test_what_is_not_as_it_was_signed_is_refused(objects, remote, keys, tmp_path, change, kind):
+    publish(publication(**config("a"), **config("b")), objects, keys=[read_signing_key(keys[0])])
+    change(remote)
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path, keys[1])
+    assert raised.value.kind == kind
+    assert raised.value.where
+
+
+def test_the_record_does_not_count_where_a_signature_is_required(objects, remote, keys, tmp_path):
+    """An intruder who may write changes a file and the record, but cannot sign."""
+    publish(publication(**config("a")), objects, keys=[read_signing_key(keys[0])])
+    publish(publication(**config("a", "evil")), objects, only=["b"])
+    copied(objects, tmp_path)
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path, keys[1])
+    assert raised.value.kind == "published-changed"
+    publish(publication(**config("a", "evil")), objects, keys=[read_signing_key(write_pair(tmp_path, "other")[0])])
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path, keys[1])
+    assert raised.value.kind == "signature-invalid"
+
+
+@pytest.fixture
+def downloaded(objects, remote, keys):
+    """The folder of an object store is what a download of it is."""
+    publish(publication(**config("a"), **config("b")), objects, keys=[read_signing_key(keys[0])])
+    (remote / RECORD).unlink()
+    return remote
+
+
+def test_downloaded_models_are_compared_with_what_was_signed(downloaded, keys):
+    trust = read_trust([keys[1]])
+    places = {".": 4, "a": 2, "a/1": 1, "a/1/model.py": 1}
+    assert {place: check_signed(downloaded / place, trust) for place in places} == places
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "kind"),
+    [
+        (written_to("a/1/model.py", "b"), ".", "published-changed"),
+        (written_to("a/1/model.py", "b"), "a/1/model.py", "published-changed"),
+        (written_to("a/2/model.py", "a"), "a", "published-changed"),
+        (lambda folder: (folder / "a/1/model.py").unlink(), "a", "published-changed"),
+        (written_to(SIGNED, "{}"), "a", "signature-invalid"),
+        (lambda folder: (folder / SIGNED).unlink(), ".", "signature-invalid"),
+        (lambda folder: (folder / SIGNED).unlink(), "a/1/model.py", "signature-invalid"),
+        (lambda folder: shutil.move(folder / "a", folder / "c"), "c", "signature-invalid"),
+    ],
+)
+def test_downloaded_models_that_differ_are_refused(downloaded, keys, change, place, kind):
+    change(downloaded)
+    with pytest.raises(InputError) as raised:
+        check_signed(downloaded / place, read_trust([keys[1]]))
+    assert raised.value.kind == kind
+    ended = envpack("inspect", downloaded / place, "--require-signature", keys[1], "--json")
+    assert_refused(ended, 3, kind)
+
+
+def test_a_statement_names_the_packages_of_the_environment(described, objects, remote, keys):
+    publish(described, objects, keys=[read_signing_key(keys[0])])
+    statement = opened((remote / "late/.envpack-statement.json").read_bytes(), [read_public_key(keys[1])], "")
+    assert set(parse_statement(statement).subjects) == {name for name in below(remote) if name.startswith("late/")} - {
+        "late/.envpack-statement.json"
+    }
+    build = statement["predicate"]["buildDefinition"]
+    assert build["externalParameters"] == {"model": "late", "triton": "24.10", "address": str(objects.location)}
+    assert [package["name"] for package in build["resolvedDependencies"]] == ["x 1", "y 1"]
+
+
+class TestDigests:
+    """Digests of files are remembered, and forgotten with any change."""
+
+    @pytest.fixture
+    def file(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(digests, "_SETTLED", 0)
+        (tmp_path / "weights.bin").write_bytes(b"before")
+        return tmp_path / "weights.bin"
+
+    def digest(self, file):
+        (described,) = digests.describe_files([PublishedFile("m/weights.bin", file)], "place")
+        return described.sha256
+
+    def test_an_unchanged_file_is_not_read_again(self, file, monkeypatch):
+        before = self.digest(file)
+        monkeypatch.setattr(digests, "_sha256", lambda *_: pytest.fail("it was read"))
+        assert self.digest(file) == before
+
+    def test_a_change_that_keeps_size_and_modification_time_is_noticed(self, file):
+        before, status = self.digest(file), file.stat()
+        file.write_bytes(b"after!")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert (file.stat().st_size, file.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+        assert self.digest(file) == hashlib.sha256(b"after!").hexdigest() != before
+
+    def test_another_file_in_its_place_is_noticed(self, file, tmp_path):
+        before, status = self.digest(file), file.stat()
+        (tmp_path / "other").write_bytes(b"after!")
+        os.utime(tmp_path / "other", ns=(status.st_atime_ns, status.st_mtime_ns))
+        (tmp_path / "other").rename(file)
+        assert self.digest(file) != before
+
+    def test_what_has_just_been_written_is_read_again(self, file, monkeypatch):
+        """Its next change may have the same time stamps."""
+        monkeypatch.setattr(digests, "_SETTLED", 10**12)
+        self.digest(file)
+        monkeypatch.setattr(digests, "_sha256", lambda *_: "read")
+        assert self.digest(file) == "read"
+
+    def test_a_changed_file_is_never_signed_with_its_old_digest(self, file, objects, remote, keys, tmp_path):
+        key = read_signing_key(keys[0])
+        files = (PublishedFile("m/weights.bin", file), PublishedFile("m/1/model.py", content=b"a"))
+        publish(Publication(files, ()), objects, keys=[key])
+        status = file.stat()
+        file.write_bytes(b"after!")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        publish(Publication(files, ()), objects, keys=[key])
+        statement = opened((remote / "m/.envpack-statement.json").read_bytes(), [read_public_key(keys[1])], "")
+        assert parse_statement(statement).subjects["m/weights.bin"] == hashlib.sha256(b"after!").hexdigest()
+        copied(objects, tmp_path, keys[1])
