@@ -27,6 +27,8 @@ from envpack.support.text import one_line, printable_line
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:/.+")
 _FUNCTION = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _FETCH_LIMIT = 3600  # seconds
+# MLflow's own are 7 and 120: it would be silent for minutes about a server that refuses, and longer if it hangs.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 # How an ONNX model names a file with weights that lie outside of it; the length of the name follows.
 _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 _HINT = "name a folder with MLmodel, a .joblib, .pkl or .onnx file, module:function, or a URI such as models:/NAME/1"
@@ -41,7 +43,7 @@ def fetched(text: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="envpack-artifact-") as folder:
         words = [*_mlflow(text), "artifacts", "download", "--artifact-uri", text, "--dst-path", folder]
         try:  # It is the user's own program, whose server and credentials are in the user's variables.
-            done = run(words, env=os.environ, timeout=_FETCH_LIMIT)
+            done = run(words, env={**_PATIENCE, **os.environ}, timeout=_FETCH_LIMIT)
         except subprocess.TimeoutExpired:
             raise _not_fetched(text, f"it took longer than {_FETCH_LIMIT} s") from None
         found = sorted(Path(folder).rglob(MLMODEL))
