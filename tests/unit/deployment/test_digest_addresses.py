@@ -176,6 +176,16 @@ def test_options_of_the_other_kind_of_address_are_refused(url, options, tmp_path
     assert raised.value.kind == "usage"
 
 
+class Outcomes(NoProgress):
+    """Remembers how steps ended."""
+
+    def __init__(self):
+        self.said = []
+
+    def end(self, outcome):
+        self.said.append(outcome)
+
+
 def test_the_address_is_part_of_the_result(project, parent, tmp_path):
     project = project.saying(Settings(backends=tmp_path / "backends"))
     bare = [model for model in ("both", "early", "late") if (project.repository / model).exists()]
@@ -183,7 +193,9 @@ def test_the_address_is_part_of_the_result(project, parent, tmp_path):
     for model in ("early", "late"):
         folder = project.repository / model
         (folder / "config.pbtxt").write_text('backend: "python"\n')
-    done = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress())
+    progress = Outcomes()
+    done = publish_objects(project, (), f"file://{parent}/{{digest}}", progress)
+    assert progress.said[-1] == f"{len(done.published.sent)} files, {done.published.size / 1e6:.1f} MB"
     assert done.url.startswith(f"file://{parent}/")
     assert done.command == ("tritonserver", f"--model-repository={done.url.removeprefix('file://')}")
     again = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress(), prune=1)

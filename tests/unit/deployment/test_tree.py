@@ -109,6 +109,8 @@ def test_only_environments_are_linked(plan, project, tmp_path):
 
 def test_every_user_can_read_the_tree_whatever_the_umask(plan, project, tmp_path):
     (project.repository / "late/1/model.py").chmod(0o600)
+    (project.repository / "late/1/program").write_text("#!/bin/sh\n")
+    (project.repository / "late/1/program").chmod(0o700)
     before = os.umask(0o077)
     assemble(plan, tmp_path / "tree")
     os.umask(before)
@@ -119,6 +121,7 @@ def test_every_user_can_read_the_tree_whatever_the_umask(plan, project, tmp_path
     }
     assert {mode for name, mode in modes.items() if (tmp_path / "tree" / name).is_dir()} == {0o755}
     assert modes["models/late/1/model.py"] == modes[MANIFEST_NAME] == 0o644
+    assert modes["models/late/1/program"] == 0o755
 
 
 def test_files_are_copied_across_file_systems(plan, project, tmp_path, monkeypatch):

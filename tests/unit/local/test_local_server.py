@@ -167,6 +167,20 @@ def test_all_requests_can_be_cancelled(repository, server):
     assert found == [(False, False), (True, True)]
 
 
+def test_models_that_cannot_be_stopped_are_killed(server, monkeypatch):
+    killed = []
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "stop", stop)
+        patch.setattr(server, "kill", lambda: killed.append(server))
+        with pytest.raises(KeyboardInterrupt):
+            server.__exit__(None, None, None)
+    assert killed == [server]
+
+
 def test_a_request_that_nobody_knows_any_more_counts_as_cancelled(repository, server):
     code = """
 def execute(requests, stub):

@@ -64,6 +64,20 @@ def test_who_lists_before_others_have_come_and_gone_gets_no_claim(store, monkeyp
     assert [path for path in claimed_paths(store) if path.endswith("/2")] == []
 
 
+@pytest.mark.parametrize("is_mine", [True, False])
+def test_a_claim_is_held_if_only_the_answer_was_lost(store, monkeypatch, is_mine):
+    """The request is repeated then, and says that the claim exists."""
+    create = store.objects.create
+
+    def lost(path, owner):
+        create(path, owner if is_mine else b"0" * len(owner))
+        return False
+
+    monkeypatch.setattr(store.objects, "create", lost)
+    claim = claims.take(store.objects, f"claims/environment/{KEY}/", store.clock, 0.6)
+    assert (claim is not None) is is_mine
+
+
 def test_an_owner_that_stood_still_releases_nothing(store, monkeypatch):
     stem = f"claims/environment/{KEY}/"
     late = claims.take(store.objects, stem, store.clock, 60)

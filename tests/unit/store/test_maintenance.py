@@ -34,10 +34,13 @@ LOCK = Lock(
 
 class Details(NoProgress):
     def __init__(self):
-        self.seen = []
+        self.seen, self.advanced = [], []
 
     def detail(self, text):
         self.seen.append(text)
+
+    def advance(self, *state):
+        self.advanced.append(state)
 
 
 @pytest.fixture
@@ -109,6 +112,16 @@ def test_a_use_is_noted_once_a_day_also_by_a_machine_that_only_fetches(url, stor
     age(store, "uses/stub/old", 31)
     assert [entry.key for entry in prune_store(store, 30).entries] == ["old"]
     assert paths(store, "uses") == []
+
+
+def test_a_use_that_was_noted_today_is_not_noted_again(url, store, add):
+    add("stub", "old", b"abc", days=40)
+    for days, is_noted in ((0, False), (0.5, False), (2, True)):
+        open_store(url).find("stub", "old")
+        age(store, "uses/stub/old", days)
+        before = store.objects.head("uses/stub/old").modified
+        open_store(url).find("stub", "old")
+        assert (store.objects.head("uses/stub/old").modified > before) is is_noted
 
 
 def test_a_machine_that_may_not_write_reads_all_the_same(url, store, add, monkeypatch):
@@ -317,6 +330,14 @@ def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
     assert paths(store, "records") == ["records/stub/a.json", "records/stub/future.json"]
 
 
+def test_the_progress_is_that_of_the_bytes(store, add):
+    for key, content in (("a", b"abcde"), ("b", b"fghij")):
+        add("stub", key, content)
+    progress = Details()
+    verify_store(store, progress=progress)
+    assert progress.advanced == [(5, 10, "bytes"), (10, 10, "bytes")]
+
+
 def test_repairs_are_for_stores(capsys):
     assert run(["cache", "verify", "--repair"]) == 2
     assert "--repair is for a store" in capsys.readouterr().err
@@ -359,6 +380,24 @@ class TestTheIndex:
     def test_one_that_is_damaged_is_none(self, store, read, content):
         store.objects.write("index/records.json", content)
         assert len(list_store(store).entries) == 6
+
+    @pytest.mark.parametrize(("kind", "is_refused"), [("store-corrupt", False), ("store-forbidden", True)])
+    def test_one_that_cannot_be_read_is_an_error_unless_it_is_too_large(
+        self, store, read, monkeypatch, kind, is_refused
+    ):
+        real = store.objects.read
+
+        def refused(path, most):
+            if path.startswith("index/"):
+                raise StorageError(kind, "no", "try it again")
+            return real(path, most)
+
+        monkeypatch.setattr(store.objects, "read", refused)
+        if is_refused:
+            with pytest.raises(StorageError, match="no"):
+                list_store(store)
+        else:
+            assert len(list_store(store).entries) == 6
 
     def test_verify_reads_the_records_themselves(self, store, read):
         verify_store(store)

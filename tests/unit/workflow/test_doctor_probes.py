@@ -96,6 +96,27 @@ class TestTools:
         (seen,) = pythons(project)
         assert seen.state in ("ok", "missing")
 
+    def test_without_a_python_what_to_do_is_said(self, project, monkeypatch):
+        def absent(minor):
+            raise InputError("python-missing", "none", f"install Python {minor}")
+
+        monkeypatch.setattr(probes, "available_interpreters", lambda: ())
+        monkeypatch.setattr(probes, "interpreter_here", absent)
+        (seen,) = pythons(project.saying(Settings(python_preference="only-system")))
+        assert (seen.name, seen.state) == ("Pythons", "missing")
+        assert seen.what.startswith("none with a shared library; not installed: 3.6, 3.7")
+        assert seen.fix == "install Python 3.6"
+
+    def test_the_newest_python_that_can_be_fetched_stands_for_the_others(self, project, monkeypatch):
+        offered = {"3.8": "https://old.example/3.8", "3.12": "https://new.example/3.12"}
+        asked = []
+        monkeypatch.setattr(probes, "available_interpreters", lambda: ())
+        monkeypatch.setattr(probes, "fetchable", lambda _: offered)
+        monkeypatch.setattr(probes, "unreachable", lambda url: asked.append(url) or "")
+        (seen,) = pythons(project)
+        assert asked == ["https://new.example/3.12"]
+        assert (seen.state, "fetched from new.example when needed: 3.8, 3.12" in seen.what) == ("ok", True)
+
 
 class Answers(BaseHTTPRequestHandler):
     requested: list[str]

@@ -20,6 +20,7 @@ from envpack.local import (
 )
 from envpack.local.running import python_of
 from envpack.repository import STUB_NAME, in_model_folder, open_model, point_to_environment
+from envpack.settings import Settings
 from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
 from envpack.support.progress import NoProgress
@@ -117,6 +118,15 @@ def test_a_stub_for_another_python_than_that_of_a_new_environment_is_not_taken(p
     for minor, taken in ((inspect_stub(stub).python, stub), ("2.7", None)):
         (tmp_path / minor / "lib" / f"python{minor}").mkdir(parents=True)
         assert module._placed_stub(placed.project, model, tmp_path / minor) == taken
+
+
+def test_a_stub_of_the_release_beside_the_model_does_not_hide_ours(placed):
+    other = placed.repository.parent / "backends/python" / STUB_NAME
+    other.parent.mkdir(parents=True)
+    ours = write_stub(other)
+    (placed.folder / STUB_NAME).write_bytes(b"\x7fELF of somebody else")
+    project = placed.project.saying(Settings(backends=placed.repository.parent / "backends"))
+    assert module._placed_stub(project, open_model(placed.folder), None) == ours
 
 
 def test_only_a_stub_of_this_version_and_machine_is_taken(placed, monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import stub_matrix
+from envpack.workflow.shared import stub_for
 from envpack.workflow.stub_matrix import build_matrix, plan_build
 
 BROKEN = StubError("compile-failed", "broken", "mend it")
@@ -24,6 +25,14 @@ def cell(minor, release=None):
 
 
 ANY, ONE = cell("3.9"), cell("3.10", "24.10")
+
+
+def test_a_stub_is_compiled_as_it_was_asked_for(monkeypatch):
+    asked = {}
+    monkeypatch.setattr("envpack.workflow.shared.build_stub", lambda *_, **how: asked.update(how))
+    progress = NoProgress()
+    stub_for(ANY.target, None, toolchain="zig", glibc="2.28", jobs=3, progress=progress)
+    assert asked == {"toolchain": "zig", "glibc": "2.28", "jobs": 3, "progress": progress}
 
 
 @pytest.fixture
