@@ -12,28 +12,14 @@ using namespace envpack::test;
 
 namespace {
 
-// Runs the request's id as Python code and returns its variable `answer` as text.
-constexpr char kScript[] = R"(
-import json
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.kept = {}
-
-    def execute(self, requests):
-        responses = []
-        for request in requests:
-            names = {"pb_utils": pb_utils, "np": np, "request": request, "kept": self.kept, "answer": None}
-            try:
-                exec(request.request_id(), names)
-            except pb_utils.TritonModelException as error:
-                names["answer"] = str(error)
-            text = json.dumps(names["answer"]).encode()
-            responses.append(names.get("response") or pb_utils.InferenceResponse(
-                [pb_utils.Tensor("OUT", np.frombuffer(text, dtype=np.int8))]))
-        return responses
+// What the code raises is its answer.
+constexpr char kCaught[] = R"(
+class TritonPythonModel(TritonPythonModel):
+    def run(self, request):
+        try:
+            return super().run(request)
+        except pb_utils.TritonModelException as error:
+            return as_response(str(error))
 )";
 
 // One stub serves all cases that run code, since starting Python takes longer than the rest of them. A case
@@ -73,7 +59,7 @@ class Script {
  private:
   static RunningStub& Shared() {
     if (!shared_) {
-      auto started = std::make_unique<RunningStub>(kScript);
+      auto started = std::make_unique<RunningStub>(ScriptModel(kCaught));
       CHECK(!started->Initialize());
       started->SkipReport();
       shared_ = std::move(started);

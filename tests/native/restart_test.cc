@@ -16,28 +16,6 @@ using namespace envpack::test;
 
 namespace {
 
-// Runs the request's id as Python code and returns its variable `answer` as text, unless the model is
-// decoupled.
-constexpr char kScript[] = R"(
-import json, os, threading
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.kept = {}
-
-    def execute(self, requests):
-        responses = []
-        for request in requests:
-            names = {"pb_utils": pb_utils, "np": np, "request": request, "kept": self.kept, "answer": None, "os": os,
-                     "threading": threading}
-            exec(request.request_id(), names)
-            text = json.dumps(names["answer"]).encode()
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.frombuffer(text, dtype=np.int8))]))
-        return None if "decoupled" in os.environ else responses
-)";
-
 constexpr char kInfer[] =
     "bls = pb_utils.InferenceRequest(request_id='id', inputs=request.inputs(), model_name='other', "
     "requested_output_names=['OUT'])\n";
@@ -86,7 +64,8 @@ Peer::Options OfDecoupled(bool is_decoupled) {
 
 struct Restarting : RunningStub {
   explicit Restarting(bool is_decoupled = false)
-      : RunningStub(kScript, is_decoupled ? Decoupled() : StubProcess::Options{}, OfDecoupled(is_decoupled)),
+      : RunningStub(ScriptModel(), is_decoupled ? Decoupled() : StubProcess::Options{},
+                    OfDecoupled(is_decoupled)),
         is_decoupled(is_decoupled) {
     CHECK(!Initialize());
     SkipReport();
@@ -288,7 +267,7 @@ CASE(restart_ends_the_requests_that_a_decoupled_model_has_kept) {
 CASE(restart_does_not_happen_if_a_variable_says_so) {
   StubProcess::Options options;
   options.variables = {"ENVPACK_RESTARTS=0"};
-  RunningStub running(kScript, options, Peer::Options{});
+  RunningStub running(ScriptModel(), options, Peer::Options{});
   CHECK(!running.Initialize());
   running.SkipReport();
   running.peer.SendExecute({RequestOf("os._exit(3)", kTwoFloats)});
@@ -301,7 +280,7 @@ CASE(restart_does_not_happen_if_a_variable_says_so) {
 CASE(restart_needs_no_server_that_waits_for_its_children) {
   StubProcess::Options options;
   options.ignores_children = true;
-  RunningStub running(kScript, options, Peer::Options{});
+  RunningStub running(ScriptModel(), options, Peer::Options{});
   CHECK(!running.Initialize());
   running.SkipReport();
   running.peer.SendExecute(
@@ -316,7 +295,7 @@ CASE(restart_settings_that_cannot_be_read_are_told) {
        {"ENVPACK_RESTARTS=often", "ENVPACK_EXECUTE_TIMEOUT=-1", "ENVPACK_EXECUTE_TIMEOUT=x"}) {
     StubProcess::Options options;
     options.variables = {setting};
-    RunningStub running(kScript, options, Peer::Options{});
+    RunningStub running(ScriptModel(), options, Peer::Options{});
     const std::string variable(setting, std::string(setting).find('='));
     CHECK_HAS(running.Initialize().value_or(""), variable + " is not a number");
     CHECK_EQ(running.stub.Wait(), 1);
@@ -326,7 +305,7 @@ CASE(restart_settings_that_cannot_be_read_are_told) {
 CASE(restart_after_an_execute_that_takes_too_long) {
   StubProcess::Options options;
   options.variables = {"ENVPACK_EXECUTE_TIMEOUT=0.2"};
-  RunningStub running(kScript, options, Peer::Options{});
+  RunningStub running(ScriptModel(), options, Peer::Options{});
   CHECK(!running.Initialize());
   running.SkipReport();
   running.peer.SendExecute({RequestOf("threading.Event().wait()", kTwoFloats)});

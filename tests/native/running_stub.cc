@@ -46,6 +46,31 @@ class TritonPythonModel:
             file.write("yes")
 )";
 
+std::string ScriptModel(const std::string& more) {
+  return R"(
+import ctypes, json, os, threading
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept = {}
+
+    def execute(self, requests):
+        responses = [self.run(request) for request in requests]
+        return None if "decoupled" in os.environ else responses
+
+    def run(self, request):
+        names = {**globals(), "request": request, "kept": self.kept, "answer": None}
+        exec(request.request_id(), names)
+        return names.get("response") or as_response(names["answer"])
+
+def as_response(answer):
+    text = json.dumps(answer).encode()
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.frombuffer(text, dtype=np.int8))])
+)" + more;
+}
+
 const std::map<std::string, std::string> kArguments{{"model_config", "{}"}, {"model_name", "model"}};
 
 std::string Floats(std::initializer_list<float> values) {

@@ -15,6 +15,11 @@ namespace envpack::test {
 // A model whose execute() uses most features. The request's id selects one.
 extern const char kModel[];
 
+// A model whose execute() runs the id of each request as Python code, and returns the code's variable
+// `answer` as JSON, unless the variable `decoupled` is set in its environment. The code finds `request`,
+// `kept` from earlier requests, and what the module contains. `more` is Python code behind the model's.
+std::string ScriptModel(const std::string& more = "");
+
 extern const std::map<std::string, std::string> kArguments;
 
 std::string Floats(std::initializer_list<float> values);
