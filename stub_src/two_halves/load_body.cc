@@ -1,9 +1,11 @@
 #include "two_halves/load_body.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -55,6 +57,14 @@ std::string LoadLibpython() {
          " with a shared libpython, or build the stub for the environment's Python.";
 }
 
+// What has been read of the executable need not stay in memory, since the file has it.
+void ForgetPages(const char* begin, const char* end) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(begin) + page - 1) / page * page;
+  const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(end) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 struct Body {
   BodyEntry entry = nullptr;
   std::string failure;
@@ -71,6 +81,7 @@ Body LoadBody() {
     WriteAt(file.number(), {envpack_body_begin, size}, 0, kCannot);
   };
   if (const auto failure = abi::Attempt(write)) return {nullptr, failure->text};
+  ForgetPages(envpack_body_begin, envpack_body_end);
   void* library = dlopen(("/proc/self/fd/" + std::to_string(file.number())).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {nullptr, std::string("the stub cannot load its body: ") + dlerror()};
   return {reinterpret_cast<BodyEntry>(dlsym(library, kBodyEntry)), ""};
