@@ -422,7 +422,9 @@ void Region::Grow(std::size_t need) {
     memory_->mapping.Extend(total);
     memory_->mapping.Map(total);
   } catch (const std::system_error& error) {
-    throw Full(total, std::string(error.what()) + ". Give the container more shared memory with --shm-size.");
+    const bool is_full = error.code() == std::errc::no_space_on_device;
+    constexpr char kHint[] = ". Give the container more shared memory with --shm-size.";
+    throw Full(total, std::string(error.what()) + (is_full ? kHint : ""));
   }
   memory_->Open();
   Operation operation = Begin();

@@ -231,7 +231,7 @@ CASE(epoch_reports_that_a_response_does_not_fit_into_the_region) {
         },
         [&] { answer = pair.peer.TakeExecute(); });
     const bool by_sender = pair.release() >= 2406 && pair.release() < 2410;
-    CHECK_HAS((by_sender ? answer.responses.at(0).error : answer.error).value_or(""), "--shm-size");
+    CHECK_HAS((by_sender ? answer.responses.at(0).error : answer.error).value_or(""), "File too large");
   });
 }
 

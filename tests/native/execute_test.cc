@@ -137,7 +137,7 @@ CASE(stub_reports_that_the_region_cannot_grow_and_continues) {
   options.file_limit = 64 << 20;  // enough for the memory file with the stub's body
   RunningStub running(kModel, options, Peer::Options{});
   CHECK(!running.Initialize());
-  CHECK_HAS(running.Execute({RequestOf("huge", kTwoFloats)}).error.value_or(""), "--shm-size");
+  CHECK_HAS(running.Execute({RequestOf("huge", kTwoFloats)}).error.value_or(""), "File too large");
   CHECK(!running.Execute({RequestOf("", kTwoFloats)}).error);
 }
 

@@ -133,7 +133,7 @@ CASE(stub_may_send_an_error_in_place_of_a_final_response_that_is_too_large) {
   Streaming stub(options);
   stub.Send({"large"});
   const auto sent = stub.peer.TakeSent();
-  CHECK_HAS(sent.response->error.value_or(""), "--shm-size");
+  CHECK_HAS(sent.response->error.value_or(""), "File too large");
   CHECK_EQ(sent.flags, 1u);
   stub.peer.TakeExecute();
   stub.peer.Drop();
