@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
@@ -100,20 +101,23 @@ void Serve(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<model:
   Exit(0);
 }
 
-// Null, with the reason in the report, if the process has reached a limit.
 std::unique_ptr<abi::Wire> Connect(const Assignment& assignment) {
-  std::unique_ptr<abi::Wire> wire;
-  const auto failure = abi::Attempt([&] {
-    wire = abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal);
-  });
-  if (failure) assignment.report.Finish(abi::Failure{channel::StartFailure(failure->text)});
-  return wire;
+  return abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal);
+}
+
+// Reports why a worker ends, for example that it has reached a limit that the model has set.
+template <typename Action>
+void RunReporting(channel::Report& report, Action action) {
+  const auto failure = abi::Attempt(action);
+  if (!failure) return;
+  const bool is_start = report.Reached() == channel::Step::kStart;
+  report.Finish(abi::Failure{is_start ? channel::StartFailure(failure->text) : failure->text});
+  throw std::runtime_error(failure->text);
 }
 
 void StartCold(const Assignment& assignment) {
   assignment.report.Reach(channel::Step::kStart);
   const auto wire = Connect(assignment);
-  if (!wire) return;
   model::NameCrashes(assignment.launch.name, assignment.crash_output);
   if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
     assignment.report.Finish(*failure);
@@ -122,9 +126,8 @@ void StartCold(const Assignment& assignment) {
   Work(assignment, *wire, nullptr);
 }
 
-void StartWarm(model::WarmStart start) {
+void StartWarm(model::WarmStart start, channel::Report& report) {
   const warm::Order& order = start.order;
-  channel::Report report(std::move(start.order.report));
   const Assignment assignment{order.launch,
                               order.release,
                               order.command,
@@ -136,16 +139,17 @@ void StartWarm(model::WarmStart start) {
                               order.restarts,
                               order.last_death};
   model::NameCrashes(order.launch.name, order.crash_output.number());
-  const auto wire = Connect(assignment);
-  if (!wire) return;
-  Work(assignment, *wire, std::move(start.model));
+  Work(assignment, *Connect(assignment), std::move(start.model));
 }
 
 // A failure to start Python is reported by the workers, which are then started without the template.
 void RunTemplate(const TemplateTask& task) {
   model::NameCrashes(task.launch.name, STDERR_FILENO);
   if (StartPython(task.uses_environment, task.release)) return;
-  if (auto start = model::ServeAsTemplate(task)) StartWarm(*std::move(start));
+  auto start = model::ServeAsTemplate(task);
+  if (!start) return;
+  channel::Report report(std::move(start->order.report));
+  RunReporting(report, [&] { StartWarm(*std::move(start), report); });
 }
 
 // One process completes the configuration and runs the instance.
@@ -182,7 +186,9 @@ void RunLocal(const LocalTask& task) {
 }
 
 struct Runner {
-  void operator()(const Assignment* assignment) const { StartCold(*assignment); }
+  void operator()(const Assignment* assignment) const {
+    RunReporting(assignment->report, [&] { StartCold(*assignment); });
+  }
   void operator()(const TemplateTask* task) const { RunTemplate(*task); }
   void operator()(const LocalTask* task) const { RunLocal(*task); }
 };

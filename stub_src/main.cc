@@ -32,6 +32,7 @@ void IgnoreSignals() {
   action.sa_flags = SA_RESTART;  // the libraries of models do not expect that a call is interrupted
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  signal(SIGXFSZ, SIG_IGN);  // as Python does: a region that must not grow is an error
 }
 
 int PrintVersion() {

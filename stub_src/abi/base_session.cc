@@ -1,12 +1,14 @@
 #include "abi/base_session.h"
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <variant>
 
 #include "abi/traits.h"
+#include "base/output.h"
 #include "shm/sync.h"
 
 namespace envpack::abi {
@@ -14,6 +16,17 @@ namespace envpack::abi {
 namespace {
 
 constexpr std::chrono::seconds kForHealth(1);
+constexpr std::size_t kMostWithoutRoom = 2000;  // bytes of a text
+
+// The server waits for the first answer without a limit, so a reason for which the region has no room is cut
+// off.
+Handle WriteReason(Writer& writer, const std::string& text) {
+  try {
+    return writer.WriteString(text);
+  } catch (const shm::RegionFull& full) {
+    return writer.WriteString(Beginning(text, kMostWithoutRoom) + "\n" + full.what());
+  }
+}
 
 }  // namespace
 
@@ -117,12 +130,16 @@ template <typename Interface>
 void BaseSession<Interface>::AnswerAutoComplete(const AutoCompleteAnswer& answer) {
   Writer writer(region_);
   records::AutoCompleteResponse record{};
-  if (const auto* failure = std::get_if<Failure>(&answer)) {
-    record.has_error = record.is_error_set = true;
-    record.error = writer.WriteString(failure->text);
+  std::optional<Failure> failure;
+  if (const auto* config = std::get_if<std::string>(&answer)) {
+    failure = Attempt([&] { record.model_config = writer.WriteString(*config); });
   } else {
-    record.has_model_config = true;
-    record.model_config = writer.WriteString(std::get<std::string>(answer));
+    failure = std::get<Failure>(answer);
+  }
+  record.has_model_config = !failure;
+  if (failure) {
+    record.has_error = record.is_error_set = true;
+    record.error = WriteReason(writer, failure->text);
   }
   Answer(writer, CommandKind::kAutoCompleteResponse, writer.Put(record).handle());
 }
@@ -133,7 +150,7 @@ void BaseSession<Interface>::AnswerInitialize(const InitializeAnswer& answer) {
   records::InitializeResponse record{};
   if (answer) {
     record.has_error = record.is_error_set = true;
-    record.error = writer.WriteString(answer->text);
+    record.error = WriteReason(writer, answer->text);
   }
   Answer(writer, CommandKind::kInitializeResponse, writer.Put(record).handle());
 }

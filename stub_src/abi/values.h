@@ -7,6 +7,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -186,6 +187,8 @@ std::optional<Failure> Attempt(Action action) {
   try {
     action();
     return std::nullopt;
+  } catch (const std::bad_alloc&) {
+    return Failure{"the process has no memory left (std::bad_alloc)"};
   } catch (const std::exception& error) {
     return Failure{error.what()};
   }

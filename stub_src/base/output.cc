@@ -22,6 +22,12 @@ struct Flushed {
 
 }  // namespace
 
+std::string Beginning(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (text[most] & 0xC0) == 0x80) --most;  // within a character
+  return text.substr(0, most) + "...";
+}
+
 // glibc locks one stream after the other, the standard ones last, so the thread may never come to them, and
 // never end.
 void FlushOutput() noexcept {

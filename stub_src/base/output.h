@@ -1,7 +1,13 @@
-// What C's streams hold at the end of a process.
+// What people read: text that is cut off, and what C's streams hold at the end of a process.
 #pragma once
 
+#include <cstddef>
+#include <string>
+
 namespace envpack {
+
+// At most so many bytes of a UTF-8 text, with "..." behind them if it is longer.
+std::string Beginning(const std::string& text, std::size_t most);
 
 // Writes what C's streams hold. Gives up after a second on streams that another thread has locked: one that
 // waits for input, or for a reader of its output, never unlocks them. For a process that ends by _exit().

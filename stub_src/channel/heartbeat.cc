@@ -1,10 +1,11 @@
 #include "channel/heartbeat.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+
+#include "base/threads.h"
 
 namespace envpack::channel {
 
@@ -24,8 +25,7 @@ Heartbeat::~Heartbeat() { Stop(); }
 
 void Heartbeat::Start() {
   stop_ = false;
-  thread_ = std::thread([this] { Run(); });
-  pthread_setname_np(thread_.native_handle(), "pbstub-health");
+  thread_ = StartThread("pbstub-health", [this] { Run(); });
 }
 
 void Heartbeat::Stop() {

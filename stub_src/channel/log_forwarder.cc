@@ -1,6 +1,5 @@
 #include "channel/log_forwarder.h"
 
-#include <pthread.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -8,6 +7,8 @@
 #include <ctime>
 #include <exception>
 #include <utility>
+
+#include "base/threads.h"
 
 namespace envpack::channel {
 
@@ -33,9 +34,8 @@ void StderrLog::Write(abi::LogLine line) {
                line.line, line.message.c_str());
 }
 
-LogForwarder::LogForwarder(abi::Wire& wire) : wire_(wire), thread_([this] { Run(); }) {
-  pthread_setname_np(thread_.native_handle(), "pbstub-log");
-}
+LogForwarder::LogForwarder(abi::Wire& wire)
+    : wire_(wire), thread_(StartThread("pbstub-log", [this] { Run(); })) {}
 
 LogForwarder::~LogForwarder() { Stop(); }
 

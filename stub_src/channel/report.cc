@@ -1,5 +1,7 @@
 #include "channel/report.h"
 
+#include <sys/resource.h>
+
 #include <string>
 #include <variant>
 
@@ -12,6 +14,22 @@ constexpr char kCompleted = 'C';
 constexpr char kFailed = 'F';
 
 constexpr std::size_t kMost = std::size_t{64} << 20;  // a model may have enlarged the file
+
+// A model may have limited the size of files. The hard limit remains.
+class SoftLimitLifted {
+ public:
+  SoftLimitLifted() {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit lifted{before_.rlim_max, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &lifted);
+  }
+  ~SoftLimitLifted() { setrlimit(RLIMIT_FSIZE, &before_); }
+  SoftLimitLifted(const SoftLimitLifted&) = delete;
+  SoftLimitLifted& operator=(const SoftLimitLifted&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 constexpr char kCannotWrite[] = "cannot write the report of the model's process";
 constexpr char kCannotRead[] = "cannot read the report of the model's process";
@@ -35,11 +53,13 @@ Report::Report()
     : file_(MakeMemoryFile("report", "cannot create a memory file for the report of the model's process")) {}
 
 void Report::Reach(Step step) {
+  const SoftLimitLifted lifted;
   const char mark = static_cast<char>(step);
   WriteAt(descriptor(), {&mark, 1}, 0, kCannotWrite);
 }
 
 void Report::Finish(const abi::AutoCompleteAnswer& answer) {
+  const SoftLimitLifted lifted;
   const auto* failure = std::get_if<abi::Failure>(&answer);
   WriteAt(descriptor(), failure != nullptr ? failure->text : std::get<std::string>(answer), 1, kCannotWrite);
   WriteAt(descriptor(), {failure != nullptr ? &kFailed : &kCompleted, 1}, 0, kCannotWrite);

@@ -77,7 +77,7 @@ int Run(const abi::Launch& launch, abi::Release release, const Work& work) {
   try {
     heartbeat.emplace(*deputy, launch.server_pid);
   } catch (const std::system_error& error) {
-    return channel::RefuseStart(*deputy, std::string("a thread cannot be created: ") + error.what());
+    return channel::RefuseStart(*deputy, error.what());
   }
   return Serve(launch, *deputy, *heartbeat, work);
 }

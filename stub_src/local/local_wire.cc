@@ -1,6 +1,5 @@
 #include "local/local_wire.h"
 
-#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <variant>
 
 #include "base/forks.h"
+#include "base/threads.h"
 #include "local/values.h"
 
 namespace envpack::local {
@@ -43,8 +43,7 @@ LocalWire::LocalWire(int socket, abi::GpuMemory& gpu) : gpu_(gpu), connection_(s
   unpacker(launch_.model_file, launch_.backend_directory, launch_.name, release_, uses_environment_);
   launch_.runtime_directory = "DEFAULT";
   launch_.server_pid = getppid();
-  receiver_ = std::thread([this] { Run(); });
-  pthread_setname_np(receiver_.native_handle(), "pbstub-local");
+  receiver_ = StartThread("pbstub-local", [this] { Run(); });
 }
 
 // The thread waits for messages, so it cannot be joined.

@@ -1,6 +1,5 @@
 #include "model/command_loop.h"
 
-#include <pthread.h>
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
@@ -12,10 +11,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <variant>
 
+#include "base/output.h"
+#include "base/threads.h"
 #include "channel/log_forwarder.h"
 #include "channel/streams.h"
 #include "model/execution.h"
@@ -55,10 +55,7 @@ std::string InOneLine(const std::string& text) {
     if (!is_space) line += c;
     is_between = is_space;
   }
-  if (line.size() <= kMostShown) return line;
-  std::size_t end = kMostShown;
-  while (end > 0 && (line[end] & 0xC0) == 0x80) --end;  // within a character
-  return line.substr(0, end) + "...";
+  return Beginning(line, kMostShown);
 }
 
 // Raises the server's counter of this model by one, by which people notice that its process has died. The
@@ -136,7 +133,7 @@ void CommandLoop::ServeServerMessages() {
       readiness->Add(std::get<std::unique_ptr<abi::ReadinessProbe>>(std::move(message)));
     }
   };
-  std::thread thread([&wire = wire_, handle] {
+  const auto serve = [&wire = wire_, handle] {
     try {
       while (wire.ServeServerMessage(handle)) {
       }
@@ -144,9 +141,8 @@ void CommandLoop::ServeServerMessages() {
       std::fprintf(stderr, "envpack stub: no further message of the server can be received: %s\n",
                    error.what());
     }
-  });
-  pthread_setname_np(thread.native_handle(), "pbstub-rx");
-  thread.detach();
+  };
+  StartThread("pbstub-rx", serve).detach();
 }
 
 // From now on the server reads the stub's queue, so log lines go there.

@@ -1,6 +1,7 @@
 #include "model/fork_safety.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -12,15 +13,20 @@
 #include <cstring>
 #include <functional>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/descriptor.h"
 #include "base/files.h"
+#include "base/threads.h"
 #include "model/interpreter.h"
 
 namespace envpack::model {
 
 namespace {
+
+// For the journal, the region, and the stacks of the stub's threads.
+constexpr std::size_t kForWorker = std::size_t{32} << 20;
 
 constexpr std::size_t kMostMaps = std::size_t{64} << 20, kMostName = 64;
 constexpr std::string_view kFlags = "VmFlags:", kNoCopy = " dc";  // of /proc/self/smaps
@@ -151,12 +157,26 @@ std::optional<std::string> FindThread() {
 
 }  // namespace
 
+std::optional<std::string> FindShortage() {
+  constexpr char kNoRoom[] = "the model has left no room for ";
+  if (!Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC))) {
+    return std::string(kNoRoom) + "a descriptor: " + std::strerror(errno);
+  }
+  void* memory =
+      mmap(nullptr, kForWorker, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return std::string(kNoRoom) + "32 MiB of memory: " + std::strerror(errno);
+  munmap(memory, kForWorker);
+  try {
+    StartThread("pbstub-probe", [] {}).join();
+  } catch (const std::system_error& error) {
+    return std::string(kNoRoom) + "a thread: " + std::strerror(error.code().value());
+  }
+  return std::nullopt;
+}
+
 ForkSafety::ForkSafety() : open_before_(OpenDescriptors()) {}
 
 std::optional<std::string> ForkSafety::FindObstacle() const {
-  if (!Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC))) {
-    return std::string("the model has left no room for a descriptor: ") + std::strerror(errno);
-  }
   for (const auto& find : {FindSharedMapping, FindMemoryWithoutCopy, FindChild, FindTimer}) {
     if (auto found = find()) return found;
   }

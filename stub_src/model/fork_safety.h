@@ -7,6 +7,9 @@
 
 namespace envpack::model {
 
+// What the model has left too little of for a worker, in words: descriptors, memory or threads.
+std::optional<std::string> FindShortage();
+
 // Notes what the process has open when it is created.
 class ForkSafety {
  public:

@@ -1,13 +1,12 @@
 #include "model/readiness.h"
 
-#include <pthread.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdio>
 #include <exception>
-#include <thread>
 #include <utility>
 
+#include "base/threads.h"
 #include "model/interpreter.h"
 
 namespace envpack::model {
@@ -16,11 +15,9 @@ void Readiness::Add(std::unique_ptr<abi::ReadinessProbe> probe) {
   const std::lock_guard lock(mutex_);
   probes_.push_back(std::move(probe));
   if (is_serving_) return;
-  std::thread thread(
-      [self = shared_from_this()] { self->Serve(); });  // without one the next probe tries again
+  // Without a thread the next probe tries again.
+  StartThread("pbstub-ready", [self = shared_from_this()] { self->Serve(); }).detach();
   is_serving_ = true;
-  pthread_setname_np(thread.native_handle(), "pbstub-ready");
-  thread.detach();
 }
 
 // Returns when no probe is left. The next probe starts another thread.

@@ -45,7 +45,8 @@ bool InitializeFor(const warm::Order& order, PythonModel& model) {
   if (const auto failure = CallModel([&] { model.Initialize(command.arguments); })) {
     obstacle = "initialize() fails in the template: " + failure->text;
   } else {
-    obstacle = safety.FindObstacle();
+    obstacle = FindShortage();
+    if (!obstacle) obstacle = safety.FindObstacle();
   }
   if (obstacle) {
     PrintColdStart(order.launch.name, *obstacle);
@@ -63,6 +64,10 @@ std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task) {
   const ForkSafety safety;
   std::unique_ptr<PythonModel> model;
   if (CallModel([&] { model = std::make_unique<PythonModel>(task.launch); })) return std::nullopt;
+  if (const auto shortage = FindShortage()) {
+    PrintColdStart(task.launch.name, *shortage);
+    return std::nullopt;
+  }
   if (const auto obstacle = safety.FindObstacle()) {
     PrintColdStart(task.launch.name, *obstacle);
     return WarmStart{service.BecomeWorker(), std::move(model)};

@@ -16,8 +16,9 @@ struct WarmStart {
 };
 
 // Imports the model and serves fronts until no one needs the template; then the process ends. Returns in each
-// worker. Returns nothing if the model cannot be imported: the workers are then started without a template,
-// and report why. Needs a running Python and the GIL. Throws std::system_error.
+// worker. Returns nothing if the model cannot be imported, or leaves too little of something: the workers are
+// then started without a template, and report why. Needs a running Python and the GIL. Throws
+// std::system_error.
 std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task);
 
 }  // namespace envpack::model

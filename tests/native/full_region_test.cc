@@ -7,33 +7,24 @@ using namespace envpack::test;
 
 namespace {
 
-// Runs the request's id as Python code. fill() takes all room of the region, drain() gives it back.
-constexpr char kScript[] = R"(
-import json
-import numpy as np
-import triton_python_backend_utils as pb_utils
+// fill() takes all room of the region, drain() gives it back.
+constexpr char kFilling[] = R"(
+filling = []
+drain = filling.clear
 
-def fill(filling, size=1 << 19):
+def fill(size=1 << 19):
     while size >= 8:
         try:
             filling.append(pb_utils.Tensor.empty("F", (size,), np.int8))
         except pb_utils.TritonModelException:
             size //= 2
 
-class TritonPythonModel:
-    def initialize(self, args):
-        self.kept, self.filling = {}, []
-
-    def execute(self, requests):
-        (request,) = requests
-        names = {"pb_utils": pb_utils, "request": request, "kept": self.kept, "answer": None,
-                 "fill": lambda: fill(self.filling), "drain": self.filling.clear}
+class TritonPythonModel(TritonPythonModel):
+    def run(self, request):
         try:
-            exec(request.request_id(), names)
+            return super().run(request)
         finally:
-            self.filling.clear()
-        text = json.dumps(names["answer"]).encode()
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.frombuffer(text, dtype=np.int8))])]
+            drain()
 )";
 
 constexpr char kStart[] =
@@ -68,7 +59,7 @@ PeerResponse ResponseOf(bool is_last) {
 
 // A stub whose region cannot grow, with a stream that has begun.
 struct FullRegion : RunningStub {
-  FullRegion() : RunningStub(kScript, WithoutGrowth(), WithCancellation()) {
+  FullRegion() : RunningStub(ScriptModel(kFilling), WithoutGrowth(), WithCancellation()) {
     CHECK(!Initialize());
     SkipReport();
     Run(kStart, [&] { peer.ServeInfer(ResponseOf(false)); });
@@ -107,6 +98,30 @@ struct FullRegion : RunningStub {
 };
 
 }  // namespace
+
+CASE(stub_answers_although_its_reason_has_no_room) {
+  const std::string code = "raise ValueError('not today' + 'x' * (7 << 19))\n";
+  for (const bool completes : {true, false}) {
+    RunningStub running(code, WithoutGrowth(), {});
+    std::string config;
+    if (completes) running.peer.SendAutoComplete("{}");
+    const auto error = completes ? running.peer.TakeAutoComplete(&config) : running.Initialize();
+    CHECK_HAS(error.value_or(""), "ValueError: not todayxxx");
+    CHECK_HAS(error.value_or(""), "xxx...\nFailed to increase the shared memory pool size for key");
+    running.stub.Wait();
+  }
+}
+
+CASE(stub_answers_although_the_configuration_has_no_room) {
+  RunningStub running(
+      "import triton_python_backend_utils as pb_utils\n"
+      "class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n"
+      "        config._model_config['name'] = 'x' * (7 << 19)\n        return config\n",
+      WithoutGrowth(), {});
+  running.peer.SendAutoComplete("{}");
+  std::string config;
+  CHECK_HAS(running.peer.TakeAutoComplete(&config).value_or(""), "Failed to increase the shared memory pool");
+}
 
 CASE(stub_gives_the_last_response_although_the_end_of_its_stream_cannot_be_told) {
   FullRegion stub;

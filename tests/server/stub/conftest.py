@@ -131,6 +131,12 @@ class Served:
         """Free bytes of the region, while this question is being answered."""
         return self.evaluate("c_python_backend_utils.shared_memory.free_memory()", model=model)
 
+    def allocated(self, model):
+        """Bytes of the region that are in use, by the header of its allocator."""
+        (stub,) = self.stubs(model)
+        region = Path("/proc", str(stub), "cmdline").read_bytes().split(b"\0")[2].decode()
+        return int.from_bytes(Path("/dev/shm", region).read_bytes()[40:48], "little")
+
     def frees_all_again(self, free, model="script"):
         """Whether as many bytes are free as before, now or soon: the server frees a response after the client has it.
 

@@ -296,35 +296,6 @@ def _runs(pid):
         return False
 
 
-USED_UP = {
-    "descriptors": """
-import resource
-taken = [os.open("/dev/null", os.O_RDONLY)]
-resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 20, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-try:
-    while True:
-        taken.append(os.dup(taken[0]))
-except OSError:
-    pass
-""",
-    "descriptors below the limit": """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-""",
-}
-
-
-@pytest.mark.parametrize("what", USED_UP)
-def test_a_model_that_leaves_no_descriptor_starts_cold_and_the_reason_is_logged(site, what):
-    site.place("m", code=USED_UP[what])
-    served = site.load("m")
-    assert served.evaluate("1 + 1", model="m") == 2
-    assert soon(lambda: set(site.starts().values()) == {"cold"})
-    assert "Too many open files" in served.server.log()
-    served.client.unload("m")
-    assert soon(lambda: served.server.children() == ())
-
-
 def test_a_model_that_ignores_its_children_dies_of_what_has_been_seen(site):
     site.place("m", code="import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n")
     served = site.load("m")
