@@ -34,6 +34,7 @@ class Release:
         wheel: newest version of the ``nvidia-pytriton`` wheel that carries this server, or ``""``.
         runs_activate: whether the server sources the environment's ``bin/activate``.
         takes_folders: whether the server accepts a folder as an environment; if not, it must be an archive.
+        fetches_archives: whether the server fetches an archive of S3 that is not in the model's folder.
         strict_archives: whether the server rejects archives with absolute names, with ``..``, or with members below a
             symbolic link.
         ninth_argument: the ninth argument of a stub: ``"none"``, ``"platform"`` (of the model's
@@ -52,6 +53,7 @@ class Release:
     wheel: str
     runs_activate: bool
     takes_folders: bool
+    fetches_archives: bool
     strict_archives: bool
     ninth_argument: str
 

@@ -114,7 +114,9 @@ def publish_objects(
     # The archives do not contain the path on the server.
     plan = plan_deployment(project, names, served_from=str(project.repository))
     only = tuple(model.name for model in plan.models) if names else ()
-    with published_files(plan, progress) as found:
+    # Other stores' file systems of the server were not seen to fetch such an archive.
+    shares = template is not None and template.of("0" * 64).scheme == "s3" and plan.release.fetches_archives
+    with published_files(plan, progress, shares=shares) as found:
         publication = pin(found, url) if template else found
         location = template.of(publication.digest) if template else parse_location(url)
         progress.begin(f"publish {counted(len(plan.models), 'model')} to {location}")

@@ -93,11 +93,16 @@ class Publication:
 
 
 @contextlib.contextmanager
-def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publication]:
+def published_files(deployment: Deployment, progress: Progress, *, shares: bool = False) -> Iterator[Publication]:
     """Determine the objects of a deployment; what the cache provides stays there during the block.
 
     Environments become archives in their model's folder, and a stub in a backend for one Python comes beside its model,
-    because a server downloads nothing but the folder of a model.
+    because a server downloads nothing else but an archive that the configuration names.
+
+    Args:
+        deployment: the models.
+        progress: receives each archive that is made.
+        shares: whether several models with the same archive name that of the first one.
 
     Raises:
         InputError: the only model cannot be published: its environment is not in the cache
@@ -110,12 +115,13 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
     files: list[PublishedFile] = []
     errors: dict[str, EnvpackError] = {}
     cautions = list(deployment.cautions)
-    packages = packages_of(deployment)
+    packages, shared = packages_of(deployment), dict[str, str]()
     with contextlib.ExitStack() as kept:
         for model in deployment.models:
             try:
                 archive = kept.enter_context(_archive(model, progress)) if model.environment else None
-                files += _storable(model, _model_files(model, archive, backends.get(model.backend), cautions))
+                known = shared if shares else {}
+                files += _storable(model, _model_files(model, archive, backends.get(model.backend), cautions, known))
             except (InputError, EnvironmentBuildError) as error:
                 errors[model.name] = error
         ModelsError.raise_any(errors, len(deployment.models))
@@ -182,20 +188,22 @@ def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
 
 
 def _model_files(
-    model: DeployedModel, archive: Path | None, backend: Backend | None, cautions: list[str]
+    model: DeployedModel, archive: Path | None, backend: Backend | None, cautions: list[str], shared: dict[str, str]
 ) -> Iterator[PublishedFile]:
+    """The objects of a model; ``shared`` has the archives of other models, by their digests."""
     folder = model.folder
     texts = {CONFIG_NAME: config_text(folder)}
     texts = {str(file.relative_to(folder)): config.text for file, config in python_configs(folder).items()} | texts
     left_out = {folder / path for path in texts} | {path for path in folder.iterdir() if is_for_authors(path.name)}
     if archive is not None and model.environment is not None:
         digest = str(read_metadata(archive)["sha256"]) if archive != model.environment else _recorded(archive)
-        name = _archive_name(model.environment, digest)
-        texts = {
-            path: set_execution_environment(text, in_model_folder(name), folder / path) for path, text in texts.items()
-        }
+        own = f"{model.name}/{_archive_name(model.environment, digest)}"
+        place = shared.setdefault(digest, own)
+        value = in_model_folder(place.removeprefix(f"{model.name}/") if place == own else f"../{place}")
+        texts = {path: set_execution_environment(text, value, folder / path) for path, text in texts.items()}
         left_out |= {model.environment, archive_metadata_file(model.environment)}
-        yield PublishedFile(f"{model.name}/{name}", archive, sha256=digest)
+        if place == own:
+            yield PublishedFile(own, archive, sha256=digest)
     if backend is not None:
         texts = {path: set_backend(text, PYTHON_BACKEND, folder / path) for path, text in texts.items()}
         left_out |= {folder / STUB_NAME, folder / RELEASE_FILE}

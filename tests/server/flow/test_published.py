@@ -1,10 +1,13 @@
 """Published models: a checked copy in the real server, changed, and removed; and served from an image."""
 
 import shutil
+import urllib.request
 
 import pytest
 
 from envpack.deployment.objects.record import RECORD
+from envpack.server.launch import find_server
+from envpack.server.process import ProcessRuntime
 from envpack.store import Objects, parse_location
 from tests import registries
 from tests.gcs import gcs
@@ -118,6 +121,25 @@ def test_a_server_serves_the_checked_copy_of_what_was_published(doubler, envpack
     assert sorted(published(envpack_json, url, repository, *words)["outdated"]) == gone
     assert sorted(published(envpack_json, url, repository, *words, "--delete")["removed"]) == gone
     assert not [found for found in objects.list() if found.path.startswith("both")]
+
+
+@pytest.mark.thorough
+def test_a_server_fetches_an_archive_that_models_share(doubler, envpack_json, url, tmp_path):
+    shutil.copytree(doubler, doubler.with_name("other"))
+    code, document = envpack_json("build", "--repository", doubler.parent, "--python", PYTHON)
+    assert code == 0, document
+    document = published(envpack_json, f"{url}/{{digest}}", doubler.parent)
+    assert [path.partition("/")[0] for path in document["sent"] if path.endswith(".tar.gz")] == ["doubler"]
+
+    code, verified = envpack_json("verify", document["url"])
+    assert code == 0, verified
+    (tmp_path / "run").mkdir()
+    arguments = (document["command"][1], "--model-control-mode=none")
+    runtime = ProcessRuntime(find_server(None), environment=VARIABLES, arguments=arguments, start_seconds=120)
+    with runtime.start(tmp_path / "run") as server:
+        for model in ("doubler", "other"):
+            with urllib.request.urlopen(f"{server.url}/v2/models/{model}/ready", timeout=60) as answer:
+                assert answer.status == 200
 
 
 @pytest.mark.thorough

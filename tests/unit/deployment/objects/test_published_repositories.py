@@ -11,7 +11,7 @@ from envpack.deployment import (
     publish,
     published_files,
 )
-from envpack.repository import get_string_parameter, parse_config
+from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
 from envpack.settings import Settings
 from envpack.support.errors import EnvpackError, ModelsError
 from envpack.support.progress import NoProgress
@@ -140,6 +140,22 @@ def test_a_name_that_no_object_store_holds_is_refused_before_anything_is_sent(re
     assert raised.value.kind == "unpublishable-name"
     assert "\n" not in raised.value.message
     assert "\x1b" not in raised.value.message
+
+
+def test_models_can_share_an_archive(repository, tmp_path):
+    """`early` has the same files as a folder, less one; `twin` and `late` have the same archive under two names."""
+    late, twin = (repository.repository / name for name in ("late", "twin"))
+    shutil.copytree(late, twin)
+    (twin / "python3.8.tar.gz").rename(twin / "own.tar.gz")
+    point_to_environment(open_model(twin), in_model_folder("own.tar.gz"))
+    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
+    with published_files(plan, NoProgress(), shares=True) as found:
+        files = {file.path: file.content.decode() for file in found.files}
+    archives = {path.partition("/")[0]: path for path in files if path.endswith(".tar.gz")}
+    assert archives.keys() == {"early", "late"}
+    assert f'"$$TRITON_MODEL_DIRECTORY/../{archives["late"]}"' in files["twin/config.pbtxt"]
+    with published_files(plan, NoProgress()) as found:
+        assert len([file for file in found.files if file.path.endswith(".tar.gz")]) == 3
 
 
 def test_tests_samples_and_training_are_not_published(repository, tmp_path, objects):
