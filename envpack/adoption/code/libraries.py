@@ -203,10 +203,7 @@ class Function:
         self.function = getattr(importlib.import_module(facts["module"]), facts["function"])
 
     def declare(self):
-        get_hints = typing.get_type_hints
-        if sys.version_info < (3, 9):
-            from typing_extensions import get_type_hints as get_hints
-        hints = get_hints(self.function, include_extras=True)
+        hints = hints_of(self.function)
         parameters = inspect.signature(self.function).parameters.values()
         self.inputs = []
         for one in parameters:
@@ -215,7 +212,7 @@ class Function:
             optional = one.default is not one.empty
             self.inputs.append(self.tensor(one.name, hints.get(one.name), "the parameter " + one.name, optional))
         answer = hints.get("return")
-        several = getattr(answer, "__origin__", None) is tuple
+        several = getattr(answer, "__origin__", None) in (tuple, typing.Tuple)  # the latter on Python 3.6
         parts = answer.__args__ if several else [answer]
         names = [f"result_{number}" for number in range(len(parts))] if several else ["result"]
         self.outputs = [self.tensor(name, part, "the return value") for name, part in zip(names, parts)]
@@ -228,14 +225,14 @@ class Function:
         if hint in HINTS:
             datatype, form = HINTS[hint]
             return Tensor(name, datatype, [1], form, is_optional)
-        if getattr(hint, "__origin__", None) is list and inner[0] in HINTS:
+        if getattr(hint, "__origin__", None) in (list, typing.List) and inner[0] in HINTS:
             return Tensor(name, HINTS[inner[0]][0], [-1], "words" if inner[0] is str else "items", is_optional)
         if getattr(hint, "__module__", "").startswith("PIL."):
             return Tensor(name, "STRING", [1], "picture", is_optional)
         notes = getattr(hint, "__metadata__", ())
         shapes = [note for note in notes if isinstance(note, (tuple, list))]
         dtypes = [note for note in notes if not isinstance(note, (tuple, list))]
-        array = getattr(hint, "__origin__", None)  # of an annotated hint
+        array = hint.__args__[0] if notes else None
         alias = getattr(array, "__origin__", None)
         if alias is np.ndarray:  # numpy.typing.NDArray
             dtypes, array = [array.__args__[1].__args__[0], *dtypes], np.ndarray
@@ -258,6 +255,16 @@ class Function:
         answer = self.function(**data)
         parts = zip(self.outputs, answer if len(self.outputs) > 1 else [answer])
         return {one.name: png(part) if one.form == "picture" else part for one, part in parts}
+
+
+def hints_of(function):
+    if sys.version_info >= (3, 9):
+        return typing.get_type_hints(function, include_extras=True)
+    try:
+        from typing_extensions import get_type_hints
+    except ImportError:  # then nothing is annotated by it
+        return typing.get_type_hints(function)
+    return get_type_hints(function, include_extras=True)
 
 
 def made_up(one):

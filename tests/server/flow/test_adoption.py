@@ -48,6 +48,23 @@ def scaled(rows: Rows) -> Annotated[NDArray[np.float32], (-1, 2)]:
         raise ValueError("too large")
     return rows * FACTOR
 """
+OLDER = """
+from typing import List, Optional, Tuple
+
+import numpy as np
+from typing_extensions import Annotated
+
+Flat = Annotated[np.ndarray, np.int64, (-1,)]
+
+
+def shouted(words: List[str]) -> List[str]:
+    return [word.upper() for word in words]
+
+
+def halves(numbers: Flat, by: Optional[int] = None) -> Tuple[Flat, Flat]:
+    assert numbers.ndim == 1
+    return numbers // (by or 2), numbers % (by or 2)
+"""
 # Requests that a server joins.
 TESTS = """
 def test_a_wrong_row_fails_alone(triton_model):
@@ -141,3 +158,17 @@ def test_a_function_is_served_without_an_edit(tmp_path, envpack_json, monkeypatc
     (repository / "scaled/tests/test_scaled.py").write_text(TESTS)
     code, document = envpack_json("test", "--repository", repository)
     assert code == 0, document
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("python", ["3.6", "3.8"])
+def test_hints_have_their_meaning_on_older_pythons(tmp_path, envpack_json, monkeypatch, python):
+    source, repository = tmp_path / "source", tmp_path / "repository"
+    source.mkdir()
+    (source / "older.py").write_text(OLDER)
+    monkeypatch.chdir(source)
+    for name in ("shouted", "halves"):
+        words = ("init", "--from", f"older:{name}", repository / name, "--python", need(python))
+        code, document = envpack_json(*words)
+        assert code == 0, document
+    assert verified(envpack_json, repository) == {"shouted": (2, 2), "halves": (1, 1)}
