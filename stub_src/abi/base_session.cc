@@ -46,10 +46,10 @@ void BaseSession<Interface>::Announce() {
 }
 
 template <typename Interface>
-void BaseSession<Interface>::Beat() {
+void BaseSession<Interface>::Beat(bool is_alive) {
   try {
     const shm::Lock lock(&control().stub_health_mutex, kForHealth);
-    control().stub_health = true;
+    control().stub_health = is_alive;
   } catch (const std::system_error&) {
     // A model has damaged the mutex: then the server finds that, too.
   }

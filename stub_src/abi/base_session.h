@@ -25,7 +25,7 @@ class BaseSession : public Interface {
   BaseSession(const Launch& launch, Release release, std::shared_ptr<Journal> journal);
 
   void Announce() override;
-  void Beat() override;
+  void Beat(bool is_alive) override;
   Command Receive() override;
   void AnswerAutoComplete(const AutoCompleteAnswer& answer) override;
   void AnswerInitialize(const InitializeAnswer& answer) override;

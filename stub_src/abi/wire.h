@@ -62,9 +62,9 @@ class Session {
   // timeout.
   virtual void Announce() = 0;
 
-  // Reports to the server that the stub is alive. Call it about every 300 ms. Locks only the mutex of the
-  // record.
-  virtual void Beat() = 0;
+  // Reports to the server that the stub is alive. Call it about every 300 ms, and once with false if it will
+  // not be alive any more. Locks only the mutex of the record.
+  virtual void Beat(bool is_alive) = 0;
 
   // Waits for the next command. Commands are received and answered in the main thread only.
   virtual Command Receive() = 0;

@@ -36,9 +36,10 @@ class Heartbeat {
     Start();
   }
 
+  void Stop();
+
  private:
   void Start();
-  void Stop();
   void Run();
 
   abi::Session& server_;

@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kStartTick(20), kPendingTick(5), kLimitTick(50);
 constexpr milliseconds kForTraceback(500);
+constexpr milliseconds kForFinalize(2000);
 
 std::int64_t NanosecondsNow() {
   timespec now{};
@@ -196,6 +197,22 @@ void Instance::End(int status) {
   EndAs(status);
 }
 
+// The server may just have found this process alive, and finalizes it then: it waits for that answer without
+// a limit, but not for a process that it finds dead.
+void Instance::GiveUp(int status) {
+  using Clock = std::chrono::steady_clock;
+  heartbeat_.Stop();
+  deputy_.Beat(false);
+  const auto end = Clock::now() + kForFinalize;
+  const auto left = [&] { return std::chrono::duration_cast<milliseconds>(end - Clock::now()); };
+  abi::Attempt([&] {
+    while (left() > milliseconds(0) && deputy_.commands().HasValueWithin(left())) {
+      if (!channel::Refuse(deputy_, deputy_.Receive(), last_death_)) break;
+    }
+  });
+  EndAs(status);
+}
+
 // Answers for the worker that has died, and starts another one.
 void Instance::Replace(int status) {
   std::optional<int> ended = status;
@@ -207,7 +224,7 @@ void Instance::Replace(int status) {
     if (!may_restart) {
       std::fprintf(stderr, "envpack stub: '%s' is not restarted any more: %s\n", launch_.name.c_str(),
                    last_death_.c_str());
-      EndAs(*ended);
+      GiveUp(*ended);
     }
     try {
       Start();
@@ -215,7 +232,7 @@ void Instance::Replace(int status) {
     } catch (const std::system_error& error) {
       std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n", launch_.name.c_str(),
                    last_death_.c_str(), error.what());
-      EndAs(*ended);
+      GiveUp(*ended);
     }
   }
   journal_->Reach(abi::Journal::kServing);

@@ -49,6 +49,7 @@ class Instance {
   void TakeOverFrom(int status, const std::string& error);
   void Replace(int status);
   [[noreturn]] void End(int status);
+  [[noreturn]] void GiveUp(int status);
   std::string DescribeEndOf(int status);
   std::string DescribeDeath(int status, bool has_served);
 

@@ -29,7 +29,7 @@ class LocalWire final : public abi::Wire {
   const abi::Launch& launch() const { return launch_; }
 
   void Announce() override {}
-  void Beat() override {}
+  void Beat(bool) override {}
   abi::Command Receive() override;
   void AnswerAutoComplete(const abi::AutoCompleteAnswer& answer) override;
   void AnswerInitialize(const abi::InitializeAnswer& answer) override;

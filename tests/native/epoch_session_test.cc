@@ -39,7 +39,7 @@ CASE(epoch_reads_and_writes_the_control_record) {
     CHECK(pair.wire->UsesEnvironment());
     CHECK(pair.wire->Decoupled());
     CHECK(!control->stub_health);
-    pair.wire->Beat();
+    pair.wire->Beat(true);
     CHECK(control->stub_health);
     CHECK_EQ(pthread_mutex_trylock(&control->stub_health_mutex), 0);
     pthread_mutex_unlock(&control->stub_health_mutex);

@@ -276,6 +276,32 @@ CASE(restart_does_not_happen_if_a_variable_says_so) {
   CHECK_HAS(running.stub.Output(), "is not restarted any more");
 }
 
+// The server finalizes a stub that it has found alive up to a second ago.
+CASE(restart_that_is_given_up_still_answers_finalize) {
+  StubProcess::Options options;
+  options.variables = {"ENVPACK_RESTARTS=0"};
+  RunningStub running(ScriptModel(), options, Peer::Options{});
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  CHECK(running.peer.BeatsAgain());
+  kill(WorkerOf(running.stub), SIGKILL);
+  CHECK(Soon([&] { return running.stub.Output().find("is not restarted any more") != std::string::npos; }));
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 128 + SIGKILL);
+}
+
+CASE(restart_that_is_given_up_is_found_dead) {
+  StubProcess::Options options;
+  options.variables = {"ENVPACK_RESTARTS=0"};
+  RunningStub running(ScriptModel(), options, Peer::Options{});
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  kill(WorkerOf(running.stub), SIGKILL);
+  CHECK(Soon([&] { return running.stub.Output().find("is not restarted any more") != std::string::npos; }));
+  CHECK(!running.peer.BeatsAgain(500));
+  CHECK(running.stub.Runs());
+}
+
 // What a program ignores, those that it starts ignore too; then nobody can wait for a child.
 CASE(restart_needs_no_server_that_waits_for_its_children) {
   StubProcess::Options options;
