@@ -42,6 +42,9 @@ int Complete(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& hear
     answer = abi::Failure{error.what()};
   }
   deputy.region().CheckAll();
+  if (const auto held = journal ? journal->journal()->ledger.Held() : std::nullopt) {
+    deputy.region().ReleaseFor(*held);  // so that there is room for the answer
+  }
   deputy.AnswerAutoComplete(answer);
   if (std::holds_alternative<abi::Failure>(answer)) return 0;
   channel::RefuseEverything(deputy, "this process only completes a configuration");
