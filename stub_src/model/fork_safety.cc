@@ -1,6 +1,7 @@
 #include "model/fork_safety.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -20,6 +22,7 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "model/interpreter.h"
+#include "warm/processes.h"
 
 namespace envpack::model {
 
@@ -28,6 +31,7 @@ namespace {
 // For the journal, the region, and the stacks of the stub's threads.
 constexpr std::size_t kForWorker = std::size_t{32} << 20;
 
+constexpr unsigned kForFork = 5;  // seconds
 constexpr std::size_t kMostMaps = std::size_t{64} << 20, kMostName = 64;
 constexpr std::string_view kFlags = "VmFlags:", kNoCopy = " dc";  // of /proc/self/smaps
 
@@ -141,14 +145,47 @@ std::vector<std::string> OtherThreads() {
   return names;
 }
 
-// A library that knows of forks ends its threads before each, and starts them again when they are needed, as
-// OpenBLAS does.
-std::optional<std::string> FindThread() {
-  if (OtherThreads().empty()) return std::nullopt;
-  const pid_t pid = ForkInterpreter();
-  if (pid == 0) _exit(0);
+// While it exists: handlers of forks that do not return end this process, and say so.
+class ForkLimit {
+ public:
+  ForkLimit() {
+    struct sigaction end{};
+    end.sa_handler = [](int) {
+      constexpr char kText[] = "envpack stub: a model starts cold: a handler of forks does not return\n";
+      const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+      _exit(written > 0 ? 1 : 2);
+    };
+    sigaction(SIGALRM, &end, &before_);
+    alarm(kForFork);
+  }
+  ~ForkLimit() {
+    alarm(0);
+    sigaction(SIGALRM, &before_, nullptr);
+  }
+  ForkLimit(const ForkLimit&) = delete;
+  ForkLimit& operator=(const ForkLimit&) = delete;
+
+ private:
+  struct sigaction before_{};
+};
+
+// Whether handlers of forks let a child run, and which threads they leave. A library that knows of forks ends
+// its threads before each, and starts them again when they are needed, as OpenBLAS does.
+std::optional<std::string> TryFork() {
+  pid_t pid;
+  {
+    const ForkLimit limit;
+    pid = ForkInterpreter();
+    if (pid == 0) _exit(0);
+  }
   if (pid < 0) return "the process cannot be forked";
-  waitpid(pid, nullptr, 0);
+  const Descriptor child = warm::OpenProcess(pid);
+  const bool has_ended = warm::HasEnded(child.number(), std::chrono::seconds(kForFork));
+  if (!has_ended) kill(pid, SIGKILL);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (!has_ended) return "a handler of forks does not return";
+  if (status != 0) return "a handler of forks ends the process";
   const auto names = OtherThreads();
   if (names.empty()) return std::nullopt;
   return "the model has started threads that a fork does not end (" + std::to_string(names.size()) + ", '" +
@@ -181,7 +218,7 @@ std::optional<std::string> ForkSafety::FindObstacle() const {
     if (auto found = find()) return found;
   }
   if (auto found = FindOpenFile(open_before_)) return found;
-  return FindThread();
+  return TryFork();
 }
 
 }  // namespace envpack::model

@@ -16,8 +16,8 @@ class ForkSafety {
   ForkSafety();
 
   // What has come since then that a fork shares, loses or damages, in words; nothing if a fork is safe. Forks
-  // a process that ends at once, to find the threads that the libraries' own fork handlers do not end. Needs
-  // the GIL.
+  // a process that ends at once, to find handlers of forks that do not return, and threads that these
+  // handlers do not end. Needs the GIL.
   std::optional<std::string> FindObstacle() const;
 
  private:

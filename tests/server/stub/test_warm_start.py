@@ -235,6 +235,33 @@ def test_handlers_of_forks_run(site):
     assert {int(words[0]) for words in site.noted("m", "forked")} >= {each.worker.pid for each in site.found("m")}
 
 
+WAITS, DIES = "threading.Event().wait()", "os._exit(3)"
+HANDLERS = [
+    pytest.param("before, None, None", WAITS, "a handler of forks does not return", id="before"),
+    pytest.param("None, before, None", WAITS, "a handler of forks does not return", id="parent"),
+    pytest.param("None, None, before", WAITS, "a handler of forks does not return", id="child"),
+    pytest.param("None, None, before", DIES, "a handler of forks ends the process", id="child-dies"),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("place", "does", "reason"), HANDLERS)
+def test_a_model_whose_handlers_of_forks_do_not_return_starts_cold(site, place, does, reason):
+    # By the C library, since Python 3.6 has no such handlers. Only the stub's own forks run them.
+    code = (
+        "import ctypes, threading\n"
+        f"@ctypes.CFUNCTYPE(None)\ndef before():\n    {does}\n"
+        f"assert '--template' not in open('/proc/self/cmdline').read().split('\\0') or "
+        f"ctypes.CDLL(None).__register_atfork({place}, None) == 0\n"
+    )
+    site.place("m", code=code)
+    served = site.load("m")
+    assert f"starts cold: {reason}" in served.server.log()
+    assert served.evaluate("1 + 1", model="m") == 2
+    served.client.unload("m")
+    assert soon(lambda: served.server.children() == ())
+
+
 def test_a_template_can_initialize_the_model_for_all_instances(site):
     site.place("m", code=NOTING, count=3, ENVPACK_TEMPLATE="initialize")
     served = site.load("m")
