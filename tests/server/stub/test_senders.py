@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.waiting import soon
+
 PREFIX = "Failed to process the request(s) for model 'script_0', message: "
 STREAM_PREFIX = "Failed to process the request(s) for model 'stream_0', message: "
 SENDER = "sender = request.get_response_sender()\n"
@@ -120,6 +122,20 @@ class TestDefaultMode:
             "return [reply(self.rounds)]"
         )
         assert served.run_code(code, model="reschedule") == 3
+
+    def test_a_rescheduled_request_leaves_no_byte_in_the_region(self, served):
+        code = (
+            "self.again = not getattr(self, 'again', False)\n"
+            "if self.again: request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)\n"
+            "return [None if self.again else reply(1)]"
+        )
+        served.run_code(code, model="reschedule")
+        served.evaluate("1")
+        before = [served.allocated(model) for model in ("reschedule", "script")]
+        for _ in range(4):
+            assert served.run_code(code, model="reschedule") == 1
+            assert served.evaluate(f"fetch(bls_call('reschedule', {code!r}).exec())") == 1
+        assert soon(lambda: [served.allocated(model) for model in ("reschedule", "script")] == before)
 
     def test_a_response_for_a_rescheduled_request_is_refused(self, served):
         code = "request.set_release_flags(2)\nreturn [reply(1)]"
