@@ -18,6 +18,7 @@ from tests.cache import kept_cache
 from tests.clusters import cluster
 from tests.needed_pythons import need, need_interpreter
 from tests.web import serve
+from tests.wheels import make_wheel
 
 from .fleets import Caller
 from .python_downloads import NAME, Downloads, make_archive
@@ -169,3 +170,12 @@ def downloads(bare, archive, tmp_path, monkeypatch):
         made = Downloads(site, *archive)
         monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", made.offer())
         yield made
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheels")
+    tree = {"tree.py": "import sys, leaf\ndef grow():\n    print(leaf.VALUE, sys.prefix)\n"}
+    make_wheel(folder, "leaf", "1.0", {"leaf.py": "VALUE = 1\n"})
+    make_wheel(folder, "tree", "1.0", tree, needs=("leaf",), scripts=("grow = tree:grow",))
+    return folder
