@@ -180,8 +180,9 @@ std::optional<std::string> TryFork() {
   }
   if (pid < 0) return "the process cannot be forked";
   const Descriptor child = warm::OpenProcess(pid);
-  const bool has_ended = warm::HasEnded(child.number(), std::chrono::seconds(kForFork));
-  if (!has_ended) kill(pid, SIGKILL);
+  // While the model ignores SIGCHLD, a child that has ended is gone.
+  const bool has_ended = !child || warm::HasEnded(child.number(), std::chrono::seconds(kForFork));
+  if (!has_ended) warm::SignalProcess(child.number(), SIGKILL);
   int status = 0;
   waitpid(pid, &status, 0);
   if (!has_ended) return "a handler of forks does not return";
