@@ -59,7 +59,7 @@ class TritonPythonModel:
     def respond_alone(self, request):
         try:
             return self.respond([request])[0]
-        except Exception as error:
+        except Exception as error:  # a model may raise anything, and only this request is to fail
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
 
     def respond(self, requests):
