@@ -74,7 +74,8 @@ class MLflow:
         signature = self.model.metadata.signature.to_dict()
         specs = {key: json.loads(signature.get(key) or "[]") for key in ("inputs", "outputs", "params")}
         self.inputs = tensors_of(specs["inputs"], "inputs", "input")
-        self.outputs = tensors_of(specs["outputs"], "predictions", "output")
+        is_known = all(spec["type"] != "any" for spec in specs["outputs"]) or not self.facts["has_example"]
+        self.outputs = tensors_of(specs["outputs"], "predictions", "output") if is_known else []
         self.inputs += [parameter_of(spec) for spec in specs["params"]]
         names, is_tensor = [spec.get("name") for spec in specs["inputs"]], specs["inputs"][0].get("type") == "tensor"
         has_names = all(isinstance(name, str) for name in names)  # those of columns may be numbers

@@ -30,7 +30,8 @@ REQUIREMENTS = {
 MODELS = {
     "3.9": ("sklearn", "xgboost", "lightgbm", "statsmodels", "models:/shout/1"),
     "3.12": (
-        *("sklearn", "xgboost", "lightgbm", "statsmodels", "every_kind", "arrays", "classifier.joblib", "linear.onnx"),
+        *("sklearn", "xgboost", "lightgbm", "statsmodels", "every_kind", "arrays", "anything"),
+        *("classifier.joblib", "linear.onnx"),
     ),
 }
 FUNCTION = """

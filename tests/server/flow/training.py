@@ -95,6 +95,14 @@ class Arrays(mlflow.pyfunc.PythonModel):
         return {"sums": model_input["grid"].sum(axis=(1, 2)), "centred": line - line.mean(axis=0)}
 
 
+class Anything(mlflow.pyfunc.PythonModel):
+    """A signature without types, as MLflow writes for pipelines of transformers."""
+
+    def predict(self, context, model_input, params=None):
+        texts = model_input.iloc[:, 0]
+        return pd.DataFrame({"label": [text[:2] for text in texts], "score": [len(text) / 10 for text in texts]})
+
+
 def train_flavors():
     import lightgbm
     import mlflow.lightgbm
@@ -181,6 +189,12 @@ def train_signatures():
     line = {"content": [1, 2, 3, 6], "shape": [2, 2]}
     centred = {"content": [-1, -2, 1, 2], "shape": [2, 2]}
     write_samples("arrays", [{"grid": grid, "line": line}], [{"sums": [10, 26], "centred": centred}])
+
+    from mlflow.types.schema import AnyType
+
+    anything = ModelSignature(Schema([ColSpec(AnyType())]), Schema([ColSpec(AnyType())]))
+    log("anything", mlflow.pyfunc, Anything(), ["a text", "other"], None, signature=anything)
+    write_samples("anything", [{"inputs": ['"word"']}], [{"label": ["wo"], "score": [0.4]}])
 
 
 def train_files():
