@@ -28,7 +28,7 @@ REQUIREMENTS = {
     ),
 }
 MODELS = {
-    "3.9": ("sklearn", "xgboost", "lightgbm", "statsmodels", "models:/shout/1"),
+    "3.9": ("sklearn", "xgboost", "lightgbm", "runs:/RUN/statsmodels", "models:/shout/1"),
     "3.12": (
         *("sklearn", "xgboost", "lightgbm", "statsmodels", "every_kind", "arrays", "anything"),
         *("classifier.joblib", "linear.onnx"),
@@ -131,8 +131,8 @@ def test_trained_models_are_served_and_answer_as_in_their_own_library(python, tm
     need(python)
     trained, repository, count = train(python), tmp_path / "repository", {}
     for name in MODELS[python]:
-        folder = repository / re.search(r"\w+", name.removeprefix("models:/"))[0]
-        artifact = name if ":" in name else trained / name
+        folder = repository / re.search(r"\w+", name.removeprefix("models:/").removeprefix("runs:/RUN/"))[0]
+        artifact = name.replace("RUN", (trained / "run").read_text()) if ":" in name else trained / name
         named = ["--python", python] if "." in name else []
         code, document = envpack_json("init", "--from", artifact, folder, *named)
         assert (code, document["models"]) == (0, [folder.name]), document

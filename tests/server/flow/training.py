@@ -162,6 +162,13 @@ def register(name):
     registry.create_model_version(name, source=(FOLDER / name).as_uri())
 
 
+def log_to_run(name):
+    """Give a run of the tracking store in the variable MLFLOW_TRACKING_URI a model; its id is in the file `run`."""
+    with mlflow.start_run() as run:
+        mlflow.log_artifacts(str(FOLDER / name), name)
+    (FOLDER / "run").write_text(run.info.run_id)
+
+
 def train_signatures():
     import mlflow.pyfunc
 
@@ -236,3 +243,4 @@ if __name__ == "__main__":
     else:
         train_shout()
         register("shout")
+        log_to_run("statsmodels")
