@@ -36,9 +36,10 @@ struct QueueState {
   std::uint32_t inside;  // of the process that has died
 
   bool IsSettled() const { return full == entries && empty == size - entries; }
-  // Whether the semaphores are as a process leaves them that dies in the middle.
-  bool IsOneProcessBehind() const {
-    return full <= entries && empty <= size - entries && size - full - empty <= inside;
+  // Whether the semaphores are as a process leaves them that dies in the middle: with this many threads more
+  // than its mark counts.
+  bool IsOneProcessBehind(std::uint32_t unmarked = 0) const {
+    return full <= entries && empty <= size - entries && size - full - empty - unmarked <= inside;
   }
   bool operator==(const QueueState& other) const {
     return entries == other.entries && full == other.full && empty == other.empty;

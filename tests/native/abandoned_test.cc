@@ -181,9 +181,17 @@ CASE(room_that_a_dead_process_had_taken_or_not_given_back_is_there_again) {
   for (const std::int64_t value : {1, 2, 3}) CHECK_EQ(queues.ours.Pop(), value);
 }
 
+CASE(what_a_process_took_that_died_before_its_mark_is_there_again) {
+  TwoQueues queues;
+  queues.theirs.Push(7);
+  WaitFor(&queues.record->full);
+  CHECK_EQ(Settle(queues.ours, queues.mark), 1u);
+  CHECK_EQ(queues.ours.Pop(), 7);
+}
+
 CASE(a_queue_in_a_state_that_the_dead_process_cannot_have_left_is_told) {
   TwoQueues queues;
-  WaitFor(&queues.record->empty);
+  for (int i = 0; i < 2; ++i) WaitFor(&queues.record->empty);
   CHECK_EQ(THROWN(Abandoned, Settle(queues.ours, queues.mark)), "a queue is damaged");
 }
 
