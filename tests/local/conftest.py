@@ -35,6 +35,7 @@ NOT_HERE = {
     "test_log_lines_name_the_line_that_logs": "a server gives the lines their form",
     "test_a_request_that_is_rescheduled_comes_again": "only a server has iterative sequences",
     "test_a_response_for_a_rescheduled_request_is_refused": "likewise",
+    "test_a_rescheduled_request_leaves_no_byte_in_the_region": "likewise",
     # That they are refused here too is in test_faithful.py.
     "test_errors_come_as_responses": "they are compared with the words of the server",
     "test_what_the_server_refuses_is_told": "likewise",
