@@ -247,7 +247,7 @@ def test_a_change_ends_the_count_of_deaths(bench):
         assert soon(lambda count=number: bench.states["one"].loads == 2 * count - 1)
         (bench.repository / "one/1/model.py").write_text(f"{CODE}# {number}\n")
         assert soon(lambda count=number: bench.states["one"].loads == 2 * count)
-        assert bench.session.trouble == ""
+        assert soon(lambda: bench.session.trouble == ""), bench.session.trouble
         bench.servers[-1].dead = True
     assert bench.raised is None
 
