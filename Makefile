@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
-	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; a minute or two"
+	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; three minutes"
 	@echo "make test   the gate: style, types, documentation, unit tests, and every kind of real thing once; a quarter of an hour"
 	@echo "make test-all  everything: all Pythons, releases, sanitizers, stores, containers; an hour"
 	@echo "make slice SLICE=2  one quarter of what test-all adds to test"
