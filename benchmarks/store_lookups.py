@@ -33,7 +33,7 @@ QUIET = NoProgress()
 
 @dataclass
 class Cost:
-    """What a worker asked for."""
+    """The requests of one worker."""
 
     requests: int = 0
     size: int = 0

@@ -67,7 +67,7 @@ class SharedStore:
         return record
 
     def complete(self, record: Record) -> Record:
-        """A record of which the store has all blobs, by their sizes; the store is asked once for each blob.
+        """A record of which the store has all blobs, by their sizes. Each blob is looked up once.
 
         Raises:
             StorageError: the store cannot be used; kind ``store-corrupt``: it lacks one.
@@ -92,7 +92,7 @@ class SharedStore:
         download(self.objects, blobs, file, progress)
 
     def read(self, record: Record, most: int) -> bytes:
-        """The content of a record that is small; the store is asked once.
+        """The content of a record that is small, which is read once.
 
         Raises:
             StorageError: the store cannot be used; kind ``store-corrupt``: it is larger than ``most`` bytes, or is not

@@ -52,5 +52,5 @@ def refused(root, error=InputError, **how):
 
 
 def changed_hands(environment):
-    told = json.loads((environment.prefix / MANIFEST).read_text())["changed_hands"]
-    return {(one["path"], one["before"], one["after"]) for one in told}
+    entries = json.loads((environment.prefix / MANIFEST).read_text())["changed_hands"]
+    return {(one["path"], one["before"], one["after"]) for one in entries}

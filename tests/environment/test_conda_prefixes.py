@@ -154,9 +154,9 @@ class TestConda:
     @pytest.mark.thorough
     def test_tokens_of_its_channels_are_left_behind(self, conda):
         record = next((conda / "conda-meta").glob("rooted-*.json"))
-        told = json.loads(record.read_text())
-        told["url"] = f"https://me:{TOKEN}@example.invalid/t/{TOKEN}/channel/linux-64/rooted-1.0-0.conda"
-        record.write_text(json.dumps(told))
+        content = json.loads(record.read_text())
+        content["url"] = f"https://me:{TOKEN}@example.invalid/t/{TOKEN}/channel/linux-64/rooted-1.0-0.conda"
+        record.write_text(json.dumps(content))
         (conda / "conda-meta/history").write_text(f"# cmd: conda install -c https://me:{TOKEN}@example.invalid\n")
         prefix = environment_from_prefix(conda).prefix
         files = [file for file in prefix.rglob("*") if file.is_file()]
@@ -208,8 +208,8 @@ def test_variables_that_conda_would_set_are_named_and_not_their_values(conda):
     (conda / "etc/conda/env_vars.d/damaged.json").write_text("{")
     progress = Outcomes()
     environment_from_prefix(conda, progress=progress)
-    (told,) = (outcome for outcome in progress.said if "variables" in outcome)
-    assert "MODEL_TOKEN, OF_A_PACKAGE;" in told
+    (warning,) = (outcome for outcome in progress.said if "variables" in outcome)
+    assert "MODEL_TOKEN, OF_A_PACKAGE;" in warning
     assert TOKEN not in str(progress.said)
 
 

@@ -172,11 +172,11 @@ class TestVirtual:
     )  # fmt: skip
     def test_what_no_server_could_use_is_refused(self, copied, before, after, kind, says):
         settings = copied / "pyvenv.cfg"
-        told = settings.read_text()
-        if "implementation" in told and "PyPy" in after:
+        text = settings.read_text()
+        if "implementation" in text and "PyPy" in after:
             before, after = "implementation = CPython", "implementation = PyPy"
-        assert before in told
-        settings.write_text(told.replace(before, after))
+        assert before in text
+        settings.write_text(text.replace(before, after))
         error = refused(copied)
         assert (error.kind, says in error.message) == (kind, True), error.message
 

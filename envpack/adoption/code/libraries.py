@@ -288,9 +288,9 @@ def argument(one):
         values = np.full(values.shape, b"text", dtype=object)
     elif one.form in ("plain_texts", "plain_strings"):
         values = values.astype(str)
-    return {"words": values.tolist, "items": values.tolist, "text": values.item, "item": values.item}.get(
-        one.form, lambda: values
-    )()
+    if one.form in ("words", "items"):
+        return values.tolist()
+    return values.item() if one.form in ("text", "item") else values
 
 
 def png(image):

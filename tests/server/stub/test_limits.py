@@ -124,6 +124,7 @@ def small(site, monkeypatch, tmp_path):
     return site, folder
 
 
+# Larger than the rest of the region, so that the error is cut off within the x.
 LONG = "raise ValueError('not today' + 'x' * (3 << 20))\n"
 ALL = "def fill():\n" + "".join(f"    {line}\n" for line in FILL.format("/dev/shm/filled").splitlines())
 # By name: the code, and the error of the load; nothing if there is none.
