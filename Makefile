@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
-	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; three minutes"
+	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; two minutes"
 	@echo "make test   the gate: style, types, documentation, unit tests, and every kind of real thing once; a quarter of an hour"
 	@echo "make test-all  everything: all Pythons, releases, sanitizers, stores, containers; an hour"
 	@echo "make slice SLICE=2  one quarter of what test-all adds to test"
@@ -49,7 +49,7 @@ types: .venv/for-test
 	$(BIN)/mypy
 
 quick-tests: .venv/for-test
-	$(BIN)/pytest --quiet -n $(shell nproc) --dist loadscope --part gate tests/unit tests/native/test_native.py::test_wire
+	$(BIN)/pytest --quiet -n $(shell nproc) --dist loadscope --part quick tests/unit tests/native
 
 check: .venv/for-test
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=target style types quick-tests

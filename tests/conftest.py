@@ -30,7 +30,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # A shell that runs this in the background ignores the signal, which children inherit; tests interrupt commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.getoption("--part") == "gate" and not config.getoption("--hypothesis-profile"):
+    if config.getoption("--part") in ("gate", "quick") and not config.getoption("--hypothesis-profile"):
         settings.load_profile("gate")
     os.environ["UV_PYTHON_DOWNLOADS"] = "never"  # a test that lacks an interpreter says so, and fetches none
     use_kept_cache()

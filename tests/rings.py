@@ -1,6 +1,7 @@
 """The rings of the tests, the part of a run that each test belongs to, and which tests stay together.
 
     pytest --part gate      every kind of real thing once; `make test`
+    pytest --part quick     of the gate, the unit tests and the wire that take little time; `make check`
     pytest --part 2         one of four slices of the rest; `make slice SLICE=2`
     pytest                  everything; `make test-all`
 
@@ -42,7 +43,7 @@ _WHOLE = {"container", "distribution"}
 # Rings that wait for servers and other programs more than they compute.
 _WAITING = {"container", "environment", "local", "releases", "store", "stub", "verification"}
 
-GATE, ALL = "gate", "all"
+GATE, QUICK, ALL = "gate", "quick", "all"
 SLICES = ("1", "2", "3", "4")
 PARTS = (GATE, *SLICES)
 # Rings without a test in the gate: they compile for other machines and build wheels.
@@ -65,6 +66,27 @@ _PYTHONS_OF_SLICES = {
     "3": ("3.11", "3.12"),
     "4": ("3.13", "3.14", "3.15"),
 }
+# Unit tests that wait for real time-outs, start many programs or collect all tests, and are not in the inner loop.
+NOT_QUICK = {
+    f"tests/unit/{file}.py"
+    for file in (
+        "deployment/test_manipulations",
+        "deployment/test_pulled_image",
+        "development/test_session",
+        "hostile/test_installed_packages",
+        "local/test_limit",
+        "local/test_model_process",
+        "server/test_process_end",
+        "server/test_supervisor",
+        "store/test_claims",
+        "store/test_shared_work",
+        "test_rings",
+        "test_skips",
+        "test_templates",
+        "test_typings",
+    )
+}
+_QUICK_NATIVE = "tests/native/test_native.py::test_wire["
 _BY_PYTHON = {"stub", "verification"}  # rings whose tests belong to the slice of their Python
 _SLICE_OF_PYTHON = {python: part for part, pythons in _PYTHONS_OF_SLICES.items() for python in pythons}
 _SLICE_OF_RING = {
@@ -109,6 +131,13 @@ def part_of(item):
     return _SLICE_OF_PYTHON[parameters["python"]] if by_python else slice_of(ring)
 
 
+def is_quick(item):
+    """Whether a test belongs to the inner loop."""
+    file = item.nodeid.partition("::")[0]
+    of_unit = ring_of(item.nodeid) == "unit" and file not in NOT_QUICK
+    return (of_unit or item.nodeid.startswith(_QUICK_NATIVE)) and part_of(item) == GATE
+
+
 def parameters(rows, gate, ids=str):
     """Rows as parameters of a test; those that are not in ``gate`` are thorough."""
     return [pytest.param(row, marks=[] if row in gate else [pytest.mark.thorough], id=ids(row)) for row in rows]
@@ -130,7 +159,8 @@ def slice_of(ring):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--part", choices=PARTS, help="the gate, or one of four slices of all other tests")
+    words = "the gate, the quick tests of it, or one of four slices of all other tests"
+    parser.addoption("--part", choices=(GATE, QUICK, *SLICES), help=words)
 
 
 def pytest_configure(config):
@@ -142,8 +172,9 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: _ORDER.index(ring_of(item.nodeid)))
     part = config.getoption("--part")
     if part:
-        config.hook.pytest_deselected(items=[item for item in items if part_of(item) != part])
-        items[:] = [item for item in items if part_of(item) == part]
+        chosen = {item for item in items if (is_quick(item) if part == QUICK else part_of(item) == part)}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -64,6 +64,15 @@ def test_a_part_runs_its_tests_and_no_others(collect, tests):
         assert set(collect("--part", part, folder)) == {test for test, mine in here.items() if mine == part}
 
 
+def test_the_inner_loop_is_part_of_the_gate_without_its_slow_files(collect, tests):
+    quick = set(collect("--part", rings.QUICK, "tests/unit", "tests/native"))
+    in_gate = {test for test, (part, _) in tests.items() if part == rings.GATE}
+    assert quick < in_gate
+    files = {test.partition("::")[0] for test in in_gate if test.startswith("tests/unit/")}
+    left_out = files - {test.partition("::")[0] for test in quick}
+    assert left_out == rings.NOT_QUICK
+
+
 def test_every_python_is_compiled_before_the_part_that_it_runs_in():
     compiled = Counter(name for part in rings.PARTS for name, _ in steps(part))
     assert compiled == Counter(name for name, _ in steps(rings.ALL))
