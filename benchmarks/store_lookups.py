@@ -1,4 +1,5 @@
-"""What models cost a store if each looks up its environment, and if a command looks up each environment once.
+"""What models cost a store if each looks up its environment, if a command looks up each once, and if it does so side by
+side before it needs them.
 
     python benchmarks/store_lookups.py [--models 1000] [--environments 50] [--workers 200] [--delay 0.01]
 
@@ -29,6 +30,7 @@ from tests.object_stores import BUCKET, VARIABLES, Faulty, faulty, moto  # noqa:
 from tests.unit.archive.conftest import Prefixes  # noqa: E402
 
 QUIET = NoProgress()
+EACH, AHEAD = "for each model", "once, side by side"
 
 
 @dataclass
@@ -58,10 +60,10 @@ def main() -> None:
         print("|---|---|---|---|---|---|---|---|")
         for name, push in (("fetch", False), ("have all, and push", True)):
             costs = []
-            for each in (True, False):
-                cache = first if push else Path(temporary, f"new-{each}")
-                costs.append(measured(proxy, partial(work, url, wanted, cache, push=push, each=each)))
-                show(name, "for each model" if each else "once", costs[-1], costs[0], options.workers)
+            for how in (EACH, "once", AHEAD):
+                cache = first if push else Path(temporary, f"new {how}")
+                costs.append(measured(proxy, partial(work, url, wanted, cache, push=push, how=how)))
+                show(name, how, costs[-1], costs[0], options.workers)
 
 
 def fill_store(store: SharedStore, keys: list[str], cache: Path) -> None:
@@ -74,11 +76,14 @@ def fill_store(store: SharedStore, keys: list[str], cache: Path) -> None:
     work_on(store, keys, cache)
 
 
-def work(url: str, keys: list[str], cache: Path, *, push: bool, each: bool) -> None:
+def work(url: str, keys: list[str], cache: Path, *, push: bool, how: str) -> None:
     """What a command does for its models, with a store for each model or one for all."""
     shared = open_store(url, push=push)
+    if how == AHEAD:
+        shared.look_up("lock", keys)
+        shared.look_up("environment", keys)
     for key in keys:
-        work_on(open_store(url, push=push) if each else shared, [key], cache)
+        work_on(open_store(url, push=push) if how == EACH else shared, [key], cache)
 
 
 def work_on(store: SharedStore, keys: list[str], cache: Path) -> None:

@@ -49,7 +49,7 @@ def command(
     A model that fails does not keep the others from being built.
     """
     from envpack.settings import open_project
-    from envpack.workflow import build_model, check_model, chosen_folders, project_store, unpacked_at_once
+    from envpack.workflow import build_model, check_model, chosen_folders, look_ahead, project_store, unpacked_at_once
 
     project = open_project(repository, said)
     if recipe is not None:
@@ -74,6 +74,7 @@ def command(
     done = on_cluster(settled.on, tasks, console)
     each.add_failed(done.failed)
     here = EachModel([], console) if settled.store_only else each
+    look_ahead(project, here.left, shared)
     built = here.do(lambda name: build_model(project, name, console, store=shared))
     for model in built:
         for warning in model.warnings:

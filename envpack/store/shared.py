@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -44,27 +44,36 @@ class SharedStore:
         self._marks = True
 
     def find(self, kind: RecordKind, key: str) -> Record | None:
-        """The record of a key, ``None`` if there is none; the store is asked once.
+        """The record of a key, ``None`` if there is none; the store is asked once, here or by `look_up`.
 
         Raises:
             StorageError: the store cannot be used, or the record is damaged (``store-corrupt``).
         """
         path = record_path(kind, key)
-        if path in self._found:
-            return self._found[path]
-        found = self.objects.read(path, MOST_RECORD)
-        if found is None:
-            if not self.push:  # else it may soon be there
-                self._found[path] = None
-            return None
-        content, info = found
-        try:
-            record = parse_record(content, kind, key)
-        except ValueError as error:
-            raise self.objects.corrupt(path, str(error)) from error
-        self._mark_used(record, info)
-        self._found[path] = record
+        if path not in self._found:
+            self._found[path] = self._read_record(kind, key)
+        record = self._found[path]
+        if record is None and self.push:  # it may soon be there
+            del self._found[path]
         return record
+
+    def look_up(self, kind: RecordKind, keys: Iterable[str]) -> None:
+        """Ask for the records of several keys side by side, which `find` then returns; it also says what is damaged.
+
+        Raises:
+            StorageError: the store cannot be used.
+        """
+
+        def ask(key: str) -> None:
+            try:
+                self._found[record_path(kind, key)] = self._read_record(kind, key)
+            except StorageError as error:
+                if error.kind != "store-corrupt":
+                    raise
+
+        with Pool(_REQUESTS) as pool:
+            for asked in [pool.submit(ask, key) for key in dict.fromkeys(keys)]:
+                asked.result()
 
     def complete(self, record: Record) -> Record:
         """A record of which the store has all blobs, by their sizes. Each blob is looked up once.
@@ -211,6 +220,19 @@ class SharedStore:
     @cached_property
     def _probed(self) -> tuple[bool, StoreClock]:
         return probe(self.objects)
+
+    def _read_record(self, kind: RecordKind, key: str) -> Record | None:
+        path = record_path(kind, key)
+        found = self.objects.read(path, MOST_RECORD)
+        if found is None:
+            return None
+        content, info = found
+        try:
+            record = parse_record(content, kind, key)
+        except ValueError as error:
+            raise self.objects.corrupt(path, str(error)) from error
+        self._mark_used(record, info)
+        return record
 
     def _mark_used(self, record: Record, info: ObjectInfo) -> None:
         """Record a use once a day, so that `envpack cache prune` knows it; where this machine may write."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         build_sources,
         is_of_interpreter,
         lock_recipes,
+        look_ahead,
         make_ingredients,
         make_lock,
         make_stub,

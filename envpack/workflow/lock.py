@@ -182,9 +182,7 @@ def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, s
     asked = recipe.requirements, recipe.target
     if store is None:
         return options.resolve_once(*asked, progress)
-    key, lock = recipe.lock_key, None
-    with contextlib.suppress(EnvironmentBuildError):  # none may be fetched, but the store may have it
-        lock = options.remembered(*asked)
+    key, lock = recipe.lock_key, remembered_here(recipe)
     found = None if lock and not store.push else find_lock(store, key, progress)
     if lock is None and found is not None:
         return found
@@ -192,6 +190,13 @@ def _remembered_lock(recipe: Recipe, options: LockOptions, progress: Progress, s
     if store.push and found is None:
         push_lock(store, key, lock)
     return lock
+
+
+def remembered_here(recipe: Recipe) -> Lock | None:
+    """The lock to which the requirements resolved first on this machine."""
+    with contextlib.suppress(EnvironmentBuildError):  # no interpreter may be fetched, but the store may have the lock
+        return recipe.options().remembered(recipe.requirements, recipe.target)
+    return None
 
 
 def refuse_stale(lock: Lock, recipe: Recipe) -> None:

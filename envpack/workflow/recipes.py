@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import shutil
@@ -15,10 +16,11 @@ from envpack.settings import Project, ToolchainName, release_for_stub
 from envpack.store import SharedStore
 from envpack.stub import Cell, find_toolchain, prebuilt_pythons, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError
+from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform, this_machine
 from envpack.support.progress import Progress
 from envpack.workflow.build import made_ingredients
-from envpack.workflow.lock import resolve_lock
+from envpack.workflow.lock import remembered_here, resolve_lock
 from envpack.workflow.recipe import Made, Recipe, TakenOver
 from envpack.workflow.requests import build_request, lock_request
 from envpack.workflow.shared import push_packages, stub_for
@@ -35,6 +37,29 @@ def lock_recipes(project: Project, names: Sequence[str]) -> list[Recipe]:
     models = (open_model(project.repository / name) for name in names)
     resolved = (model for model in models if not model.is_ensemble and not project.of(model.folder.name).from_prefix)
     return [lock_request(project, model)[0] for model in resolved]
+
+
+def look_ahead(project: Project, names: Sequence[str], store: SharedStore | None) -> None:
+    """Ask a store at once for the locks and environments that builds of models need of it, as far as this machine knows
+    them. What is wrong with a model is said when that is built.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    if store is None:
+        return
+    made, locks, environments = cache_folder("environments"), set(), set()
+    for name in names:
+        with contextlib.suppress(EnvpackError):
+            for recipe in build_sources(project, [name]):
+                if isinstance(recipe, Recipe):
+                    lock = recipe.locked or remembered_here(recipe)
+                    if not recipe.lock and (lock is None or store.push):
+                        locks.add(recipe.lock_key)
+                    if lock:
+                        environments.add(lock.environment_key(strip=recipe.strip))
+    store.look_up("lock", locks)
+    store.look_up("environment", (key for key in environments if store.push or not (made / key).exists()))
 
 
 def share_packages(recipe: Recipe, store: SharedStore | None) -> None:

@@ -115,6 +115,31 @@ def test_the_store_is_asked_once_for_an_environment_that_several_models_have(mac
     assert len(asked) == len(set(asked))
 
 
+def test_records_are_looked_up_side_by_side_before_they_are_needed(url, store):
+    for key in (KEY, "1" * 32):
+        store.add_bytes("environment", key, key.encode(), facts={})
+    store.objects.write(f"records/environment/{'2' * 32}.json", b"{")
+    for push in (False, True):
+        again = open_store(url, push=push)
+        asked = requests_to(again)
+        again.look_up("environment", [KEY, "1" * 32, "2" * 32, "3" * 32, KEY])
+        assert len(asked) == len(set(asked)) == 4
+        found = [again.find("environment", key) for key in (KEY, "1" * 32, "3" * 32)]
+        assert ([record and record.key for record in found], len(asked)) == ([KEY, "1" * 32, None], 4)
+        with pytest.raises(StorageError, match="cannot be used"):
+            again.find("environment", "2" * 32)
+        store.add_bytes("environment", "3" * 32, b"later", facts={})
+        assert (again.find("environment", "3" * 32) is not None) == push, "who pushes may make it meanwhile"
+        store.objects.delete([f"records/environment/{'3' * 32}.json"])
+
+
+def test_a_store_that_cannot_be_used_ends_what_looks_ahead(url):
+    again = open_store(url)
+    again.objects.read = lambda *_: (_ for _ in ()).throw(StorageError("store-unreachable", "no answer", "wait"))
+    with pytest.raises(StorageError, match="no answer"):
+        again.look_up("lock", [KEY])
+
+
 def test_a_machine_that_waits_fetches_what_the_other_has_made(machine):
     first, second = machine("first"), machine("second")
     with first.store.claimed("environment", KEY, "it", NoProgress()) as mine:

@@ -12,7 +12,9 @@ from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress
 from envpack.workflow import lock as module, lock_model
 from envpack.workflow.lock import locked_environment, refuse_stale, resolve_lock
+from envpack.workflow.recipes import look_ahead
 from envpack.workflow.shared import find_lock
+from tests.unit.store.conftest import requests_to
 
 from .conftest import other_target
 
@@ -139,6 +141,34 @@ def test_a_store_has_the_lock_and_the_environment(machine, resolver, store):
         store.push = push
         assert locked_environment(machine.request(), machine.steps, store=store).key == machine.lock().key
     assert len(resolver.asked) == 1
+
+
+def test_a_build_asks_at_once_for_what_it_needs_of_a_store(machine, resolver, store):
+    locks, environments = (f"records/{kind}" for kind in ("lock", "environment"))
+    asked = requests_to(store)
+    for push, lock, installed, wanted in (
+        (False, "", False, {locks}),  # its environment is known when the lock is
+        (True, "", False, {locks}),
+        (False, "remembered", False, {environments}),
+        (True, "remembered", False, {locks, environments}),
+        (False, "file", False, {environments}),
+        (True, "file", False, {environments}),
+        (False, "file", True, set()),
+        (True, "file", True, {environments}),
+    ):
+        store.push, resolver.remembered = push, machine.lock() if lock == "remembered" else None
+        if lock == "file":
+            machine.write_lock()
+        if installed and not push:
+            machine.install()
+        look_ahead(machine.project, ["m"], store)
+        assert {path.rpartition("/")[0] for path in asked} == wanted
+        asked.clear()
+        store._found.clear()
+    look_ahead(machine.project, ["m"], None)
+    (machine.folder / "envpack.lock").write_text("[")
+    look_ahead(machine.project, ["m"], store)
+    assert asked == [], "the build says what is wrong with the model"
 
 
 def test_what_this_machine_remembers_comes_first_where_nothing_is_shared(machine, resolver, store):
