@@ -154,7 +154,7 @@ class _Publishing:
         if not dry_run and (found.changed or found.record.pending or (delete and found.removable)):
             with self._alone():
                 found = self._difference(only)  # another publication may have ended just now
-                self._progress.detail(_prediction(found.changed))
+                self._progress.detail(_prediction(found.changed, self._files))
                 self._send(found)
                 if delete:
                     self._remove(found.removable)
@@ -166,7 +166,7 @@ class _Publishing:
             len(self._files) - len(found.changed),
             tuple(found.removable) if delete else (),
             tuple(path for path in found.gone if not delete or path not in found.removable),
-            sum(file.size for file in found.changed),
+            _size(found.changed),
         )
 
     @contextlib.contextmanager
@@ -214,7 +214,7 @@ class _Publishing:
 
         transfer_all(
             [partial(self._send_in_order, group) for group in groups],
-            total=sum(file.size for group in groups for file in group),
+            total=sum(_size(group) for group in groups),
             threads=_SENDERS,
             progress=self._progress,
             done=done,
@@ -246,12 +246,16 @@ class _Publishing:
         self._objects.delete([path for path in paths if path not in visible])
 
 
-def _prediction(files: Sequence[Described]) -> str:
-    """What is going to be sent; each model has its own copy of an environment that several share."""
-    size, single = sum(file.size for file in files), {file.sha256: file.size for file in files}
-    again = size - sum(single.values())
-    repeated = f", of them {again / 1e6:.1f} MB the content of another file" if again > PIECE else ""
-    return f"to send: {counted(len(files), 'file')}, {size / 1e6:.1f} MB{repeated}"
+def _prediction(changed: Sequence[Described], published: Sequence[Described]) -> str:
+    """What is going to be sent, and what is there then. Models that share an environment may have a copy each."""
+    size, single = _size(changed), _size({file.sha256: file for file in changed}.values())
+    repeated = f", of them {(size - single) / 1e6:.1f} MB the content of another file" if size - single > PIECE else ""
+    there = f"{counted(len(published), 'file')}, {_size(published) / 1e6:.1f} MB"
+    return f"to send: {counted(len(changed), 'file')}, {size / 1e6:.1f} MB{repeated}; what is published takes {there}"
+
+
+def _size(files: Iterable[Described]) -> int:
+    return sum(file.size for file in files)
 
 
 def _by_model(files: Iterable[Described]) -> dict[str, list[Described]]:
