@@ -17,7 +17,7 @@ import numpy as np
 HERE = str(Path(__file__).parent)
 sys.modules["triton_python_backend_utils"] = types.ModuleType("triton_python_backend_utils")  # served.py imports it
 from libraries import DATATYPES, MOST_ROWS, ONNX, Estimator, Function, MLflow, Tensor, in_type, png
-from served import named, to_array
+from served import is_missing, named, to_array
 
 _MOST_LISTED = 256  # numbers; more are written in base64
 
@@ -164,12 +164,6 @@ def sample(model, data, batched):
     return entry
 
 
-def is_missing(value):
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and np.isnan(value))
-    )
-
-
 def content(values, one, batched):
     """A tensor as it is written into a file of samples."""
     if values.dtype == object:
@@ -202,6 +196,8 @@ def step(what, do, *arguments):
 def main():
     facts = json.loads(Path(sys.argv[1]).read_text())
     sys.path[:] = [facts["folder"], *(path for path in sys.path if path != HERE)]
+    for name in ("libraries", "served"):  # the model may have modules with these names
+        del sys.modules[name]
     try:
         report = step("be served", report_of, facts)
     except StepError as error:

@@ -71,7 +71,15 @@ def to_array(values, datatype):
     return encoded.reshape(array.shape)
 
 
+def is_missing(value):
+    """Whether a value is pandas' or Python's word for none."""
+    is_nan = isinstance(value, float) and np.isnan(value)
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
+
+
 def to_bytes(value):
+    if is_missing(value):
+        return b""  # a tensor has no other way to lack a text
     if isinstance(value, (dict, list)):
         return json.dumps(value, default=lambda part: part.tolist()).encode()
     if isinstance(value, bytes):

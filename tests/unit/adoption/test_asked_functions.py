@@ -54,6 +54,19 @@ def test_the_type_of_numpy_typing_counts(answers):
     assert (found.inputs[0].datatype, found.inputs[0].dims) == ("INT8", [3])
 
 
+def test_a_missing_text_is_an_empty_one(answers):
+    hint = "Annotated[np.ndarray, object, (-1, 3)]"
+    found = answers(f"def f(x: Rows) -> {hint}:\n    return np.array([[None, np.nan, 'nan']] * len(x), dtype=object)")
+    assert [sample["result"] for sample in found.validation_data] == [["", "", "nan"]] * 2
+
+
+@pytest.mark.parametrize("name", ["served", "libraries", "ask"])
+def test_a_module_of_the_model_may_have_any_name(answers, tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("class MLflow:\n    offset = 7\n")
+    found = answers(f"from {name} import MLflow\ndef f(x: Flat) -> Flat:\n    return x + MLflow.offset")
+    assert [sample["result"] for sample in found.validation_data] == [[8], [8]]
+
+
 @pytest.mark.parametrize(
     ("source", "reason", "fix"),
     [
