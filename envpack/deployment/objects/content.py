@@ -82,6 +82,7 @@ class Publication:
         packages: the packages in the environment of each model, by its name; each with ``name``, ``uri``, ``sha256``.
         late: the models that come after all others, because they run them: ensembles.
         digest: of all files if it is in the address, so that signatures name it.
+        borrowed: paths of archives of other models, by the names of the models that use them.
     """
 
     files: tuple[PublishedFile, ...]
@@ -90,6 +91,23 @@ class Publication:
     packages: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
     digest: str = ""
+    borrowed: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Archives:
+    """Where the archives of models lie."""
+
+    def __init__(self, *, shared: bool) -> None:
+        self.borrowed: dict[str, str] = {}
+        self._shared = shared
+        self._places: dict[str, str] = {}
+
+    def place(self, model: str, own: str, digest: str) -> str:
+        """The path of a model's archive: its own, or that of another model with the same content."""
+        place = self._places.setdefault(digest, own) if self._shared else own
+        if place != own:
+            self.borrowed[model] = place
+        return place
 
 
 @contextlib.contextmanager
@@ -115,19 +133,20 @@ def published_files(deployment: Deployment, progress: Progress, *, shares: bool 
     files: list[PublishedFile] = []
     errors: dict[str, EnvpackError] = {}
     cautions = list(deployment.cautions)
-    packages, shared = packages_of(deployment), dict[str, str]()
+    packages, archives = packages_of(deployment), _Archives(shared=shares)
     with contextlib.ExitStack() as kept:
         for model in deployment.models:
             try:
                 archive = kept.enter_context(_archive(model, progress)) if model.environment else None
-                known = shared if shares else {}
-                files += _storable(model, _model_files(model, archive, backends.get(model.backend), cautions, known))
+                backend = backends.get(model.backend)
+                files += _storable(model, _model_files(model, archive, backend, cautions, archives))
             except (InputError, EnvironmentBuildError) as error:
                 errors[model.name] = error
         ModelsError.raise_any(errors, len(deployment.models))
         late = frozenset(model.name for model in deployment.models if not model.backend)
         files.sort(key=lambda file: _turn(file, late))
-        yield Publication(tuple(files), tuple(cautions), deployment.release.name, packages, late)
+        release = deployment.release.name
+        yield Publication(tuple(files), tuple(cautions), release, packages, late, borrowed=archives.borrowed)
 
 
 def _turn(file: PublishedFile, late: Collection[str]) -> tuple[bool, bool, str, int, str]:
@@ -188,9 +207,8 @@ def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
 
 
 def _model_files(
-    model: DeployedModel, archive: Path | None, backend: Backend | None, cautions: list[str], shared: dict[str, str]
+    model: DeployedModel, archive: Path | None, backend: Backend | None, cautions: list[str], archives: _Archives
 ) -> Iterator[PublishedFile]:
-    """The objects of a model; ``shared`` has the archives of other models, by their digests."""
     folder = model.folder
     texts = {CONFIG_NAME: config_text(folder)}
     texts = {str(file.relative_to(folder)): config.text for file, config in python_configs(folder).items()} | texts
@@ -198,7 +216,7 @@ def _model_files(
     if archive is not None and model.environment is not None:
         digest = str(read_metadata(archive)["sha256"]) if archive != model.environment else _recorded(archive)
         own = f"{model.name}/{_archive_name(model.environment, digest)}"
-        place = shared.setdefault(digest, own)
+        place = archives.place(model.name, own, digest)
         value = in_model_folder(place.removeprefix(f"{model.name}/") if place == own else f"../{place}")
         texts = {path: set_execution_environment(text, value, folder / path) for path, text in texts.items()}
         left_out |= {model.environment, archive_metadata_file(model.environment)}

@@ -17,7 +17,7 @@ from envpack.deployment.objects.record import MOST_STATEMENT, STATEMENT, Publica
 from envpack.deployment.signing import signature_invalid
 from envpack.deployment.statements import Statement, Trust, check_statement
 from envpack.repository import STUB_NAME
-from envpack.store import ObjectInfo, Objects
+from envpack.store import ObjectInfo, Objects, is_object_path
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.support.failures import disk_full, storage_errors
@@ -142,7 +142,7 @@ def _signed(objects: Objects, present: Iterable[str], trust: Trust) -> dict[str,
 def _statement(envelope: bytes | None, model: str, trust: Trust, where: str, address: str = "") -> Statement:
     """The signed statement about the files of a model."""
     statement = check_statement(envelope, trust, "publication", where=where, address=address, now=time.time())
-    if not all(name.startswith(f"{model}/") for name in statement.subjects):
+    if statement.parameters.get("model") != model:
         raise signature_invalid(where, "it is that of another model", trust.keys)
     return statement
 
@@ -200,7 +200,10 @@ def check_signed(path: Path, trust: Trust) -> int:
 
 
 def _check(model: Path, path: Path, trust: Trust) -> int:
-    """Compare the files at a path in a model's folder with its statement; of the whole folder, none may be missing."""
+    """Compare the files at a path in a model's folder with its statement; of the whole folder, none may be missing.
+
+    The folder's statement may also name the archive of another model, which this one uses.
+    """
     for place in (model, model / STATEMENT, *(p for p in (path, *path.parents) if p.is_relative_to(model))):
         if place.is_symlink():
             raise _changed(f"{place} is a link, and none was published", str(model), _DOWNLOAD_AGAIN)
@@ -208,6 +211,8 @@ def _check(model: Path, path: Path, trust: Trust) -> int:
     content = read_bytes(envelope, most=MOST_STATEMENT) if envelope.is_file() else None
     subjects = _statement(content, model.name, trust, str(model)).subjects
     found = {f"{model.name}/{file.relative_to(model)}": file for file in _files(path)}
+    if path == model:
+        found |= {name: file for name in subjects if (file := _borrowed(model, name)) and file.exists()}
     found.pop(f"{model.name}/{STATEMENT}", None)
     for name, file in found.items():
         if file.is_symlink() or not file.is_file():
@@ -220,6 +225,11 @@ def _check(model: Path, path: Path, trust: Trust) -> int:
     if missing:
         raise _changed(f"{missing[0]} is missing", str(model), _DOWNLOAD_AGAIN)
     return len(found)
+
+
+def _borrowed(model: Path, name: str) -> Path | None:
+    """The file of another model that a statement names; None if it is this model's own."""
+    return model.parent / name if not name.startswith(f"{model.name}/") and is_object_path(name) else None
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -131,14 +131,16 @@ class _Publishing:
 
     def _statements(self, publication: Publication, keys: Sequence[SigningKey]) -> list[PublishedFile]:
         """A signed statement about each model; the one that is there if it is not a day old and says the same."""
-        models = _by_model(self._files)
+        models, digests = _by_model(self._files), {file.path: file.sha256 for file in self._files}
         with Pool(_SENDERS) as pool:
             paths = [f"{model}/{STATEMENT}" for model in models]
             earlier = [pool.submit(self._objects.read, path, MOST_STATEMENT) for path in paths]
             found = [there.result() for there in earlier]
         statements = []
         for model, path, there in zip(models, paths, found, strict=True):
-            subjects = {file.path: file.sha256 for file in models[model]}
+            names = [file.path for file in models[model]]
+            names += [publication.borrowed[model]] if model in publication.borrowed else []
+            subjects = {name: digests[name] for name in names}
             digest = {"digest": publication.digest} if publication.digest else {}
             parameters = {"model": model, "triton": publication.triton, **digest}
             packages = publication.packages.get(model, ())

@@ -128,11 +128,18 @@ def test_a_server_fetches_an_archive_that_models_share(doubler, envpack_json, ur
     shutil.copytree(doubler, doubler.with_name("other"))
     code, document = envpack_json("build", "--repository", doubler.parent, "--python", PYTHON)
     assert code == 0, document
-    document = published(envpack_json, f"{url}/{{digest}}", doubler.parent)
+    private, public = write_pair(tmp_path)
+    document = published(envpack_json, f"{url}/{{digest}}", doubler.parent, "--sign", private)
     assert [path.partition("/")[0] for path in document["sent"] if path.endswith(".tar.gz")] == ["doubler"]
 
-    code, verified = envpack_json("verify", document["url"])
-    assert code == 0, verified
+    for words in ((), ("--require-signature", public), ("other", "--on", "local:1", "--require-signature", public)):
+        code, verified = envpack_json("verify", document["url"], *words)
+        assert code == 0, verified
+    code, fetched = envpack_json("fetch", document["url"], tmp_path / "fetched", "--require-signature", public)
+    assert code == 0, fetched
+    for words in (("verify", "other", "--repository", tmp_path / "fetched"), ("inspect", tmp_path / "fetched/other")):
+        code, found = envpack_json(*words, *(("--require-signature", public) if words[0] == "inspect" else ()))
+        assert code == 0, found
     (tmp_path / "run").mkdir()
     arguments = (document["command"][1], "--model-control-mode=none")
     runtime = ProcessRuntime(find_server(None), environment=VARIABLES, arguments=arguments, start_seconds=120)

@@ -72,7 +72,8 @@ class Models:
         """A statement as its owner could have made it, now or days ago, of what is there."""
         prefix = prefix or model.name
         subjects = {f"{prefix}/{name}": _sha256(model / name) for name in (FILES if names is None else names)}
-        statement = Statement(kind, subjects, address or f"file://{self.root}", time=now() + time * DAY)
+        where = address or f"file://{self.root}"
+        statement = Statement(kind, subjects, where, {"model": prefix}, time=now() + time * DAY)
         (model / STATEMENT).write_bytes(sign(statement.document(), [self.private(key)]))
 
 

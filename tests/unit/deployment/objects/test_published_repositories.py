@@ -154,6 +154,7 @@ def test_models_can_share_an_archive(repository, tmp_path):
     archives = {path.partition("/")[0]: path for path in files if path.endswith(".tar.gz")}
     assert archives.keys() == {"early", "late"}
     assert f'"$$TRITON_MODEL_DIRECTORY/../{archives["late"]}"' in files["twin/config.pbtxt"]
+    assert found.borrowed == {"twin": archives["late"]}
     with published_files(plan, NoProgress()) as found:
         assert len([file for file in found.files if file.path.endswith(".tar.gz")]) == 3
 

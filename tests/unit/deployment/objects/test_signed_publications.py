@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +110,20 @@ def test_downloaded_models_that_differ_are_refused(downloaded, keys, change, pla
     assert raised.value.kind == kind
     ended = envpack("inspect", downloaded / place, "--require-signature", keys[1], "--json")
     assert_refused(ended, 3, kind)
+
+
+def test_the_statement_of_a_model_covers_the_archive_of_another_that_it_uses(objects, remote, keys, tmp_path):
+    models = publication(a__env="packed", **config("a"), **config("b"))
+    models = replace(models, borrowed={"b": "a/env"})
+    publish(models, objects, keys=[read_signing_key(keys[0])])
+    trust, archive = read_trust([keys[1]]), remote / "a/env"
+    copied(objects, tmp_path, keys[1])
+    assert {place: check_signed(remote / place, trust) for place in ("b", "a", "b/1")} == {"b": 3, "a": 3, "b/1": 1}
+    for change in (lambda: archive.write_text("another"), archive.unlink, lambda: archive.symlink_to("config.pbtxt")):
+        change()
+        with pytest.raises(InputError, match="a/env") as raised:
+            check_signed(remote / "b", trust)
+        assert raised.value.kind == "published-changed"
 
 
 def test_a_statement_names_the_packages_of_the_environment(described, objects, remote, keys):
