@@ -38,7 +38,7 @@ class SharedStore:
         self.push = push
         self.objects = Objects(location, timeout=timeout)
         self._expiry = expiry
-        self._found: dict[str, Record | None] = {}
+        self._found: dict[str, Record | StorageError | None] = {}
         self._present: set[Blob] = set()  # that the store was seen to have
         self._contents: dict[tuple[Blob, ...], bytes] = {}  # of small records
         self._marks = True
@@ -52,24 +52,22 @@ class SharedStore:
         path = record_path(kind, key)
         if path not in self._found:
             self._found[path] = self._read_record(kind, key)
-        record = self._found[path]
-        if record is None and self.push:  # it may soon be there
+        found = self._found[path]
+        if isinstance(found, StorageError) or (found is None and self.push):  # which may soon be otherwise
             del self._found[path]
-        return record
+        if isinstance(found, StorageError):
+            raise found
+        return found
 
     def look_up(self, kind: RecordKind, keys: Iterable[str]) -> None:
-        """Ask for the records of several keys side by side, which `find` then returns; it also says what is damaged.
-
-        Raises:
-            StorageError: the store cannot be used.
-        """
+        """Ask for the records of several keys side by side, which `find` then returns, or raises the error of one."""
 
         def ask(key: str) -> None:
+            path = record_path(kind, key)
             try:
-                self._found[record_path(kind, key)] = self._read_record(kind, key)
+                self._found[path] = self._read_record(kind, key)
             except StorageError as error:
-                if error.kind != "store-corrupt":
-                    raise
+                self._found[path] = error
 
         with Pool(_REQUESTS) as pool:
             for asked in [pool.submit(ask, key) for key in dict.fromkeys(keys)]:

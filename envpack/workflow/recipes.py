@@ -41,10 +41,7 @@ def lock_recipes(project: Project, names: Sequence[str]) -> list[Recipe]:
 
 def look_ahead(project: Project, names: Sequence[str], store: SharedStore | None) -> None:
     """Ask a store at once for the locks and environments that builds of models need of it, as far as this machine knows
-    them. What is wrong with a model is said when that is built.
-
-    Raises:
-        StorageError: the store cannot be used.
+    them. What is wrong with a model or the store is said when the model is built.
     """
     if store is None:
         return

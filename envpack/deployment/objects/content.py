@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ class Publication:
     packages: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
     digest: str = ""
+    _: KW_ONLY
     borrowed: Mapping[str, str] = field(default_factory=dict)
 
 

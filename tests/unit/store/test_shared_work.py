@@ -133,11 +133,17 @@ def test_records_are_looked_up_side_by_side_before_they_are_needed(url, store):
         store.objects.delete([f"records/environment/{'3' * 32}.json"])
 
 
-def test_a_store_that_cannot_be_used_ends_what_looks_ahead(url):
+def test_a_store_that_cannot_be_used_is_said_by_what_needs_it(url, monkeypatch):
+    def unreachable(*_):
+        raise StorageError("store-unreachable", "no answer", "wait")
+
     again = open_store(url)
-    again.objects.read = lambda *_: (_ for _ in ()).throw(StorageError("store-unreachable", "no answer", "wait"))
-    with pytest.raises(StorageError, match="no answer"):
+    with monkeypatch.context() as patched:
+        patched.setattr(again.objects, "read", unreachable)
         again.look_up("lock", [KEY])
+    with pytest.raises(StorageError, match="no answer"):
+        again.find("lock", KEY)
+    assert again.find("lock", KEY) is None, "it is asked again"
 
 
 def test_a_machine_that_waits_fetches_what_the_other_has_made(machine):
