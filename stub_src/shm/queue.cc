@@ -30,7 +30,12 @@ Queue::Queue(Region& region, Handle handle, QueueMark* mark) : record_(region.Lo
   if (size_ == 0 || size_ > region.Size() / sizeof(std::int64_t)) {
     throw CorruptRegion("a message queue claims " + std::to_string(size_) + " slots");
   }
-  slots_.At(0, size_ * sizeof(std::int64_t));
+  const auto values = static_cast<Handle>(size_ * sizeof(std::int64_t));
+  const Handle distance = slots_.handle() - handle;
+  if (distance < static_cast<Handle>(sizeof(QueueRecord)) && -distance < values) {  // over the mutex, for one
+    throw CorruptRegion("a message queue keeps its values in its own record");
+  }
+  slots_.At(0, static_cast<std::size_t>(values));
 }
 
 void Queue::Push(std::int64_t value, std::atomic<std::uint32_t>* pushed) {

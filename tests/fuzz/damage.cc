@@ -1,6 +1,12 @@
 #include "damage.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -89,6 +95,16 @@ void Damage(Target& target, const std::uint8_t* at, const std::uint8_t* end) {
   }
 }
 
+// Ends the program if this thread holds a lock of a region, by the kernel's list of those.
+void RequireNoLock(const char* scenario) {
+  robust_list_head* head = nullptr;
+  std::size_t size = 0;
+  syscall(SYS_get_robust_list, 0, &head, &size);
+  if (head == nullptr || head->list.next == &head->list) return;
+  std::fprintf(stderr, "a lock is held after '%s'\n", scenario);
+  std::abort();
+}
+
 }  // namespace
 
 Outcome ReadDamaged(const std::uint8_t* input, std::size_t size) {
@@ -97,12 +113,14 @@ Outcome ReadDamaged(const std::uint8_t* input, std::size_t size) {
   Target& target = TargetOf(number);
   target.Restore();
   Damage(target, input + 1, input + size);
+  Outcome outcome = Outcome::kRead;
   try {
     target.Read();
-    return Outcome::kRead;
   } catch (const shm::CorruptRegion&) {
-    return Outcome::kRejected;
+    outcome = Outcome::kRejected;
   }
+  RequireNoLock(kScenarios[number].name);
+  return outcome;
 }
 
 }  // namespace envpack::fuzz
