@@ -39,6 +39,13 @@ class Artifact:
     notes: tuple[str, ...] = ()
 
 
+# How a model that is none of these becomes one of them.
+OTHER_MODELS = (
+    "save a model of another library with MLflow, such as mlflow.pytorch.save_model(model, FOLDER, signature=…), or as"
+    " .onnx; or name a function that loads and calls it, module:function"
+)
+
+
 def bad_artifact(what: str, fix: str, where: Path | str) -> InputError:
     """The error for an artifact that cannot be served, for the caller to raise."""
     return InputError("bad-artifact", what, fix, str(where))

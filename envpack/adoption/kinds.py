@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
+from envpack.adoption.artifact import OTHER_MODELS, Artifact, bad_artifact, python_env, requirements_in
 from envpack.adoption.estimator import is_pickle, read_estimator
 from envpack.adoption.function import read_function
 from envpack.adoption.mlflow_model import MLMODEL, read_mlflow_model
@@ -98,7 +98,7 @@ def _read(path: Path, python: str, *, native: bool) -> Artifact:
     if is_pickle(start):
         return read_estimator(path, python)
     if start[:1] != b"\x08":  # the first field of an ONNX model
-        raise bad_artifact("this is no model that envpack can read", _HINT, path)
+        raise bad_artifact("this is no model that envpack can read", OTHER_MODELS, path)
     return Artifact(
         kind="onnx",
         title="ONNX model",

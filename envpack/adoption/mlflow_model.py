@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.adoption.artifact import Artifact, Files, bad_artifact, python_env
+from envpack.adoption.artifact import OTHER_MODELS, Artifact, Files, bad_artifact, python_env
 from envpack.requirements import Requirements, read_requirements
 from envpack.support.bounded_reading import read_text
 from envpack.support.tables import Location, Table, parse_yaml, quote
@@ -64,7 +64,8 @@ def read_mlflow_model(folder: Path) -> Artifact:
 
 def _content(file: Path) -> Table:
     if not file.is_file():
-        raise bad_artifact(f"this folder has no file {MLMODEL}", "name the folder that MLflow wrote", file.parent)
+        fix = f"name the folder that MLflow wrote; {OTHER_MODELS}"
+        raise bad_artifact(f"this folder has no file {MLMODEL}", fix, file.parent)
     try:
         return parse_yaml(read_text(file, most=_MOST), file, kind="bad-artifact")
     except (OSError, ValueError) as error:
