@@ -263,16 +263,14 @@ Block Region::Load(Handle handle) {
     throw CorruptRegion("handle " + std::to_string(handle) + " lies outside the shared memory region");
   }
   Charge(kSmallestBlock);
-  char* address = memory_->mapping.base() + offset;
-  auto* count = reinterpret_cast<Count*>(address);
-  // The sender of a block keeps its reference meanwhile, so a valid block has at least one. Counting up and
-  // down what is not a block would free memory that was never allocated.
-  if (count->references == 0 || count->references > kMaxReferences) {
+  // Counting up and down what is not a block would free memory that was never allocated, or unlock a mutex.
+  if (!IsBlock(handle)) {
     throw CorruptRegion("there is no block at handle " + std::to_string(handle) +
                         " of the shared memory region");
   }
+  char* address = memory_->mapping.base() + offset;
   Operation operation = Begin();
-  SetReferences(address, count->references + 1);
+  SetReferences(address, reinterpret_cast<const Count*>(address)->references + 1);
   const std::uint32_t entry = List(handle);
   operation.Finish();
   return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count), entry);
@@ -310,8 +308,9 @@ std::uint32_t Region::List(Handle handle) noexcept {
   return ledger_ != nullptr ? ledger_->Add(handle) : Ledger::kForeign;
 }
 
-// The mutex must be held and the mapping up to date.
+// The mutex must be held and the mapping up to date. What is no block any more has been overwritten.
 void Region::Drop(Handle handle) {
+  if (!IsBlock(handle)) return;
   char* base = memory_->mapping.base();
   SetReferences(base + handle, reinterpret_cast<Count*>(base + handle)->references - 1);
   if (reinterpret_cast<Count*>(base + handle)->references == 0) Heap(base).Free(base + handle);
@@ -371,7 +370,8 @@ std::uint32_t Region::References(Handle handle) {
   return IsBlock(handle) ? reinterpret_cast<const Count*>(memory_->mapping.base() + handle)->references : 0;
 }
 
-// The mutex must be held and the mapping up to date.
+// The mutex must be held and the mapping up to date. The sender of a block keeps its reference meanwhile, so
+// a valid one has at least one.
 bool Region::IsBlock(Handle handle) const {
   const std::size_t size = memory_->mapping.size();
   if (handle <= 0 || static_cast<std::size_t>(handle) > size - sizeof(Count)) return false;
@@ -385,9 +385,7 @@ void Region::ReleaseFor(const std::vector<Handle>& held) noexcept {
   try {
     const RegionLock lock(*this);
     Follow();
-    for (const Handle handle : held) {
-      if (IsBlock(handle)) Drop(handle);
-    }
+    for (const Handle handle : held) Drop(handle);
   } catch (const std::exception&) {
     // As for a single release.
   }

@@ -70,11 +70,18 @@ CASE(stub_rejects_a_control_record_outside_the_region) {
     CHECK_HAS(ErrorFor([&](Peer& peer) { peer.control = handle; }),
               "handle " + std::to_string(handle) + " lies outside");
   }
-  CHECK_HAS(ErrorFor([](Peer& peer) {
-              peer.control = (1 << 20) - 32;
-              *peer.region.As<std::uint32_t>(peer.control, -16) = 1;  // as if it were a block
-            }),
-            "beyond the end of the shared memory region");
+  CHECK_HAS(ErrorFor([](Peer& peer) { peer.control = (1 << 20) - 32; }), "there is no block at handle");
+}
+
+CASE(stub_rejects_what_looks_like_the_counter_of_a_block) {
+  const Handle inside_of_a_block = 16, in_free_memory = (1 << 20) - 1024;
+  for (const bool is_inside : {true, false}) {
+    CHECK_HAS(ErrorFor([&](Peer& peer) {
+                peer.control = is_inside ? peer.control + inside_of_a_block : in_free_memory;
+                *peer.region.As<std::uint32_t>(peer.control, -16) = 1;
+              }),
+              "there is no block at handle");
+  }
 }
 
 CASE(stub_rejects_a_queue_outside_the_region) {
