@@ -9,10 +9,14 @@ from contextlib import ExitStack
 import pytest
 
 from envpack.settings.pythons import SUPPORTED
+from tests.newer_pythons import PYTHONS
 from tests.server.stub.test_warm_start import Site
 from tests.waiting import soon
 
-pytestmark = [pytest.mark.spoils, pytest.mark.parametrize("python", SUPPORTED[:1] + SUPPORTED[-1:])]
+pytestmark = pytest.mark.spoils
+OLDEST_AND_NEWEST = pytest.mark.parametrize("python", SUPPORTED[:1] + SUPPORTED[-1:])
+# The server of newer ones runs with another root, in which nothing can be mounted.
+MOUNTING = pytest.mark.parametrize("python", [SUPPORTED[0], [minor for minor in SUPPORTED if minor not in PYTHONS][-1]])
 
 MEMORY = """
 import resource
@@ -74,6 +78,7 @@ def left(served):
     return served.server.children(), served.server.orphans()
 
 
+@OLDEST_AND_NEWEST
 def test_a_model_that_leaves_no_room_for_a_fork_starts_cold_and_the_log_has_the_reason(site):
     names = {what: what.replace(" ", "_") for what in USED_UP}
     for what, (code, _) in USED_UP.items():
@@ -98,6 +103,7 @@ def test_a_model_that_leaves_no_room_for_a_fork_starts_cold_and_the_log_has_the_
 
 
 @pytest.mark.thorough
+@OLDEST_AND_NEWEST
 @pytest.mark.parametrize("start", ["cold", "warm"])
 def test_the_load_of_a_model_that_leaves_no_memory_at_all_ends(site, start):
     site.place("m", code=MEMORY.format(0), start=start)
@@ -141,6 +147,7 @@ FULL = {
 
 
 @pytest.mark.thorough
+@MOUNTING
 @pytest.mark.parametrize("start", ["cold", "warm"])
 @pytest.mark.parametrize("what", [*FULL, "temporary_files"])
 def test_a_load_ends_although_the_import_has_filled_a_file_system(small, what, start):
