@@ -42,12 +42,15 @@ class Order(TypedDict):
     Attributes:
         tests: test files or ids, in order.
         reach: the file to write with each test's seconds and the lines that it executes; ``""`` does not measure them.
+        programs: folder for the lines that programs execute which the tests start, see ``programs/``; ``""``
+            does not measure these.
         limit: seconds after which the tests are killed.
 
     """
 
     tests: list[str]
     reach: str
+    programs: str
     limit: float
 
 
@@ -66,10 +69,10 @@ class Chosen:
 class Reach:
     """Measures which test executes which lines of envpack, and how long it takes."""
 
-    def __init__(self, tree: str) -> None:
+    def __init__(self, tree: str, programs: str) -> None:
         import coverage
 
-        self._tree = Path(tree)
+        self._tree, self._programs = Path(tree), programs
         self._coverage = coverage.Coverage(data_file=None, source=[f"{tree}/envpack"], config_file=False)
         self._seconds: dict[str, float] = {}
         self._unfit: set[str] = set()
@@ -78,6 +81,8 @@ class Reach:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         self._coverage.switch_context(item.nodeid)
+        if self._programs:
+            os.environ |= {"ENVPACK_MUTANTS_PROGRAMS": self._programs, "ENVPACK_MUTANTS_TEST": item.nodeid}
         started = time.perf_counter()
         try:
             return (yield)
@@ -91,8 +96,14 @@ class Reach:
 
     def result(self) -> dict[str, Any]:
         """Seconds of each test that passed, and the tests of each line by file."""
+        from coverage import CoverageData
+
         self._coverage.stop()
         data = self._coverage.get_data()
+        for file in Path(self._programs).glob("program.*") if self._programs else ():
+            program = CoverageData(str(file))
+            program.read()
+            data.update(program)
         fit = {test: seconds for test, seconds in self._seconds.items() if test not in self._unfit}
         lines = {
             str(Path(file).relative_to(self._tree)): {
@@ -110,13 +121,14 @@ def _run(order: Order, tree: str, scratch: str) -> int:
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins that were imported before the fork
     options += ["--rootdir", tree, "-c", f"{tree}/pyproject.toml", f"--basetemp={scratch}/basetemp"]
     files = dict.fromkeys(test.split("::")[0] for test in order["tests"])
+    chosen = [Chosen(order["tests"])] if any("::" in test for test in order["tests"]) else []
     if not order["reach"]:
         try:
-            return int(pytest.main([*options, "-x", *files], plugins=[Chosen(order["tests"])]))
+            return int(pytest.main([*options, "-x", *files], plugins=chosen))
         except (ExceptionGroup, pytest.PytestWarning):  # what a fault leaves open is an error after the last test
             return int(pytest.ExitCode.TESTS_FAILED)
-    reach = Reach(tree)
-    code = int(pytest.main([*options, *files], plugins=[reach]))
+    reach = Reach(tree, order["programs"])
+    code = int(pytest.main([*options, *files], plugins=[*chosen, reach]))
     Path(order["reach"]).write_text(json.dumps(reach.result()), encoding="utf-8")
     return code
 

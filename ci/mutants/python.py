@@ -41,9 +41,6 @@ ROOT = HERE.parent.parent
 # The copy leaves out what no unit test reads.
 _NOT_COPIED = {".git", ".venv", "build", "dist", "demo", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _NO_TESTS_RAN, _BROKEN = 5, 70  # of pytest, and of child.py
-_WITHOUT_EDITABLE = """import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "ScikitBuildRedirectingFinder"]
-"""
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,17 @@ class Tree:
         shutil.copytree(ROOT, self.root, symlinks=True, ignore=lambda _, names: _NOT_COPIED & set(names))
 
     def measure(self, files: list[str]) -> dict[str, Any]:
-        """The reach of test files."""
-        reach = self._scratch / "reach.json"
-        self._run(files, reach=str(reach), limit=7200)
-        if not reach.exists():
-            raise SystemExit("the reach of the tests cannot be measured")
-        result: dict[str, Any] = json.loads(reach.read_text(encoding="utf-8"))
-        return result
+        """The reach of test files, and for tests that fail while programs are measured that without programs."""
+        measured = self._measured(files, programs=True)
+        if measured["unfit"]:
+            again = self._measured(measured["unfit"], programs=False)
+            measured["seconds"] |= again["seconds"]
+            measured["unfit"] = again["unfit"]
+            for file, lines in again["lines"].items():
+                known = measured["lines"].setdefault(file, {})
+                for line, tests in lines.items():
+                    known[line] = [*known.get(line, ()), *tests]
+        return measured
 
     def judge(self, mutant: Mutant, reach: Reach) -> Result:
         """Run the tests that execute a mutant."""
@@ -110,16 +111,28 @@ class Tree:
             self._process.communicate()
             self._process = None
 
-    def _run(self, tests: list[str], *, limit: float, reach: str = "") -> int | None:
+    def _measured(self, tests: list[str], *, programs: bool) -> dict[str, Any]:
+        reach = self._scratch / "reach.json"
+        reach.unlink(missing_ok=True)
+        self._run(tests, reach=str(reach), programs=str(self._scratch / "programs") if programs else "", limit=7200)
+        if not reach.exists():
+            raise SystemExit("the reach of the tests cannot be measured")
+        result: dict[str, Any] = json.loads(reach.read_text(encoding="utf-8"))
+        return result
+
+    def _run(self, tests: list[str], *, limit: float, reach: str = "", programs: str = "") -> int | None:
         """Exit code of pytest; None if it did not end in time."""
-        for name in ("temporary", "basetemp"):
+        for name in ("temporary", "basetemp", "programs"):
             shutil.rmtree(self._scratch / name, ignore_errors=True)
-        (self._scratch / "temporary").mkdir(parents=True, exist_ok=True)
+        for name in ("temporary", "programs"):
+            (self._scratch / name).mkdir(parents=True)
         process = self._process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps({"tests": tests, "reach": reach, "limit": limit}) + "\n")
+            process.stdin.write(
+                json.dumps({"tests": tests, "reach": reach, "programs": programs, "limit": limit}) + "\n"
+            )
             process.stdin.flush()
         reply = process.stdout.readline()
         if reply:
@@ -131,13 +144,9 @@ class Tree:
         return -signal.SIGKILL  # the fault has killed every process of the sandbox
 
     def _start(self) -> subprocess.Popen[str]:
-        # Programs that tests start import the copy too, although an editable installation finds the original.
-        site = self._scratch / "site"
-        site.mkdir(parents=True, exist_ok=True)
-        (site / "sitecustomize.py").write_text(_WITHOUT_EDITABLE, encoding="utf-8")
         variables = {
             **os.environ,
-            "PYTHONPATH": f"{site}:{self.root}",
+            "PYTHONPATH": f"{self.root / 'ci/mutants/programs'}:{self.root}",
             "TMPDIR": str(self._scratch / "temporary"),
             "PYTHONPYCACHEPREFIX": str(self._scratch / "pycache"),
             "ENVPACK_TEST_CACHE": str(self._scratch / "cache"),

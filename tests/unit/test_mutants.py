@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
 from tests.tables import every_row
 
@@ -110,6 +111,23 @@ def test_the_program_of_a_task_is_reached_by_the_tests_of_its_worker(monkeypatch
     assert found.tests_for(mutant) == [["tests/unit/fleet/test_x.py::test"]]
     for name in ("operators", "reach"):
         del sys.modules[name]
+
+
+def test_the_lines_of_a_program_are_those_of_the_test_that_starts_it(tmp_path):
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{MUTANTS / 'programs'}:{ROOT}",
+        "ENVPACK_MUTANTS_PROGRAMS": str(tmp_path),
+        "ENVPACK_MUTANTS_TEST": "tests/unit/test_x.py::test",
+    }
+    program = "from envpack.support.text import counted; print(counted(2, 'file'))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("2 files\n", "")
+    (file,) = tmp_path.iterdir()
+    found = CoverageData(str(file))
+    found.read()
+    lines = found.contexts_by_lineno(str(ROOT / "envpack/support/text.py"))
+    assert {test for tests in lines.values() for test in tests} == {"tests/unit/test_x.py::test"}
 
 
 SCRIPT = """
