@@ -1,0 +1,247 @@
+"""What `envpack doctor` says of the network, of a server and of a container daemon."""
+
+import http.server
+import json
+import socketserver
+import threading
+from types import SimpleNamespace
+
+import pytest
+import requests
+
+from envpack.settings import Project, Settings
+from envpack.workflow.doctor import services
+from envpack.workflow.doctor.observation import Observation
+from tests.tables import every_row
+from tests.unit.server.test_process import install
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(repository=tmp_path, settings=Settings(triton="24.10"))
+
+
+# The network
+
+
+@every_row(
+    ("error", "words"),
+    [
+        (requests.exceptions.ProxyError, "rejected by the proxy"),
+        (requests.exceptions.SSLError, "its certificate is not trusted"),
+        (requests.exceptions.ConnectTimeout, "no response within 3 s"),
+        (requests.exceptions.ReadTimeout, "no response within 3 s"),
+        (requests.exceptions.ConnectionError, "unreachable"),
+        (requests.exceptions.InvalidURL, "invalid address"),
+    ],
+)
+def test_an_error_of_a_request_in_words(monkeypatch, error, words):
+    def fail(url, **options):
+        raise error("details that nobody needs")
+
+    monkeypatch.setattr(requests, "head", fail)
+    assert services.unreachable("https://index.example") == f": {words}"
+
+
+@every_row(
+    ("status", "words"),
+    [
+        (200, ""),
+        (399, ""),
+        (400, ": HTTP status 400"),
+        (401, ": it requires credentials (401)"),
+        (403, ": it requires credentials (403)"),
+        (407, ": it requires credentials (407)"),
+        (500, ": HTTP status 500"),
+    ],
+)
+def test_an_answer_in_words(monkeypatch, status, words):
+    asked = []
+
+    def answer(url, **options):
+        asked.append((url, options["allow_redirects"], options["timeout"]))
+        response = requests.Response()
+        response.status_code = status
+        return response
+
+    monkeypatch.setattr(requests, "head", answer)
+    assert services.unreachable("https://index.example") == words
+    assert asked == [("https://index.example", True, 3.0)]
+
+
+def test_an_address_that_is_none(tmp_path, monkeypatch):
+    assert services.unreachable("http://[::1") == ": invalid address"
+    assert services.unreachable(f"file://{tmp_path}/a%20b/noarch/repodata.json") == ": no such folder"
+    (tmp_path / "a b").mkdir()
+    assert services.unreachable(f"file://{tmp_path}/a%20b/noarch/repodata.json") == "", "a channel may be empty yet"
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    assert "none.pem" in services.unreachable("https://127.0.0.1:9/simple")
+
+
+@every_row(
+    ("value", "is_set"), [("1", True), ("yes", True), ("", False), ("0", False), ("False", False), ("NO", False)]
+)
+def test_a_variable_counts_unless_it_says_no(monkeypatch, value, is_set):
+    monkeypatch.setenv("UV_OFFLINE", value)
+    assert services.is_set("UV_OFFLINE") is is_set
+    assert not services.is_set("ENVPACK_NO_SUCH_VARIABLE")
+
+
+def test_channels_say_what_to_do_where_one_cannot_be_reached(project, tmp_path, monkeypatch):
+    monkeypatch.delenv("CONDA_OFFLINE", raising=False)
+    (tmp_path / "good/noarch").mkdir(parents=True)
+    said = Settings(channels=(f"{tmp_path}/good/", "local", f"{tmp_path}/bad/x/y"))
+    good, bad = services.channels(project.saying(said))
+    assert good == Observation("channel", "ok", good.what)
+    assert good.what.startswith(f"file://{tmp_path}/good")
+    assert (bad.name, bad.state) == ("channel", "warn")
+    assert bad.what.endswith("/bad/x/y: no such folder")
+    assert bad.fix == "check address, network and proxy; the channel `local` works without a network"
+    monkeypatch.setenv("CONDA_OFFLINE", "1")
+    what = "CONDA_OFFLINE is set; not checked"
+    assert [*services.channels(project.saying(said))] == [Observation("channels", "ok", what)]
+
+
+@pytest.mark.parametrize("name", ["UV_OFFLINE", "UV_NO_INDEX"])
+def test_an_index_that_is_not_used_is_not_checked(project, monkeypatch, name):
+    for other in ("UV_OFFLINE", "UV_NO_INDEX"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, "1")
+    what = "UV_OFFLINE or UV_NO_INDEX is set; not checked"
+    assert [*services.index(project)] == [Observation("index", "ok", what)]
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "ok"), (1, "warn")])
+def test_uv_checks_the_index_that_only_it_knows(project, monkeypatch, code, state):
+    seen = []
+
+    def run_uv(command, *, variables):
+        seen.append((command[:4], command[4].read_text(), variables))
+        return SimpleNamespace(returncode=code)
+
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE", "UV_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(services, "run_uv", run_uv)
+    (index,) = services.index(project)
+    assert (index.name, index.state) == ("index", state)
+    assert index.what == "the default index of uv" + (": unreachable" if code else "")
+    assert index.fix == ("check network and proxy, or set UV_INDEX_URL to a reachable index" if code else "")
+    variables = {"UV_HTTP_TIMEOUT": "3", "UV_HTTP_RETRIES": "0", "UV_NO_CACHE": "1"}
+    assert seen == [(["pip", "compile", "--no-deps", "--quiet"], "numpy\n", variables)]
+
+
+# Servers
+
+
+def test_a_server_of_this_machine_is_named_with_its_release(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("envpack.server.launch._in_wheel", lambda: None)
+    (seen,) = services.server(project)
+    assert (seen.name, seen.state) == ("tritonserver", "warn")
+    assert seen.what.endswith("; servers can run in containers")
+    assert "nvidia-pytriton" in seen.what
+    assert seen.fix
+    program = install(tmp_path / "site/pytriton/tritonserver") / "bin/tritonserver"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert [*services.server(project)] == [Observation("tritonserver", "ok", f"unknown release, {program}")]
+    (tmp_path / "site/nvidia_pytriton-0.5.3.dist-info").mkdir()
+    (tmp_path / "site/nvidia_pytriton-0.5.3.dist-info/METADATA").write_text("Name: nvidia-pytriton\nVersion: 0.5.3\n")
+    assert [*services.server(project)] == [Observation("tritonserver", "ok", f"Triton 24.02, {program}")]
+
+
+class Daemon(socketserver.ThreadingUnixStreamServer):
+    """Answers a container daemon's requests from documents by path."""
+
+    daemon_threads = True
+
+    def __init__(self, place, documents):
+        self.documents = documents
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                path = self.path.partition("?")[0]
+                path = path[path.index("/", 1) :] if path.startswith("/v1") else path
+                found = self.server.documents.get(path)
+                content = json.dumps(found or {"message": "no such image"}).encode()
+                self.send_response(200 if found is not None else 404)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def address_string(self):
+                return "client"
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(str(place), Handler)
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    """A container daemon with an image."""
+    documents = {
+        "/version": {"ApiVersion": "1.44", "Version": "25.0.3", "MinAPIVersion": "1.24"},
+        "/info": {"Runtimes": {"runc": {}, "nvidia": {}}},
+        "/images/nvcr.io/nvidia/tritonserver:24.10-py3/json": {"Id": "sha256:1"},
+    }
+    place = tmp_path / "docker.sock"
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{place}")
+    monkeypatch.setattr(services, "_CDI_FOLDERS", (tmp_path / "cdi", tmp_path / "none"))
+    with Daemon(place, documents) as found:
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+        thread.start()
+        found.address = f"unix://{place}"
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def test_a_daemon_is_described_with_its_image_and_its_gpus(project, daemon):
+    assert [*services.containers(project)] == [
+        Observation("containers", "ok", f"docker 25.0.3, API 1.44, at {daemon.address}"),
+        Observation("image", "ok", "nvcr.io/nvidia/tritonserver:24.10-py3"),
+        Observation("GPUs in containers", "ok", "runtime nvidia, of nvidia, runc"),
+    ]
+
+
+def test_an_image_that_is_missing_can_be_pulled(project, daemon):
+    daemon.documents["/version"]["Components"] = [{"Name": "Podman Engine"}]
+    del daemon.documents["/images/nvcr.io/nvidia/tritonserver:24.10-py3/json"]
+    _, image, _ = services.containers(project)
+    name = "nvcr.io/nvidia/tritonserver:24.10-py3"
+    assert image == Observation(
+        "image", "warn", f"{name} is not present", f"run podman pull {name}, or verify with --set pull=true"
+    )
+
+
+def gpus(project):
+    *_, found = services.containers(project)
+    return found
+
+
+def test_gpus_can_come_by_cdi(project, daemon, tmp_path):
+    info = daemon.documents["/info"] = {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}, {"ID": "intel"}, "x", {}]}
+    assert gpus(project) == Observation("GPUs in containers", "ok", "by CDI: nvidia.com/gpu=0")
+    info.clear()
+    (tmp_path / "cdi").mkdir()
+    for name in ("nvidia.yaml", "intel.yaml"):
+        (tmp_path / "cdi" / name).touch()
+    assert gpus(project) == Observation("GPUs in containers", "ok", "by CDI: nvidia.yaml")
+
+
+def test_a_daemon_without_gpus_says_how_to_get_them(project, daemon):
+    fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
+    for info, runtimes in (({"Runtimes": {"runc": {}, "crun": {}}}, "crun, runc"), ({"Name": "x"}, "unknown")):
+        daemon.documents["/info"] = info
+        what = f"docker has no GPU access: runtimes {runtimes}, no NVIDIA CDI device"
+        assert gpus(project) == Observation("GPUs in containers", "warn", what, fix)
+
+
+def test_a_daemon_on_another_machine_is_not_asked(project, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2376")
+    (seen,) = services.containers(project)
+    assert (seen.name, seen.state) == ("containers", "warn")
+    assert seen.what.endswith("; servers run as processes")
+    assert seen.fix == "run envpack on that machine, or unset DOCKER_HOST"
