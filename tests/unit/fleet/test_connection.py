@@ -1,0 +1,189 @@
+"""The connection to a cluster: a scheduler that stands still, workers of this machine, and what dask logs."""
+
+import logging
+import signal
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from envpack.fleet import cluster
+from envpack.fleet.cluster import Address, abilities_of, answer, lost, worker_facts
+from envpack.support.errors import ServerError, UsageError
+from envpack.support.progress import NoProgress
+
+ADDRESS = Address(scheduler="tcp://scheduler.example:8786")
+
+
+class Details(NoProgress):
+    def __init__(self):
+        self.seen = []
+
+    def detail(self, text):
+        self.seen.append(text)
+
+
+def test_an_answer_is_returned_without_a_word():
+    details = Details()
+    assert answer(lambda: 7, ADDRESS, details) == 7
+    assert details.seen == []
+
+
+def test_an_error_of_the_call_is_that_of_its_caller():
+    def fail():
+        raise KeyError("x")
+
+    with pytest.raises(KeyError, match="x"):
+        answer(fail, ADDRESS, NoProgress())
+
+
+def test_a_scheduler_that_stands_still_is_waited_for_with_reminders_and_a_limit(monkeypatch):
+    monkeypatch.setattr(cluster, "_REMINDER", 0.05)
+    details, released = Details(), threading.Event()
+    with pytest.raises(ServerError) as raised:
+        answer(released.wait, ADDRESS, details, seconds=0.2)
+    released.set()
+    error = raised.value
+    assert (error.kind, error.where) == ("scheduler-lost", str(ADDRESS))
+    assert error.message == "the scheduler did not answer within 0 s"
+    assert error.hint == "run the same command again; what was finished is not made again"
+    assert 2 <= len(details.seen) <= 4
+    assert details.seen[0] == "the scheduler has not answered for 0 s"
+
+
+def test_an_answer_that_comes_after_a_reminder_counts(monkeypatch):
+    monkeypatch.setattr(cluster, "_REMINDER", 0.05)
+    reminded = threading.Event()
+
+    class Reminds(NoProgress):
+        def detail(self, text):
+            reminded.set()
+
+    assert answer(lambda: reminded.wait(60), ADDRESS, Reminds(), seconds=60) is True
+
+
+def test_a_scheduler_that_is_gone_is_an_error_with_its_address():
+    error = lost(ADDRESS, "gone")
+    assert (error.kind, error.message, error.where) == ("scheduler-lost", "gone", "tcp://scheduler.example:8786")
+
+
+def test_all_workers_of_a_scheduler_are_asked_for():
+    workers = {"tcp://a": {"resources": {"gpu": 1, "docker": 1}}, "tcp://b": {"resources": {}}}
+    client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers} if n_workers == -1 else {})
+    assert worker_facts(client) == workers
+    assert abilities_of(workers) == {"tcp://a": {"gpu", "docker"}, "tcp://b": frozenset()}
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Notes how workers of this machine are started, and which signals are blocked meanwhile."""
+    seen = []
+
+    def start(**options):
+        seen.append((options, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        if options["n_workers"] == 3:
+            raise RuntimeError("no room")
+        return "cluster"
+
+    monkeypatch.setattr("distributed.LocalCluster", start)
+    return seen
+
+
+def test_workers_of_this_machine_are_out_of_reach_for_others(started):
+    assert cluster._local_cluster(Address(workers=2), "certificates") == "cluster"
+    ((options, blocked),) = started
+    assert options == {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "processes": True,
+        "host": "127.0.0.1",
+        "security": "certificates",
+        "dashboard_address": "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": False},
+        "silence_logs": logging.CRITICAL,
+        "memory_limit": 0,
+    }
+    assert signal.SIGINT in blocked, "workers inherit that, and Ctrl-C ends this process alone"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_workers_that_cannot_start_leave_ctrl_c_as_it_was(started):
+    with pytest.raises(RuntimeError, match="no room"):
+        cluster._local_cluster(Address(workers=3), None)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_workers_of_this_machine_get_certificates_of_their_own(started, monkeypatch):
+    made = []
+
+    def connect(where, **options):
+        made.append((where, options))
+        raise OSError("refused\nwith details")
+
+    monkeypatch.setattr("distributed.Client", connect)
+    monkeypatch.setattr("distributed.Security.temporary", lambda: "certificates")
+
+    class Local:
+        def __enter__(self):
+            return "here"
+
+        def __exit__(self, *_):
+            made.append("closed")
+
+    monkeypatch.setattr("distributed.LocalCluster", lambda **options: made.append(options["security"]) or Local())
+    with pytest.raises(ServerError) as raised, cluster.connected(Address(workers=2), NoProgress()):
+        pass
+    options = {"timeout": cluster._CONNECT, "set_as_default": False, "security": "certificates"}
+    assert made == ["certificates", ("here", options), "closed"]
+    error = raised.value
+    assert (error.kind, error.where) == ("scheduler-unreachable", "local:2")
+    assert error.message == "the scheduler does not answer: refused"
+    assert error.hint.startswith("check the address, the network, and for tls://")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TimeoutError(), "no connection within 10 s"),
+        (ServerError("scheduler-lost", "the scheduler did not answer", "try again"), "the scheduler did not answer"),
+        (ValueError("no such protocol"), "no such protocol"),
+    ],
+)
+def test_why_a_connection_fails_is_said_in_one_line(monkeypatch, error, said):
+    def connect(where, **options):
+        assert (where, options["security"]) == (str(ADDRESS), None)
+        raise error
+
+    monkeypatch.setattr("distributed.Client", connect)
+    with pytest.raises(ServerError) as raised, cluster.connected(ADDRESS, NoProgress()):
+        pass
+    assert raised.value.message == f"the scheduler does not answer: {said}"
+
+
+def test_the_cause_of_a_failed_connection_counts_more_than_what_dask_says(monkeypatch):
+    def connect(where, **options):
+        raise OSError("Timed out trying to connect") from ConnectionRefusedError("Connection refused")
+
+    monkeypatch.setattr("distributed.Client", connect)
+    with pytest.raises(ServerError) as raised, cluster.connected(ADDRESS, NoProgress()):
+        pass
+    assert raised.value.message == "the scheduler does not answer: Connection refused"
+
+
+def test_dask_is_quiet_during_the_connection_only():
+    names = ("asyncio", "distributed", "distributed.client", "tornado", "tornado.application", "tornado.general")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    with cluster._quiet():
+        assert {logger.level for logger in loggers} == {logging.CRITICAL + 1}
+    assert [logger.level for logger in loggers] == before
+
+
+def test_without_dask_the_address_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError) as raised:
+        cluster._distributed(ADDRESS)
+    error = raised.value
+    assert error.message == f"{ADDRESS} needs dask, which is not installed"
+    assert (error.kind, "dask" in error.hint) == ("dask-missing", True)
