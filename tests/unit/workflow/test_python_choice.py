@@ -11,7 +11,7 @@ from envpack.workflow.python_choice import PythonChooser
 from tests.tables import every_row
 
 
-def choose(python_range, *, option="", project="", had=(), here=(), exact=""):
+def choose(python_range, *, option="", project="", had=(), here=(), exact="", source=None):
     chooser = PythonChooser(
         said=((option, "--python", ""), (project, "envpack.toml", "/r/envpack.toml")),
         had=lambda: had,
@@ -19,7 +19,7 @@ def choose(python_range, *, option="", project="", had=(), here=(), exact=""):
         here=lambda _: set(here),
     )
     places = {"python": "/r/m/environment.yml:3"}
-    return chooser.choose(Requirements(python=exact, python_range=python_range, places=places))
+    return chooser.choose(Requirements(python=exact, python_range=python_range, places=places, source=source))
 
 
 @every_row(

@@ -1,0 +1,153 @@
+"""The Python of this machine that a build takes where the one of the release cannot be had."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from envpack.conda import NO_INTERPRETER
+from envpack.repository import open_model
+from envpack.settings import SUPPORTED, Settings
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.workflow import python_choice as module
+from envpack.workflow.python_choice import ChosenPython, usable_pythons, with_another_python
+from envpack.workflow.requests import build_request
+
+from .test_python_choice import choose
+
+MISSING = EnvironmentBuildError(sorted(NO_INTERPRETER)[0], "no Python 3.10 here", "install one")
+FILE = Path("/r/m/environment.yml")
+OWN = ChosenPython("3.10", "Triton 24.10", named=False)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Sets the Pythons of this machine; those with a minus have no shared library."""
+
+    def change(*minors):
+        usable = {minor.lstrip("-") for minor in minors if minor[0] != "-"}
+
+        def interpreter_here(minor, *, preference, glibc):
+            if minor not in usable:
+                raise InputError("python-missing", "no shared library", "install another one")
+            return SimpleNamespace(minor=minor, how=(preference, glibc))
+
+        found = [SimpleNamespace(minor=minor.lstrip("-")) for minor in minors]
+        monkeypatch.setattr(module, "available_interpreters", lambda: found)
+        monkeypatch.setattr(module, "interpreter_here", interpreter_here)
+
+    return change
+
+
+@pytest.fixture
+def source(machine):
+    """The recipe of a model whose interpreter comes from this machine."""
+    project = machine.project.saying(Settings(channels=("local",)))
+    return build_request(project, open_model(machine.folder)).source
+
+
+def another(machine, source, python=OWN, error=MISSING):
+    found = with_another_python(machine.project, source, python, error, machine.steps)
+    return found.of().python if found else None
+
+
+def test_pythons_that_a_stub_cannot_embed_do_not_count(here):
+    here("3.8", "-3.9", "3.12", "3.12")
+    assert usable_pythons("system", "2.35") == {"3.8", "3.12"}
+    here()
+    assert usable_pythons("system", "2.35") == set()
+
+
+def test_the_preference_and_the_glibc_decide_what_is_usable(here, monkeypatch):
+    here("3.8")
+    asked, found = [], module.interpreter_here
+    monkeypatch.setattr(module, "interpreter_here", lambda minor, **how: asked.append(how) or found(minor, **how))
+    usable_pythons("only-system", "2.35")
+    assert asked == [{"preference": "only-system", "glibc": "2.35"}]
+
+
+def test_the_nearest_python_is_taken_and_said(machine, source, here):
+    here("3.6", "3.12", "3.14")
+    assert another(machine, source) == "3.12"
+    assert machine.steps.seen == [
+        "m: no Python 3.10 here",
+        "m: neither it nor an option names a Python, so it gets Python 3.12",
+    ]
+
+
+def test_of_two_that_are_as_near_the_newer_one_is_taken(machine, source, here):
+    here("3.9", "3.11")
+    assert another(machine, source) == "3.11"
+    here("3.9", "3.12")
+    assert another(machine, source) == "3.9"
+
+
+def test_a_python_that_is_named_is_not_replaced(machine, source, here):
+    here("3.9")
+    assert another(machine, source, ChosenPython("3.10", "--python")) is None
+    assert another(machine, source, None) is None
+    assert machine.steps.seen == []
+
+
+def test_other_failures_have_other_remedies(machine, source, here):
+    here("3.9")
+    assert another(machine, source, error=EnvironmentBuildError("unsolvable", "conflict", "relax it")) is None
+    for kind in NO_INTERPRETER:
+        assert another(machine, source, error=EnvironmentBuildError(kind, "none", "install one")) == "3.9"
+
+
+def test_a_python_from_a_channel_is_not_replaced(machine, here):
+    here("3.9")
+    from_channel = build_request(machine.project, open_model(machine.folder)).source
+    assert another(machine, from_channel) is None
+    taken_over = build_request(
+        machine.project.saying(Settings(from_prefix=machine.folder)), open_model(machine.folder)
+    ).source
+    assert another(machine, taken_over) is None
+
+
+def test_a_machine_without_any_other_python_has_none(machine, source, here):
+    here("-3.9", "2.7")
+    assert another(machine, source) is None
+
+
+def test_what_the_requirements_allow_is_all_that_counts(machine, here):
+    here("3.9", "3.12")
+    (machine.folder / "requirements.txt").unlink()
+    (machine.folder / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.10"\ndependencies = ["numpy"]\n')
+    project = machine.project.saying(Settings(channels=("local",)))
+    source = build_request(project, open_model(machine.folder)).source
+    assert another(machine, source) == "3.12"
+
+
+# Why it is this one
+
+
+def test_a_choice_names_its_source():
+    assert choose("", option="3.12") == ChosenPython("3.12", "--python")
+    assert choose("", project="3.12") == ChosenPython("3.12", "envpack.toml")
+    assert choose("", exact="3.12", source=FILE) == ChosenPython("3.12", "environment.yml")
+    assert choose("", had=(("3.12", "envpack.lock"),)) == ChosenPython("3.12", "envpack.lock")
+    assert choose("") == OWN
+
+
+def test_the_newest_that_is_allowed_says_why_and_which_others_are():
+    assert choose(">=3.11,<3.14", here=("3.12",), source=FILE) == ChosenPython(
+        "3.12",
+        "the newest for >=3.11,<3.14 in environment.yml",
+        named=False,
+        note="Python 3.12: Triton 24.10 has 3.10, and environment.yml requires >=3.11,<3.14",
+        others=("3.11", "3.12", "3.13"),
+    )
+    assert choose(">=3.11", here=()).minor == SUPPORTED[-1]
+
+
+def test_the_hint_names_the_pythons_that_are_allowed():
+    with pytest.raises(InputError) as raised:
+        choose(">=3.8,<3.10", option="3.12")
+    error = raised.value
+    assert error.message == "Python 3.12 (--python) is outside of >=3.8,<3.10, which the requirements allow"
+    assert error.hint == "use --python 3.8 or 3.9, or change the range in the file"
+    with pytest.raises(InputError) as raised:
+        choose("<3")
+    assert raised.value.hint == "change the range in the file"
