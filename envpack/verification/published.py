@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.deployment import ImageAddress, Trust, copy_publication, pull_image
+from envpack.repository import looks_like_model
 from envpack.server import ServerSpec, temporary_home
 from envpack.store import Location, Objects
+from envpack.support.errors import InputError
 from envpack.support.links_and_modes import FOLDER
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
@@ -53,11 +55,19 @@ def verify_published(
         progress.begin(f"compare {location} with what was published")
         copied = copy_publication(Objects(location), copy, progress, trust=trust)
         progress.end("the same, and signed" if trust else "the same" if copied.compared else "there is no record of it")
+        if not any(map(looks_like_model, copy.iterdir())):
+            raise no_published_models(location)
         _add_samples(copy, spec.samples, progress)
         verdict = verify(copy, models, spec=spec.saying(runtime="process"), progress=progress)
     if not copied.compared:
         verdict = dataclasses.replace(verdict, ok=False, checks=(check_published(), *verdict.checks))
     return dataclasses.replace(verdict, repository=str(location))
+
+
+def no_published_models(location: Location) -> InputError:
+    """The error for an address without a model."""
+    fix = "correct the address, or publish models there: envpack publish ADDRESS"
+    return InputError("repository-empty", "no model is published there", fix, str(location))
 
 
 def verify_image(

@@ -22,7 +22,7 @@ from envpack.settings import Project
 from envpack.store import Location, Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
 from envpack.support.progress import Progress
-from envpack.verification import Verdict, verify, verify_image, verify_published
+from envpack.verification import Verdict, no_published_models, verify, verify_image, verify_published
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
@@ -141,7 +141,7 @@ def _models(repository: Path | Location, names: Sequence[str]) -> tuple[dict[str
     if not wanted:
         ModelsError.raise_any(errors, len(errors))
     if not wanted:
-        raise no_models(Path(str(repository)))
+        raise no_models(repository) if isinstance(repository, Path) else no_published_models(repository)
     return {name: found[name] for name in wanted}, tuple(name for name in errors if not names or name in names)
 
 
