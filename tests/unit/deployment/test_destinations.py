@@ -1,0 +1,164 @@
+"""From a repository to each place where servers read it, as `envpack layout` and `envpack publish` do it."""
+
+import json
+
+import pytest
+
+from envpack.deployment import pull_image, read_trust
+from envpack.deployment.images.address import parse_image_address
+from envpack.settings import Settings
+from envpack.support.errors import InputError, UsageError
+from envpack.support.progress import NoProgress
+from envpack.workflow import inspect_image
+from envpack.workflow.publish import lay_out, publish_objects, publish_to_registry
+from tests.signing_keys import write_pair
+
+
+class Steps(NoProgress):
+    """The steps with their outcomes."""
+
+    def __init__(self):
+        self.seen = []
+
+    def begin(self, task):
+        self.seen.append(task)
+
+    def end(self, outcome):
+        self.seen[-1] += f": {outcome}"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def plain(project, tmp_path):
+    """The repository with models that need no environment, so that nothing has to be packed."""
+    for name in ("early", "late"):
+        (project.repository / name / "config.pbtxt").write_text('backend: "python"\n')
+    return project.saying(Settings(backends=tmp_path / "backends"))
+
+
+def test_a_folder_gets_the_models_and_the_commands_that_serve_them(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    steps = Steps()
+    project = project.saying(Settings(backends=tmp_path / "backends", link_mode="copy"))
+    done = lay_out(project, ["late", "early"], tmp_path.joinpath("tree").relative_to(tmp_path), steps)
+    files, size = done.description["files"], done.description["size"]
+    assert steps.seen == [f"assemble 2 models and 1 backend in tree: {files} files, {size / 1e6:.1f} MB"]
+    assert sorted(path.name for path in (tmp_path / "tree/models").iterdir()) == ["early", "late"]
+    assert done.command == ("tritonserver", "--model-repository=/models")
+    assert f"{tmp_path}/tree/models:/models:ro" in done.docker
+    assert done.cautions == ()
+    model = tmp_path / "tree/models/late/1/model.py"
+    assert model.stat().st_ino != (project.repository / "late/1/model.py").stat().st_ino
+
+
+def test_files_are_placed_with_the_link_mode_of_the_project(project, tmp_path):
+    project = project.saying(Settings(backends=tmp_path / "backends", link_mode="hardlink"))
+    with pytest.raises(InputError):  # those of the repository are not envpack's
+        lay_out(project.saying(Settings(link_mode="clone")), ["absent"], tmp_path / "tree", NoProgress())
+    assert not (tmp_path / "tree").exists()
+
+
+def test_an_object_store_gets_the_models_that_are_named(plain, tmp_path):
+    (tmp_path / "remote").mkdir()
+    steps = Steps()
+    done = publish_objects(plain, ["late"], f"file://{tmp_path}/remote", steps)
+    count, size = len(done.published.sent), done.published.size
+    assert steps.seen == [f"publish 1 model to file://{tmp_path}/remote: {count} files, {size / 1e6:.1f} MB"]
+    assert done.url == f"file://{tmp_path}/remote"
+    assert done.command == ("tritonserver", f"--model-repository={tmp_path}/remote")
+    assert done.pruned == ()
+    assert {path.split("/")[0] for path in done.published.sent} == {"late"}
+
+
+def test_a_model_that_is_gone_is_removed_if_all_are_published(plain, tmp_path):
+    (tmp_path / "remote").mkdir()
+    url = f"file://{tmp_path}/remote"
+    publish_objects(plain, (), url, NoProgress())
+    (plain.repository / "late/1/more.py").write_text("x")
+    publish_objects(plain, ["late"], url, NoProgress(), delete=True)
+    assert (tmp_path / "remote/early/1/model.py").exists(), "the others were not asked for"
+    (plain.repository / "late/1/more.py").unlink()
+    publish_objects(plain, (), url, NoProgress())
+    assert (tmp_path / "remote/late/1/more.py").exists()
+    publish_objects(plain, (), url, NoProgress(), delete=True)
+    assert not (tmp_path / "remote/late/1/more.py").exists()
+
+
+def test_a_dry_run_sends_nothing_and_prunes_nothing(plain, tmp_path):
+    (tmp_path / "remote").mkdir()
+    url = f"file://{tmp_path}/remote/{{digest}}"
+    first = publish_objects(plain, (), url, NoProgress())
+    (plain.repository / "late/1/model.py").write_text("changed")
+    planned = publish_objects(plain, (), url, NoProgress(), dry_run=True, prune=1)
+    assert planned.published.sent
+    assert (planned.pruned, planned.url != first.url) == ((), True)
+    folders = {path.parent for path in (tmp_path / "remote").rglob("*") if path.is_file()}
+    assert {str(folder.relative_to(tmp_path / "remote")).split("/")[0] for folder in folders} == {
+        first.url.rpartition("/")[2]
+    }
+
+
+def test_a_file_that_others_wrote_is_replaced_by_force_only(plain, tmp_path):
+    (tmp_path / "remote/late/1").mkdir(parents=True)
+    (tmp_path / "remote/late/1/model.py").write_text("of somebody else")
+    url = f"file://{tmp_path}/remote"
+    with pytest.raises(InputError):
+        publish_objects(plain, (), url, NoProgress())
+    publish_objects(plain, (), url, NoProgress(), force=True)
+    assert (tmp_path / "remote/late/1/model.py").read_text() == "code"
+
+
+def test_models_are_signed_with_each_key(plain, tmp_path):
+    (tmp_path / "remote").mkdir()
+    private, _ = write_pair(tmp_path)
+    publish_objects(plain, ["late"], f"file://{tmp_path}/remote", NoProgress(), sign=[private])
+    envelope = json.loads((tmp_path / "remote/late/.envpack-statement.json").read_text())
+    assert len(envelope["signatures"]) == 1
+
+
+def test_options_of_another_kind_of_address_say_what_to_use_instead(plain, tmp_path):
+    with pytest.raises(UsageError) as raised:
+        publish_objects(plain, (), f"file://{tmp_path}/{{digest}}", NoProgress(), delete=True)
+    error = raised.value
+    assert error.message == "nothing is replaced at an address with {digest}, so there is nothing to delete"
+    assert error.hint == "leave --delete out; --prune N removes publications that newer ones have replaced"
+    with pytest.raises(UsageError) as raised:
+        publish_objects(plain, (), f"file://{tmp_path}", NoProgress(), prune=1)
+    error = raised.value
+    assert error.message == "--prune is for an address with {digest}, where each publication has its own"
+    assert error.hint == "write s3://bucket/models/{digest}, or use --delete"
+
+
+# A registry
+
+
+def test_a_registry_gets_an_image_that_can_be_pulled_and_inspected(project, registry, address, tmp_path):
+    private, public = write_pair(tmp_path)
+    project = project.saying(Settings(backends=tmp_path / "backends"))
+    planned = publish_to_registry(project, (), f"oci://{address}", NoProgress(), dry_run=True, sign=[private])
+    assert not registry.manifests
+    done = publish_to_registry(project, (), f"oci://{address}", NoProgress(), sign=[private])
+    assert (planned.sent[:-1], done.sent[-1]) == (done.sent[:-1], "signature")
+    trust = read_trust([public])
+    (tmp_path / "pulled").mkdir()
+    pulled = pull_image(parse_image_address(f"oci://{address}"), tmp_path / "pulled", NoProgress(), trust=trust)
+    assert sorted(path.name for path in pulled.models.iterdir()) == ["both", "early", "late"]
+    steps = Steps()
+    found = inspect_image(f"oci://{address}", Settings(), trust, steps, strict=False)
+    assert steps.seen[0] == f"fetch oci://{address}: signed"
+    assert sorted(found.found.models) == ["both", "early", "late"]
+    steps = Steps()
+    assert inspect_image(f"oci://{address}", Settings(), None, steps, strict=False).ok == found.ok
+    assert steps.seen[0] == f"fetch oci://{address}: "
+
+
+def test_a_base_image_is_named_by_its_digest_and_an_image_by_a_tag(project, registry, address, tmp_path):
+    project = project.saying(Settings(backends=tmp_path / "backends"))
+    with pytest.raises(UsageError):
+        publish_to_registry(project, (), f"oci://{address}", NoProgress(), base=f"oci://{address}")
+    with pytest.raises(UsageError):
+        publish_to_registry(project, (), f"oci://{address.name}@sha256:{'0' * 64}", NoProgress())
