@@ -1,0 +1,136 @@
+"""From a function to a model that serves it: `envpack init --from`, with an interpreter that is here already."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from envpack.repository import open_model
+from envpack.settings import Settings
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.workflow import adoption as module
+from envpack.workflow.adoption import adopt
+
+from .conftest import Steps
+
+CODE = "def double(x: float) -> float:\n    return 2 * x\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a function; the environment of its model has this Python."""
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    prefix, source = tmp_path / "cache/environments/one", tmp_path / "source"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (prefix / "bin/python").chmod(0o755)
+    source.mkdir()
+    (source / "app.py").write_text(CODE)
+    monkeypatch.chdir(source)
+    asked = []
+
+    def environment_in_cache(project, model, progress):
+        asked.append((project, model, progress))
+        return SimpleNamespace(prefix=prefix)
+
+    monkeypatch.setattr(module, "environment_in_cache", environment_in_cache)
+    return SimpleNamespace(source=source, models=tmp_path / "models", asked=asked)
+
+
+def test_a_function_becomes_a_model_with_samples_that_it_answered(folder):
+    steps = Steps()
+    made = adopt("app:double", folder.models / "twice", progress=steps)
+    assert (made.folder, made.inputs, made.outputs) == (folder.models / "twice", ("x",), ("result",))
+    assert made.title in steps.seen[0]
+    assert steps.seen[0].startswith("read app:double: ")
+    assert steps.seen[-1] == f"call the model in its own environment: 1 sample"
+    samples = json.loads((made.folder / "envpack/smoke.json").read_text())
+    assert made.samples == len(samples["data"]) == len(samples["validation_data"]) > 0
+    assert open_model(made.folder).name == "twice"
+    assert not [warning for warning in made.warnings if "/." in warning], "no temporary folder is named"
+
+
+def test_the_model_is_built_as_the_repository_and_the_caller_say(folder):
+    folder.models.mkdir()
+    (folder.models / "envpack.toml").write_text("timeout = 33\n[models.twice]\nformat = 'tar'\n")
+    adopt("app:double", folder.models / "twice", said=Settings(python="3.10"))
+    ((project, model, _),) = folder.asked
+    assert (project.of().timeout, project.of().python) == (33, "3.10")
+    assert project.of(model.folder.name).format == "tar", "its own settings count for the unfinished folder"
+    assert project.repository == folder.models
+    assert not model.folder.exists()
+
+
+def test_a_folder_that_has_something_is_left_alone(folder):
+    (folder.models / "twice").mkdir(parents=True)
+    adopt("app:double", folder.models / "twice")
+    before = sorted(folder.models.rglob("*"))
+    for place in (folder.models / "twice", folder.source / "app.py"):
+        with pytest.raises(InputError) as raised:
+            adopt("app:double", place)
+        error = raised.value
+        assert (error.kind, error.message, error.where) == ("not-empty", "this folder exists", str(place))
+        assert error.hint == "name another folder, or remove this one"
+    assert sorted(folder.models.rglob("*")) == before
+
+
+def test_a_name_that_no_address_can_have_is_refused(folder):
+    with pytest.raises(InputError) as raised:
+        adopt("app:double", folder.models / "a b")
+    error = raised.value
+    assert (error.kind, error.hint) == ("bad-model-name", "use letters, digits, _ and -")
+    assert error.message == "'a b' cannot be the name of the model: it contains ' '"
+    assert not folder.models.exists()
+
+
+def test_a_model_is_not_written_into_what_it_is_made_of(folder):
+    (folder.source / "MLmodel").write_text("flavors: {}\n")
+    for place in (folder.source / "twice", folder.source / "a/twice"):
+        with pytest.raises(InputError):
+            adopt(str(folder.source), place)
+        assert not place.exists()
+
+
+def test_a_failure_leaves_nothing_behind(folder, monkeypatch):
+    def fail(project, model, progress):
+        place = str(model.folder / "requirements.txt")
+        raise EnvironmentBuildError("unsolvable", "conflict", "relax it", f"{place}:1")
+
+    monkeypatch.setattr(module, "environment_in_cache", fail)
+    with pytest.raises(EnvironmentBuildError) as raised:
+        adopt("app:double", folder.models / "twice")
+    assert raised.value.where == str(folder.source / "app.py"), "the file in the unfinished folder is gone"
+    assert not folder.models.exists()
+    folder.models.mkdir()
+    with pytest.raises(EnvironmentBuildError):
+        adopt("app:double", folder.models / "twice")
+    assert [*folder.models.iterdir()] == []
+
+
+def test_an_error_names_the_users_file_not_its_copy(folder, monkeypatch):
+    (folder.source / "requirements.txt").write_text("numpy\nconflict\n")
+
+    def fail(project, model, progress, *, below):
+        raise EnvironmentBuildError("unsolvable", "conflict", "relax it", f"{model.folder / below}:2")
+
+    for below, place in (
+        ("1/app.py", f"{folder.source}/app.py:2"),
+        ("requirements.txt", f"{folder.source}/requirements.txt"),
+        ("config.pbtxt", f"{folder.source}/app.py/config.pbtxt:2"),
+    ):
+        monkeypatch.setattr(module, "environment_in_cache", lambda *a, below=below: fail(*a, below=below))
+        with pytest.raises(EnvironmentBuildError) as raised:
+            adopt("app:double", folder.models / "twice")
+        assert raised.value.where == place, below
+
+
+def test_a_function_that_fails_says_so_with_its_file(folder):
+    (folder.source / "app.py").write_text(f"{CODE}raise KeyError('boom')\n")
+    with pytest.raises(InputError) as raised:
+        adopt("app:double", folder.models / "twice")
+    assert raised.value.kind == "bad-artifact"
+    assert "boom" in raised.value.message
+    assert Path(raised.value.where).name == "app.py"
+    assert not folder.models.exists()
