@@ -156,7 +156,9 @@ def test_who_finds_everything_there_while_it_is_removed_sends_it_again(address, 
     assert objects.read("m/1/model.py", 9)[0] == b"a"
 
 
-@pytest.mark.parametrize("url", ["s3://{digest}/models", "s3://b/{digest}/m", "s3://b/{digest}-{digest}", "x/{digest}"])
+@pytest.mark.parametrize(
+    "url", ["s3://{digest}", "s3://{digest}/models", "s3://b/{digest}/m", "s3://b/{digest}-{digest}", "x/{digest}"]
+)
 def test_other_addresses_are_refused(url):
     with pytest.raises(UsageError) as raised:
         parse_digest_address(url)

@@ -128,6 +128,27 @@ def test_a_load_that_ends_with_its_server_is_no_fault_of_the_model(bench):
     assert bench.served.has_died
 
 
+def test_a_load_whose_process_is_dead_is_given_up(bench, monkeypatch):
+    dead = {3}
+    monkeypatch.setattr(module, "dead_stubs", lambda server: frozenset(dead))
+    monkeypatch.setattr(module, "_DEAD_SECONDS", 0.0)
+    bench.server.gates["one"] = threading.Event()
+    bench.served.load(["one"], time.monotonic())
+    assert soon(lambda: bench.states["one"].phase == "loading" and bench.server.asked)
+    for _ in range(3):
+        bench.served.look()
+    assert bench.served.lost == "", "that one was dead before"
+    dead.add(7)
+    bench.server.output += "Segmentation fault\n"
+    bench.served.look()
+    assert bench.served.lost == "", "the server may be about to notice it"
+    bench.served.look()
+    state = bench.states["one"]
+    assert (state.phase, bench.served.lost) == ("failed", "one")
+    assert state.error.splitlines()[0] == "the model's process ended during the load"
+    assert "Segmentation fault" in state.error
+
+
 def test_what_the_server_counts_is_shown_since_the_last_look(bench):
     bench.load("one")
     state = bench.states["one"]

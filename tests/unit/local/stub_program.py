@@ -214,6 +214,8 @@ def main(end):
     for name in ("Response", "Request", "replace"):
         model[name] = globals()[name]
 
+    model["STUB"] = stub  # for models that ask others while they are loaded
+
     def load():
         with open(file) as code:
             exec(compile(code.read(), file, "exec"), model)

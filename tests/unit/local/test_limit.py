@@ -85,6 +85,24 @@ def test_a_stream_without_end_has_a_limit_of_responses(repository, monkeypatch):
     assert f"responses came {FINAL}" in text
 
 
+def test_as_many_responses_as_the_limit_are_not_too_many(repository, monkeypatch, tmp_path):
+    monkeypatch.setattr(local_model, "_MOST_RESPONSES", 2)
+    body = f"""
+    for _ in range(2):
+        stub.send(requests[0][0], out(requests[0][1]))
+    while not os.path.exists({str(tmp_path / "go")!r}):
+        time.sleep(0.001)
+    stub.send(requests[0][0], last=True)
+    return [0]
+"""
+    repository.add("m", "def execute(requests, stub):" + body, DECOUPLED + CONFIG)
+    with repository.server() as server:
+        responses = server.stream(request("m", 1))
+        assert [numbers(next(responses)[0]) for _ in range(2)] == [[1], [1]]
+        (tmp_path / "go").touch()
+        assert [(response, is_last) for response, is_last in responses] == [(NOTHING, True)]
+
+
 def test_the_clock_stands_still_while_an_environment_is_made():
     found = Limit(5)
     before = found.now()

@@ -8,7 +8,7 @@ import pytest
 from envpack.local import NOTHING, ModelFailed
 from envpack.support.errors import InputError
 
-from .conftest import CONFIG, DECOUPLED, numbers, request, tensor
+from .conftest import CONFIG, DECOUPLED, ECHO, numbers, request, tensor
 
 ECHO_REST = "    return [out(request) for _, request in requests]\n"
 TWO_OUTPUTS = CONFIG + 'output [ { name: "REST" data_type: TYPE_INT32 dims: [ -1 ] } ]\n'
@@ -244,6 +244,21 @@ def test_a_model_asks_another_one(repository, server):
         ("there is no model 'none' in the repository", "error", "", "none"),
         ("not loaded", "error", "", "broken"),
     ]
+
+
+def test_models_that_need_each_other_to_be_loaded_are_an_error_at_once(repository, server):
+    needs = """
+def initialize(arguments, *_):
+    STUB.ask("INFER", False, Request(
+        id="", sequence=0, model="{}", version=-1, flags=0, timeout=0, parameters="{{}}", outputs=["OUT"], inputs=[],
+    ))
+"""
+    for name, other in (("one", "two"), ("two", "three"), ("three", "one")):
+        repository.add(name, needs.format(other) + ECHO)
+    with pytest.raises(ModelFailed) as raised:
+        server.infer(request("one", 1))
+    text = "the request needs model '{}', which is not ready: "
+    assert raised.value.text == "".join(map(text.format, ("two", "three", "one"))) + "model 'one' is being loaded"
 
 
 def test_a_model_that_cannot_be_made_is_not_ready_for_others(repository):

@@ -45,7 +45,7 @@ def test_a_function_becomes_a_model_with_samples_that_it_answered(folder):
     assert (made.folder, made.inputs, made.outputs) == (folder.models / "twice", ("x",), ("result",))
     assert made.title in steps.seen[0]
     assert steps.seen[0].startswith("read app:double: ")
-    assert steps.seen[-1] == f"call the model in its own environment: 1 sample"
+    assert steps.seen[-1] == "call the model in its own environment: 1 sample"
     samples = json.loads((made.folder / "envpack/smoke.json").read_text())
     assert made.samples == len(samples["data"]) == len(samples["validation_data"]) > 0
     assert open_model(made.folder).name == "twice"
