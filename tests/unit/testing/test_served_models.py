@@ -115,7 +115,7 @@ def models(tmp_path, monkeypatch):
     found.server = server
     yield found
     found.close()
-    assert started == ["stopped"]
+    assert set(started) == {"stopped"}
     assert server.killed
 
 
@@ -190,6 +190,95 @@ def test_a_model_that_takes_too_long_is_ended_and_the_line_that_ran_is_named(mod
     assert ended == ["one"] * 2  # once for each time that requests are sent
 
 
+def test_a_server_that_ended_is_started_again_for_the_next_model(models, monkeypatch):
+    models.load("one")
+    models.config("one")
+    client, ended = models._client, [True]
+    monkeypatch.setattr(models.server, "ended", lambda: bool(ended) and ended.pop())
+    models.load("one")
+    assert models._client is not client
+    assert models._client.loads == ["one"], "it has to be loaded again"
+    assert models.server.killed
+    models.config("one")
+    assert models._client.configs == 1, "and may have another configuration"
+
+
+def test_a_server_that_ends_during_a_request_shows_its_last_lines(models, tmp_path, monkeypatch):
+    models.load("one")
+    monkeypatch.setattr(models._client, "answer", lambda _: RequestError("connection refused"))
+    monkeypatch.setattr(models, "load", lambda model: None)
+    assert answered(models, Request((INPUT,), model="one")) == ["connection refused"]
+    models.server.output = f"terminated in {models._repository.folder}/one/1/model.py\n"
+    monkeypatch.setattr(models.server, "ended", lambda: True)
+    (text,) = answered(models, Request((INPUT,), model="one"))
+    assert text == f"the server ended; its last lines:\nterminated in {tmp_path}/one/1/model.py"
+    monkeypatch.setattr(models._client, "answer", lambda _: RequestError("rejected", status=500))
+    assert answered(models, Request((INPUT,), model="one")) == ["rejected"], "it has answered"
+    monkeypatch.setattr(models.server, "ended", lambda: False)
+
+
+def test_a_load_that_never_ends_is_given_up_with_its_server(models, monkeypatch):
+    failure, client = Failure("load-timeout", "not loaded after 60 s", (), "fix it"), models._client
+    monkeypatch.setattr(module, "load_model", lambda *a, **o: LoadResult(60.0, failure, stuck=True))
+    with pytest.raises(ModelError, match="not loaded after 60 s") as raised:
+        models.load("one")
+    assert (raised.value.fix, models._client is client) == ("fix it", False)
+    monkeypatch.setattr(module, "load_model", lambda *a, **o: LoadResult(1.0, None))
+    with pytest.raises(ModelError, match="not loaded after 60 s"):
+        models.load("one")
+    models.forget("one")
+    models.load("one")
+
+
+def test_what_fails_in_a_stream_ends_it_as_a_response(models, service, monkeypatch):
+    monkeypatch.setattr(module, "abort_and_read_frames", lambda server, model: ())
+    models.server.port = service.port
+    *good, bad = models.stream(Request((INPUT,), model="one", id="fail"))
+    assert (len(good), bad.error) == (3, "boom")
+    monkeypatch.setattr(models, "_timeout", 0.3)
+    models.forget("one")
+    models._loaded.add("one")
+    *good, bad = models.stream(Request((INPUT,), model="one", id="hang"))
+    assert (len(good), bad.error.partition(";")[0]) == (
+        3,
+        "3 responses came within 0.3 s, and none with the final flag",
+    )
+
+
+def test_a_server_that_does_not_start_leaves_no_folder(tmp_path, monkeypatch):
+    folders = []
+
+    class Runtime:
+        def start(self, repository):
+            folders.append(repository)
+            raise UsageError("usage", "no", "start one")
+
+    (tmp_path / "models").mkdir()
+    with pytest.raises(UsageError):
+        ServedModels(Runtime(), open_project(tmp_path / "models"), timeout=60, progress=NoProgress())
+    assert folders[0].parent.parent.exists()
+    assert not folders[0].parent.exists()
+
+
+def test_a_server_can_be_ended_at_once(models):
+    models.load("one")
+    models.kill()
+    assert models.server.killed
+    models.close()
+    assert models._client.loads == ["one"], "nothing is unloaded that was killed"
+
+
+def test_models_are_unloaded_at_the_end_which_finalizes_them(models, monkeypatch):
+    monkeypatch.setattr(module, "_FINALIZE_SECONDS", 60)
+    children, waited = [["stub"], ["stub"], []], []
+    monkeypatch.setattr(models.server, "children", lambda: children.pop(0) if children else [])
+    monkeypatch.setattr(module.time, "sleep", waited.append)
+    models.load("one")
+    models.close()
+    assert models._client.loads == ["one", "unload one"]
+    assert waited == [models.server.poll_seconds] * 2
+
+
 def test_the_lines_that_a_model_logged(models):
     before = models.position()
     for line in (
@@ -203,6 +292,8 @@ def test_the_lines_that_a_model_logged(models):
         models.server.output += f"{line}\n"
     assert models.logged("one", before) == ['quoted "text"', "plain text", '"half']
     assert models.logged("one", models.position()) == []
+    models.server.output += f"printed by {models._repository.folder}/one\n"
+    assert models.printed(before).splitlines()[-1] == f"printed by {models._repository._project.repository}/one"
 
 
 # Streams

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.support.errors import StubError
+from envpack.testing import session as module
 from envpack.testing.models import ModelError
 from envpack.testing.session import Session, repository_above
 from envpack.testing.source_changes import SourceChanges
@@ -101,3 +102,71 @@ def test_a_repository_that_does_not_exist(tmp_path):
     session = Session(is_local=True, server=None, timeout=60)
     with pytest.raises(pytest.fail.Exception, match=r"nowhere: model repository not found \(repository-missing\)"):
         session.models_for(tmp_path / "nowhere", tmp_path / "test_it.py")
+
+
+class Running(Failing):
+    """Models that can be loaded, and note what they are told."""
+
+    def load(self, name):
+        self.tried.append(name)
+
+    def position(self):
+        return 7
+
+    def printed(self, since):
+        return f"printed since {since}"
+
+    def kill(self):
+        self.tried.append("kill")
+
+    def close(self):
+        self.tried.append("close")
+
+
+def test_a_session_ends_the_models_that_its_tests_have_used(repository, tmp_path, monkeypatch):
+    running, session = Running(), Session(is_local=True, server=None, timeout=60)
+    monkeypatch.setattr(session, "_models", lambda project: running)
+    test = repository / "one/test_it.py"
+    unused = session.models_for(repository / "one", test)
+    session.kill()
+    session.close()
+    assert (unused.since, running.tried) == (0, [])
+    loaded = session.models_for(repository, test)
+    assert session.printed(test, repository, 3) == session.printed(test, None, 3) == ""
+    assert loaded("one").name == "one"
+    assert session.models_for(None, test).since == 7, "what was logged before is of other tests"
+    assert session.printed(test, None, 3) == "printed since 3"
+    assert session.printed(tmp_path / "test_it.py", tmp_path / "absent", 3) == ""
+    session.kill()
+    session.close()
+    assert running.tried == ["one", "kill", "close"]
+
+
+def test_models_run_where_the_session_says(repository, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(module, "find_runtime", lambda project: ("runtime", project.of().server))
+    monkeypatch.setattr(module, "open_models", lambda *what, **how: opened.append((what[1], how)) or Running())
+    for is_local, server, runtime in (
+        (True, None, None),
+        (False, None, ("runtime", None)),
+        (False, tmp_path, ("runtime", tmp_path)),
+    ):
+        session = Session(is_local=is_local, server=server, timeout=9)
+        session.models_for(repository, repository / "test_it.py")("one")
+        assert opened.pop() == (runtime, {"timeout": 9})
+
+
+def test_a_test_without_a_repository_above_it_has_its_own_folder():
+    assert repository_above(Path("/folder-that-is-not-there/tests/test_it.py")) == Path(
+        "/folder-that-is-not-there/tests"
+    )
+
+
+def test_a_failure_names_its_place(tmp_path):
+    (tmp_path / "envpack.toml").write_text("unknown = 1\n")
+    session = Session(is_local=True, server=None, timeout=60)
+    for _ in range(2):
+        with pytest.raises(pytest.fail.Exception) as raised:
+            session.models_for(tmp_path, tmp_path / "test_it.py")
+        assert str(raised.value).startswith(f"{tmp_path}/envpack.toml")
+        assert "\n  fix: " in str(raised.value)

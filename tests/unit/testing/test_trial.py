@@ -14,7 +14,7 @@ from envpack.testing import ModelError
 from envpack.testing.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array
 from envpack.testing.inputs import check_sources, read_requests
 from envpack.testing.local_models import LocalModels
-from envpack.testing.trial import try_model
+from envpack.testing.trial import Answer, Trial, fix_of, try_model
 from envpack.verification import SAMPLES_FILE
 from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository, numbers, tensor
 
@@ -347,3 +347,22 @@ def test_damaged_arrays_are_refused(tmp_path, content):
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match="cannot be read: Object arrays cannot be loaded"):
         read_arrays(tmp_path / "o.npy")
+
+
+def test_the_latency_is_that_of_all_runs():
+    def trial(*seconds):
+        answers = tuple(Answer(None, seconds=[*part]) for part in seconds)
+        return Trial("m", None, 1.0, answers)
+
+    assert trial([0.5]).latency() == trial().latency() == {}
+    found = trial([0.1, 0.3], [0.2]).latency()
+    assert list(found) == ["mean", "p50", "p95", "p99", "longest"]
+    assert (found["mean"], found["p50"], found["longest"]) == (pytest.approx(0.2), 0.2, 0.3)
+    assert list(trial([0.1, 0.3]).latency()) == list(found)
+
+
+def test_a_known_error_has_a_fix():
+    known = "ModuleNotFoundError: No module named 'pandas'"
+    assert "pandas" in fix_of(known)
+    assert Answer(None, fault=known).fix == fix_of(known)
+    assert Answer(None, fault="boom").fix == fix_of("boom") == ""
