@@ -9,7 +9,7 @@ from envpack.conda import NO_INTERPRETER
 from envpack.repository import open_model
 from envpack.settings import SUPPORTED, Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.workflow import python_choice as module
+from envpack.workflow import build_model, plan_model, python_choice as module
 from envpack.workflow.python_choice import ChosenPython, usable_pythons, with_another_python
 from envpack.workflow.requests import build_request
 
@@ -151,3 +151,53 @@ def test_the_hint_names_the_pythons_that_are_allowed():
     with pytest.raises(InputError) as raised:
         choose("<3")
     assert raised.value.hint == "change the range in the file"
+
+
+# Builds and plans
+
+
+@pytest.fixture
+def without_own(machine, here, monkeypatch):
+    """A machine that has Python 3.9 in place of the release's 3.10, and the environment for it."""
+    here("3.9")
+    (machine.repository / "envpack.toml").write_text('channels = ["local"]\n')
+    asked = []
+
+    def locked_environment(recipe, progress, store):
+        asked.append(recipe.target.python)
+        if recipe.target.python == "3.10":
+            raise MISSING
+        return machine.install(machine.lock(python="3.9"))
+
+    monkeypatch.setattr("envpack.workflow.build.locked_environment", locked_environment)
+    return asked
+
+
+def test_a_build_goes_on_with_the_other_python(machine, without_own):
+    built = build_model(machine.project.saying(Settings(stub="never")), "m", machine.steps)
+    assert (without_own, built.python) == (["3.10", "3.9"], "3.9.1")
+    assert built.environment == machine.folder / "python3.9"
+    assert "m: neither it nor an option names a Python, so it gets Python 3.9" in machine.steps.seen
+
+
+def test_a_build_that_names_its_python_fails(machine, without_own):
+    with pytest.raises(EnvironmentBuildError, match=r"no Python 3\.10 here"):
+        build_model(machine.project.saying(Settings(python="3.10")), "m", machine.steps)
+    assert without_own == ["3.10"]
+
+
+def test_a_plan_names_the_other_python(machine, here, monkeypatch):
+    here("3.9")
+    (machine.repository / "envpack.toml").write_text('channels = ["local"]\n')
+
+    def remembered(options, requirements, target):
+        if target.python == "3.10":
+            raise MISSING
+
+    monkeypatch.setattr("envpack.lock.LockOptions.remembered", remembered)
+    monkeypatch.setattr("envpack.workflow.plan.reason_to_fetch", lambda *_: "it is not here")
+    plan = plan_model(machine.project, "m")
+    assert (plan.python, plan.python_source) == ("3.9", "this machine, which lacks that of the release")
+    assert (plan.changes[0].action, plan.changes[0].reason) == ("fetch Python 3.9", "it is not here")
+    with pytest.raises(EnvironmentBuildError, match=r"no Python 3\.10 here"):
+        plan_model(machine.project.saying(Settings(python="3.10")), "m")

@@ -1,0 +1,147 @@
+"""A matrix of stubs with a store: what it has is fetched, and what this machine compiles is put there."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from envpack.repository import STUB_NAME
+from envpack.settings import find_release
+from envpack.store import open_store
+from envpack.stub import Cell, Stub, StubTarget, inspect_stub, stub_key
+from envpack.stub.toolchain import Toolchain
+from envpack.support.errors import InputError, StorageError, StubError
+from envpack.workflow import stub_matrix as module
+from envpack.workflow.shared import fetch_stub, push_stub
+from envpack.workflow.stub_matrix import build_matrix
+from tests.unit.stub.elf_files import write_stub
+
+from .conftest import Steps, paths
+
+
+def cell(folder, minor, release=None):
+    library = folder / f"libpython{minor}.so.1.0"
+    (folder / "include").mkdir(exist_ok=True)
+    for file in (library, folder / "include/Python.h", folder / "include/pyconfig.h"):
+        file.touch()
+    return Cell(StubTarget(minor, "x86_64", folder / "include", library), find_release(release) if release else None)
+
+
+@pytest.fixture
+def compiled(tmp_path, monkeypatch):
+    """Compiles nothing: notes which stubs would be, and gives one for each."""
+    minors = []
+
+    def compile_stubs(recipes, ended, **_):
+        for recipe in recipes:
+            minors.append(recipe.target.minor)
+            path = write_stub(tmp_path / "compiled" / recipe.target.minor / STUB_NAME, recipe.target.minor)
+            ended(recipe, Stub(path, inspect_stub(path), fresh=True, seconds=1.0))
+
+    def missing(*_, **__):
+        raise StubError("compiler-missing", "no compiler", "install one")
+
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "find_toolchain", lambda *_, **__: Toolchain("system", ("c++",), "c++ 1", "x86_64"))
+    monkeypatch.setattr(module, "compile_stubs", compile_stubs)
+    monkeypatch.setattr("envpack.stub.build.find_toolchain", missing)
+    monkeypatch.setattr("envpack.stub.build.find_prebuilt", lambda *_, **__: None)
+    return minors
+
+
+@pytest.fixture
+def shared(url, tmp_path, compiled):
+    """A store with the stub for Python 3.9, from another machine."""
+    store, one = open_store(url, push=True), cell(tmp_path, "3.9")
+    path = write_stub(tmp_path / "elsewhere" / STUB_NAME, "3.9")
+    push_stub(store, Stub(path, inspect_stub(path), fresh=True, seconds=1.0), key(one))
+    return one
+
+
+def key(one, **options):
+    return stub_key(one.target, one.releases, **{"toolchain": "auto", "glibc": "", **options})
+
+
+def test_what_the_store_has_is_fetched_and_the_rest_is_compiled(url, shared, compiled, tmp_path):
+    other, steps = cell(tmp_path, "3.10"), Steps()
+    fetched, made = build_matrix([shared, other], tmp_path / "out", store=open_store(url), progress=steps)
+    assert (compiled, fetched.cell, made.cell) == (["3.10"], shared, other)
+    assert (fetched.changed, made.changed) == (True, True)
+    assert fetched.path.read_bytes() == (tmp_path / "elsewhere" / STUB_NAME).read_bytes()
+    assert steps.seen[0].startswith("fetch the stub for Python 3.9 from the store: ")
+    assert not any("left" in step for step in steps.seen)
+    assert len(paths(open_store(url), "records")) == 1, "this machine may not push"
+
+
+def test_what_is_compiled_is_put_there(url, shared, compiled, tmp_path):
+    store = open_store(url, push=True)
+    one, two = cell(tmp_path, "3.10"), cell(tmp_path, "3.11", "24.10")
+    build_matrix([one, two], tmp_path / "out", store=store, toolchain="system", glibc="2.28")
+    for made in (one, two):
+        assert store.find("stub", key(made, toolchain="system", glibc="2.28")).facts["python"] == made.target.minor
+    assert len(paths(store, "records")) == 3
+
+
+def test_options_of_the_compiler_make_another_stub(url, shared, compiled, tmp_path):
+    build_matrix([shared], tmp_path / "out", store=open_store(url), toolchain="zig")
+    build_matrix([shared], tmp_path / "out", store=open_store(url), toolchain="zig", glibc="2.28")
+    assert compiled == ["3.9", "3.9"]
+
+
+def test_a_stub_that_this_machine_has_is_not_fetched(url, shared, compiled, tmp_path):
+    build_matrix([shared], tmp_path / "out", store=open_store(url))
+    steps = Steps()
+    (again,) = build_matrix([shared], tmp_path / "out", store=open_store(url), progress=steps)
+    assert not [step for step in steps.seen if step.startswith("fetch")]
+    assert again.error is None
+
+
+def test_a_stub_that_was_removed_from_the_cache_is_fetched_again(url, shared, compiled, tmp_path):
+    store, steps = open_store(url), Steps()
+
+    def fetch():
+        return fetch_stub(store, shared.target, shared.releases, progress=steps)
+
+    stub = fetch()
+    assert module._present(stub, fetch) is stub
+    shutil.rmtree(stub.path.parent)
+    assert module._present(stub, fetch).path.is_file()
+    assert len(steps.seen) == 2
+
+
+def test_a_damaged_stub_in_the_store_is_an_error(url, shared, compiled, tmp_path):
+    for blob in Path(url.removeprefix("file://"), "blobs").rglob("*"):
+        if blob.is_file():
+            blob.write_bytes(bytes(blob.stat().st_size))
+    with pytest.raises(StorageError) as raised:
+        build_matrix([shared], tmp_path / "out", store=open_store(url))
+    assert raised.value.kind == "store-corrupt"
+
+
+def test_a_foreign_stub_in_the_folder_stays_unless_force_renames_it(url, shared, compiled, tmp_path):
+    place = tmp_path / "out/cp39-x86_64"
+    place.mkdir(parents=True)
+    (place / STUB_NAME).write_text("mine")
+    (refused,) = build_matrix([shared], tmp_path / "out", store=open_store(url))
+    assert (refused.error.kind, (place / STUB_NAME).read_text()) == ("not-ours", "mine")
+    shutil.rmtree(tmp_path / "cache")
+    (placed,) = build_matrix([shared], tmp_path / "out", store=open_store(url), force=True)
+    assert (placed.error, placed.changed) == (None, True)
+    assert (place / f"{STUB_NAME}.saved-1").read_text() == "mine"
+
+
+def test_a_stub_that_fails_is_not_put_there(url, shared, compiled, tmp_path, monkeypatch):
+    error = StubError("compile-failed", "broken", "mend it")
+    monkeypatch.setattr(module, "compile_stubs", lambda recipes, ended, **_: [ended(one, error) for one in recipes])
+    store = open_store(url, push=True)
+    (failed,) = build_matrix([cell(tmp_path, "3.10")], tmp_path / "out", store=store)
+    assert (failed.error, len(paths(store, "records"))) == (error, 1)
+
+
+def test_a_missing_folder_is_an_error_before_anything_is_fetched(url, shared, compiled, tmp_path):
+    steps = Steps()
+    with pytest.raises(InputError) as raised:
+        build_matrix([shared], tmp_path / "none/out", store=open_store(url), progress=steps)
+    error = raised.value
+    assert (error.kind, error.message, error.hint) == ("output-missing", "this folder does not exist", "create it")
+    assert steps.seen == []
