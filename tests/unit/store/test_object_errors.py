@@ -1,0 +1,168 @@
+"""What a store says when it cannot be used, in one line and with what to do; and the objects of a folder."""
+
+import pytest
+
+from envpack.store import Objects, parse_location
+from envpack.store.objects import _info, _reason, _tag
+from envpack.support.errors import StorageError
+from envpack.support.failures import DISK_FULL_TEXT
+from tests.tables import every_row
+
+CHECK = "check the address and the network, and run the command again; --store none works without it"
+ACCOUNT = "check with the cloud's own tools which account is used, and what it may do"
+FORBIDDEN = "the store refuses access, or there are no credentials for it"
+
+
+@every_row(
+    ("text", "kind", "message", "hint"),
+    [
+        *(
+            (text, "store-absent", "there is no such bucket or container", "correct the address, or create it;")
+            for text in ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+        ),
+        *(
+            (text, "store-forbidden", FORBIDDEN, ACCOUNT)
+            for text in (
+                "status code: 401 x",
+                "status code: 403 x",
+                "Permission denied",
+                "AccessDenied",
+                "169.254.169.254",
+            )
+        ),
+        (
+            *('invalid path: Path "a//b" has', "store-corrupt", "an object there has a name that is no path: a//b"),
+            "remove or rename it with the cloud's own tools; envpack writes no such names",
+        ),
+        (
+            "status code: 404 Not Found",
+            "store-unreachable",
+            "the store cannot be used: it answers 404 Not Found",
+            CHECK,
+        ),
+        ("non-partial response", "store-unreachable", "does not answer requests for a part of an object", CHECK),
+        ("Connection refused", "store-unreachable", "the store cannot be used: it refuses connections", CHECK),
+        ("dns error", "store-unreachable", "the store cannot be used: its name cannot be resolved", CHECK),
+        ("UnknownIssuer", "store-unreachable", "the store cannot be used: its certificate is not trusted", CHECK),
+        ("OPERATION TIMEOUT", "store-unreachable", "the store cannot be used: it does not answer in time", CHECK),
+        (
+            "unexpected end of file",
+            "store-unreachable",
+            "the store cannot be used: it ends its answers too early",
+            CHECK,
+        ),
+        ("odd\nsecond line", "store-unreachable", "the store cannot be used: odd", CHECK),
+    ],
+)
+def test_each_error_of_the_library_is_one_line_with_a_remedy(text, kind, message, hint):
+    error = Objects(parse_location("s3://bucket/models"))._explained(OSError(text))
+    assert (error.kind, error.where) == (kind, "s3://bucket/models")
+    assert error.message.endswith(message)
+    assert error.hint.startswith(hint)
+
+
+def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
+    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(f"x: {DISK_FULL_TEXT}"))
+    assert (error.kind, error.where) == ("disk-full", f"file://{tmp_path}")
+
+
+@every_row(
+    ("text", "reason"),
+    [
+        ("error sending request: kind: Connect, Connection refused", "refuses connections"),
+        ("tunnel failed", "does not reach the store"),
+    ],
+)
+def test_a_proxy_that_fails_is_named_without_its_password(monkeypatch, text, reason):
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://me:secret@proxy.example:3128")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    objects = Objects(parse_location("s3://bucket/models"))
+    error = objects._explained(OSError(text))
+    assert error.message == f"the store cannot be used: the proxy http://proxy.example:3128 {reason}"
+    assert error.hint == "correct HTTP_PROXY or HTTPS_PROXY, or name the store's host in NO_PROXY"
+    monkeypatch.setenv("no_proxy", "*")
+    assert "proxy" not in objects._explained(OSError(text)).message
+
+
+def test_a_reason_of_the_library_fits_a_line():
+    assert "\n" not in _reason("a" * 500 + "\x1b[31m\nmore")
+    assert "\x1b" not in _reason("\x1b[31mred")
+
+
+@every_row(("found", "tag"), [("0x8D", '"0x8D"'), ('"0x8D"', '"0x8D"'), ('"abc"', '"abc"'), (None, "")])
+def test_a_tag_is_as_headers_have_it(found, tag):
+    assert _tag({"e_tag": found}) == tag
+    assert _tag({}) == ""
+
+
+# A folder
+
+
+@pytest.fixture
+def objects(tmp_path):
+    return Objects(parse_location(f"file://{tmp_path}"))
+
+
+def test_an_object_is_replaced_only_while_it_is_as_it_was(objects, tmp_path):
+    first = objects.write("a/b", b"1")
+    assert objects.replace("a/b", b"22", first) is True
+    assert objects.replace("a/b", b"333", first) is False
+    assert objects.replace("a/none", b"4", first) is False
+    assert (tmp_path / "a/b").read_bytes() == b"22"
+    assert objects.head("a/b").size == 2
+    assert objects.head("a/none") is None
+
+
+def test_an_object_is_created_once(objects):
+    assert (objects.create("a", b"1"), objects.create("a", b"2")) == (True, False)
+    content, info = objects.read("a", 1)
+    assert (content, info.path, info.size, info.tag != "") == (b"1", "a", 1, True)
+    assert objects.read("none", 1) is None
+
+
+def test_objects_are_listed_by_folder(objects):
+    for path in ("top", "a/one", "a/b/two", "c/three"):
+        objects.write(path, b"x")
+    assert sorted(info.path for info in objects.list()) == ["a/b/two", "a/one", "c/three", "top"]
+    assert sorted(info.path for info in objects.list("a")) == ["a/b/two", "a/one"]
+    assert [info.path for info in objects.list_here()] == ["top"]
+    assert [info.path for info in objects.list_here("a")] == ["a/one"]
+    assert sorted(objects.folders()) == ["a", "c"]
+
+
+def test_what_is_gone_already_does_not_keep_the_rest(objects):
+    for path in ("a", "b", "c"):
+        objects.write(path, b"x")
+    objects.delete([])
+    objects.delete(["none"])
+    objects.delete(["none", "a", "gone", "b"])
+    assert [info.path for info in objects.list()] == ["c"]
+
+
+def test_an_object_is_read_up_to_a_limit(objects):
+    objects.upload("a", iter([b"12", b"345"]))
+    assert objects.read("a", 5)[0] == b"12345"
+    with pytest.raises(StorageError) as raised:
+        objects.read("a", 4)
+    error = raised.value
+    assert error.kind == "store-corrupt"
+    assert error.message == "a in the store cannot be used: it is larger than the 4 bytes that it may have"
+    assert error.hint.startswith("run the command again; if it stays,")
+
+
+def test_a_part_is_as_long_as_it_was_asked_for(objects):
+    objects.write("a", b"12345")
+    assert objects.read_part("a", 1, 3, 5) == b"234"
+    assert objects.read_part("a", 0, 5, 5) == b"12345"
+    with pytest.raises(StorageError, match="it ends 2 bytes too early"):
+        objects.read_part("a", 3, 4, 9)
+    with pytest.raises(StorageError, match="it is missing"):
+        objects.read_part("none", 0, 1, 2)
+
+
+def test_what_a_store_says_of_an_object_is_read(objects):
+    objects.write("a", b"12345")
+    ((meta,),) = [*objects._library.list(objects._hasty)]
+    assert _info(meta) == objects.head("a")
