@@ -8,16 +8,18 @@ import sys
 import pytest
 from hypothesis import given
 
+import envpack
 from envpack.deployment.signing import (
     opened,
     read_public_key,
     read_signing_key,
     sign,
 )
-from envpack.deployment.statements import Statement, Trust, check_statement, parse_statement, signed_anew
+from envpack.deployment.statements import Statement, Trust, check_statement, parse_statement, read_trust, signed_anew
 from envpack.support.errors import InputError, UsageError
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 from tests.signing_keys import FORMATS, write_pair
+from tests.tables import every_row
 
 SUBJECTS = {"m/1/model.py": "a" * 64, "m/config.pbtxt": "b" * 64}
 PACKAGES = [{"name": "numpy 1", "uri": "https://x/numpy", "sha256": "c" * 64}]
@@ -89,31 +91,106 @@ def test_an_altered_envelope_is_refused(pair, alter):
     assert raised.value.kind == "signature-invalid"
 
 
-@pytest.mark.parametrize(
-    "change",
+BUILD = STATEMENT["predicate"]["buildDefinition"]
+
+
+def built(**changes):
+    return {"predicate": {**STATEMENT["predicate"], "buildDefinition": {**BUILD, **changes}}}
+
+
+@every_row(
+    ("change", "reason"),
     [
-        {"_type": "other"},
-        {"predicateType": "other"},
-        {"predicate": {}},
-        {"subject": []},
-        {"subject": [{"name": "a", "digest": {"sha256": "short"}}]},
-        {"subject": STATEMENT["subject"] * 2},
-        {"subject": [{}]},
-        {"predicate": {**STATEMENT["predicate"], "runDetails": {}}},
-        {"predicate": {**STATEMENT["predicate"], "runDetails": {"metadata": {"finishedOn": "yesterday"}}}},
-        {"predicate": {**STATEMENT["predicate"], "buildDefinition": {"buildType": "urn:envpack:publication:1"}}},
+        ({"_type": "other"}, "it is a statement of another kind"),
+        ({"predicateType": "other"}, "it is a statement of another kind"),
+        ({"predicate": {}}, "it is damaged"),
+        ({"subject": []}, "its list of files is damaged"),
+        ({"subject": [{"name": "a", "digest": {"sha256": "short"}}]}, "its list of files is damaged"),
+        ({"subject": STATEMENT["subject"] * 2}, "its list of files is damaged"),
+        ({"subject": [{}]}, "it is damaged"),
+        ({"predicate": {**STATEMENT["predicate"], "runDetails": {}}}, "it is damaged"),
+        (
+            {"predicate": {**STATEMENT["predicate"], "runDetails": {"metadata": {"finishedOn": "yesterday"}}}},
+            "Invalid isoformat string: 'yesterday'",
+        ),
+        (built(externalParameters={}), "it is damaged"),
+        (built(externalParameters={"address": 1}), "its list of files is damaged"),
+        (built(buildType="other"), "it is a statement about something else than a publication"),
+        (
+            {"predicate": {**STATEMENT["predicate"], "buildDefinition": {"buildType": BUILD["buildType"]}}},
+            "it is damaged",
+        ),
     ],
 )
-def test_a_statement_of_another_kind_is_refused(change):
-    with pytest.raises(ValueError, match=r"."):
+def test_a_statement_of_another_kind_is_refused(change, reason):
+    with pytest.raises(ValueError, match=r".") as raised:
         parse_statement({**STATEMENT, **change})
+    assert str(raised.value) == reason
 
 
 def refusal(envelope, trust, kind="publication", **options):
     with pytest.raises(InputError) as raised:
         check_statement(envelope, trust, kind, where="m", **{"now": 1e9, **options})
-    assert raised.value.kind == "signature-invalid"
-    return raised.value.message
+    error = raised.value
+    assert (error.kind, error.where) == ("signature-invalid", "m")
+    files = " or ".join(str(key.file) for key in trust.keys)
+    assert error.hint == f"find out who wrote there; sign with the private key that belongs to {files}"
+    return error.message.removeprefix("there is no valid signature: ")
+
+
+def test_each_refusal_says_what_is_wrong(pair):
+    trust = Trust((pair[1], pair[1]))
+    image = sign(dataclasses.replace(SIGNED, kind="image").document(), [pair[0]])
+    assert refusal(image, trust) == "it is about an image, not about the files of a model"
+    assert refusal(None, trust) == "the model has none"
+    assert refusal(None, trust, "image") == "the image has none"
+    assert refusal(sign(STATEMENT | {"_type": "x"}, [pair[0]]), trust) == "it is a statement of another kind"
+    assert refusal(b"no JSON", trust) == "its envelope is damaged"
+    assert refusal(b"{}", trust) == "its envelope is damaged"
+    assert refusal(sign([], [pair[0]]), trust) == "its statement is damaged"
+    envelope = json.loads(sign(STATEMENT, [pair[0]]))
+    other = json.dumps(envelope | {"payloadType": "text/plain"}).encode()
+    assert refusal(other, trust) == "the envelope contains something else than a statement"
+    unsigned = json.dumps(envelope | {"signatures": []}).encode()
+    assert refusal(unsigned, trust) == "it was altered, or another key signed it"
+
+
+def test_the_age_of_a_statement_is_limited_from_both_sides(pair):
+    envelope = sign(STATEMENT, [pair[0]])
+    for trust, now in (
+        (Trust((pair[1],), 2 * DAY), 1e9 + 2 * DAY),
+        (Trust((pair[1],)), 1e9 + 1000 * DAY),
+        (Trust((pair[1],)), 1e9 - 3600),
+    ):
+        assert check_statement(envelope, trust, "publication", where="m", now=now).time == 1e9
+    assert refusal(envelope, Trust((pair[1],), 1.5 * DAY), now=1e9 + 1.6 * DAY) == (
+        "it is 1.6 days old, and 1.5 days are the most"
+    )
+    future = "its time is in the future: the clock here or there is wrong"
+    assert refusal(envelope, Trust((pair[1],)), now=1e9 - 3601) == future
+
+
+def test_keys_are_read_from_files_with_an_age_in_days(tmp_path):
+    _, public = write_pair(tmp_path)
+    assert read_trust([]) is None
+    trust = read_trust([public, public], 2)
+    assert ([key.file for key in trust.keys], trust.max_age) == ([public, public], 2 * DAY)
+    assert read_trust([public]).max_age is None
+    assert read_trust([public], 0).max_age == 0
+
+
+def test_a_package_is_described_as_far_as_it_is_known():
+    packages = [{"name": "a 1"}, {"name": "b 1", "uri": "", "sha256": ""}, {"name": "c 1", "uri": "https://x/c"}]
+    document = dataclasses.replace(SIGNED, dependencies=packages).document()
+    found = document["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert found == [{"name": "a 1"}, {"name": "b 1"}, {"name": "c 1", "uri": "https://x/c"}]
+    details = document["predicate"]["runDetails"]
+    assert details["metadata"] == {"finishedOn": "2001-09-09T01:46:40Z"}
+    assert details["builder"] == {"id": f"urn:envpack:{envpack.__version__}"}
+    assert document["predicate"]["buildDefinition"]["externalParameters"] == {
+        "model": "m",
+        "address": "s3://bucket/models",
+    }
 
 
 def test_a_statement_says_of_what_where_and_when(pair):
@@ -171,17 +248,29 @@ def test_other_keys_are_refused(tmp_path, name, words):
     (tmp_path / "noise").write_bytes(bytes(range(256)))
     with pytest.raises(InputError, match=words) as raised:
         read_signing_key(tmp_path / name)
-    assert raised.value.kind == "bad-key"
+    error = raised.value
+    assert (error.kind, error.where) == ("bad-key", str(tmp_path / name))
+    assert error.message.startswith("this key cannot be used: it ")
+    assert error.hint == "make one with ssh-keygen -t ed25519 -N '' -f KEY; KEY signs, KEY.pub verifies"
 
 
-@pytest.mark.parametrize("name", ["absent", "noise", "ec.pub", "key"])
-def test_other_public_keys_are_refused(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("absent", "it cannot be read: No such file or directory"),
+        ("noise", "it is no public key in PEM or OpenSSH format"),
+        ("ec.pub", "it is no "),
+        ("key", "it is no public key in PEM or OpenSSH format"),
+    ],
+)
+def test_other_public_keys_are_refused(tmp_path, name, words):
     write_pair(tmp_path)
     write_pair(tmp_path, "ec", kind="ec", form="ssh")
     (tmp_path / "noise").write_bytes(bytes(range(256)))
     with pytest.raises(InputError) as raised:
         read_public_key(tmp_path / name)
-    assert raised.value.kind == "bad-key"
+    assert (raised.value.kind, raised.value.where) == ("bad-key", str(tmp_path / name))
+    assert words in raised.value.message
 
 
 def test_a_key_is_never_shown(pair):

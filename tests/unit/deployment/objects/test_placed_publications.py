@@ -1,0 +1,158 @@
+"""A published repository in a folder: what a server finds there, and what stays of what was there before."""
+
+import json
+import os
+
+import pytest
+
+from envpack.deployment import publish, read_signing_key, read_trust
+from envpack.deployment.objects import place as module
+from envpack.deployment.objects.place import FETCHED, place_publication
+from envpack.store import Objects
+from envpack.support.errors import InputError
+from envpack.support.progress import NoProgress
+
+from .publications import config, publication
+
+
+class Bytes(NoProgress):
+    def __init__(self):
+        self.seen = []
+
+    def advance(self, done, total, unit, *, size=0):
+        self.seen.append((done, total, unit))
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "models"
+
+
+def placed(objects, place, **options):
+    return place_publication(Objects(objects.location), place, NoProgress(), **options)
+
+
+def models_in(place):
+    return {path.name: (path / "config.pbtxt").read_text() for path in place.iterdir() if path.is_dir()}
+
+
+def test_a_new_folder_gets_the_models_and_says_where_they_come_from(objects, place):
+    publish(publication(**config("a"), **config("b")), objects)
+    steps = Bytes()
+    copied = place_publication(Objects(objects.location), place, steps)
+    assert (copied.files, copied.size, copied.compared) == (4, 4, True)
+    assert models_in(place) == {"a": "a", "b": "a"}
+    assert place.stat().st_mode & 0o777 == 0o755
+    document = {"schema": 1, "address": objects.location.name, "models": ["a", "b"]}
+    assert json.loads((place / FETCHED).read_text()) == document
+    assert (place / FETCHED).read_text().splitlines()[1].startswith(' "'), "people read it"
+    assert steps.seen[-1] == (4, 4, "bytes")
+
+
+def test_each_model_of_a_folder_that_exists_is_replaced_and_one_that_went_is_removed(objects, place):
+    publish(publication(**config("a"), **config("b")), objects)
+    place.mkdir()
+    (place / "lost+found").mkdir()
+    placed(objects, place)
+    node = place.stat().st_ino
+    publish(publication(**config("a", "new"), **config("c")), objects, delete=True)
+    placed(objects, place)
+    assert sorted(os.listdir(place)) == [FETCHED, "a", "c", "lost+found"]
+    assert (place / "a/config.pbtxt").read_text() == "new"
+    assert place.stat().st_ino == node, "it may be a mount point"
+    assert json.loads((place / FETCHED).read_text())["models"] == ["a", "c"]
+
+
+def test_a_folder_says_what_is_in_it_at_any_time(objects, place, monkeypatch):
+    """What a killed process leaves, the next one knows as envpack's."""
+    publish(publication(**config("a")), objects)
+    place.mkdir()
+    placed(objects, place)
+    publish(publication(**config("b")), objects, delete=True)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(module, "replaced_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            placed(objects, place)
+    assert json.loads((place / FETCHED).read_text()) == {"schema": 1, "address": "", "models": ["a", "b"]}
+    placed(objects, place)
+    assert sorted(os.listdir(place)) == [FETCHED, "b"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"models": 1}', '{"models": [1, "../a", "a/b"]}'])
+def test_a_damaged_description_names_no_models(objects, place, content):
+    publish(publication(**config("a")), objects)
+    place.mkdir()
+    placed(objects, place)
+    (place.parent / "a").mkdir()
+    (place / FETCHED).write_text(content)
+    publish(publication(**config("b")), objects, delete=True)
+    placed(objects, place)
+    assert sorted(os.listdir(place)) == [FETCHED, "a", "b"], "what nothing names stays"
+    assert (place.parent / "a").exists()
+
+
+def test_a_folder_is_left_as_it_was_if_the_models_are_not_as_published(objects, remote, place):
+    publish(publication(**config("a")), objects)
+    place.mkdir()
+    placed(objects, place)
+    (remote / "a/config.pbtxt").write_text("b")
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    with pytest.raises(InputError) as raised:
+        placed(objects, place)
+    assert raised.value.kind == "published-changed"
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+    assert sorted(os.listdir(place)) == [FETCHED, "a"]
+
+
+def test_what_nothing_records_is_not_placed(objects, remote, place):
+    (remote / "a/1").mkdir(parents=True)
+    (remote / "a/1/model.py").write_text("x")
+    with pytest.raises(InputError) as raised:
+        placed(objects, place)
+    error = raised.value
+    assert (error.kind, error.where) == ("published-changed", str(objects.location))
+    assert error.message == "nothing records what was published there, so that a changed file would not be noticed"
+    assert error.hint == "publish it with `envpack publish`, and leave its record there"
+    assert not place.exists()
+
+
+def test_who_must_have_signed_is_checked(objects, place, keys):
+    publish(publication(**config("a")), objects, keys=[read_signing_key(keys[0])])
+    copied = placed(objects, place, trust=read_trust([keys[1]]))
+    assert (copied.files, copied.compared) == (3, True)
+    publish(publication(**config("a", "new")), objects)
+    with pytest.raises(InputError) as raised:
+        placed(objects, place, trust=read_trust([keys[1]]))
+    assert raised.value.kind in ("published-changed", "signature-invalid")
+    assert models_in(place) == {"a": "a"}
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_what_envpack_did_not_fetch_is_refused(objects, place, kind):
+    publish(publication(**config("a")), objects)
+    if kind == "file":
+        place.write_text("own")
+    elif kind == "folder":
+        place.mkdir()
+        (place / "own").touch()
+    else:
+        place.symlink_to(place.parent / "nowhere")
+        (place.parent / "nowhere").mkdir()
+        (place.parent / "nowhere/own").touch()
+    with pytest.raises(InputError) as raised:
+        placed(objects, place)
+    error = raised.value
+    assert (error.kind, error.where) == ("output-not-ours", str(place.resolve()))
+    assert error.message == "this exists, and `envpack fetch` did not create it"
+    assert error.hint == "give a folder that does not exist or is empty, or remove this one"
+
+
+def test_a_link_to_a_new_folder_is_followed(objects, place):
+    publish(publication(**config("a")), objects)
+    place.symlink_to("elsewhere")
+    placed(objects, place)
+    assert (place.is_symlink(), models_in(place.parent / "elsewhere")) == (True, {"a": "a"})
