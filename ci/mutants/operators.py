@@ -31,6 +31,9 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
 }
 _UNTYPED_KEYWORDS = {"encoding"}  # no effect where the locale is UTF-8
+# What a call says for readers, or asserts: no behaviour depends on it in a program without another fault.
+_UNSEEN = {("zip", "strict"), ("Thread", "name")}
+_NAMING_CALLS = {"temp_dir"}  # of folders that are gone before anybody reads their names
 _TYPING_CALLS = {"cast", "TypedDict", "TypeVar"}
 _TYPING_BASES = {"TypedDict", "Protocol"}
 
@@ -181,10 +184,12 @@ class _Finder:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TYPING_CALLS:
             return
         yield from self._of(node)
+        if isinstance(node, ast.Call) and _is_named(node.func, *_NAMING_CALLS):
+            return
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 yield from self._inside(child)
-            elif isinstance(child, ast.keyword) and child.arg not in _UNTYPED_KEYWORDS:
+            elif isinstance(child, ast.keyword) and isinstance(node, ast.Call) and _is_seen(node, child):
                 yield from self._inside(child.value)
             elif isinstance(child, ast.comprehension):
                 yield from self._inside(child.iter)
@@ -227,7 +232,7 @@ class _Finder:
             new = ast.Call(node.func, [second, first, *others], node.keywords)
             yield self._expression(node, new, "arguments swapped")
         for keyword in node.keywords:
-            if keyword.arg and keyword.arg not in _UNTYPED_KEYWORDS:
+            if keyword.arg and _is_seen(node, keyword):
                 kept = [other for other in node.keywords if other is not keyword]
                 yield self._expression(node, ast.Call(node.func, node.args, kept), "keyword dropped")
 
@@ -238,6 +243,12 @@ def _is_named(function: ast.expr, *names: str) -> bool:
         case ast.Name(name) | ast.Attribute(attr=name):
             return name in names
     return False
+
+
+def _is_seen(call: ast.Call, keyword: ast.keyword) -> bool:
+    """Whether behaviour depends on an argument."""
+    unseen = any(keyword.arg == name and _is_named(call.func, function) for function, name in _UNSEEN)
+    return keyword.arg not in _UNTYPED_KEYWORDS and not unseen
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -49,6 +49,18 @@ def changes(operators, source):
         ("[x for x in y if z]", {"[x for x in y if (not z)]"}),
         ("f'{a < b}'", set()),
         ("x = cast('T', y)", set()),
+        ("x = zip(a, b, strict=True)", {"x = (zip(b, a, strict=True))"}),
+        ("x = threading.Thread(name='word', target=f)", {"x = (threading.Thread(name='word'))"}),
+        ("x = temp_dir('word')", set()),
+        (
+            "x = f(strict=True, name='word')",
+            {
+                "x = (f(name='word'))",
+                "x = (f(strict=True))",
+                "x = f(strict=False, name='word')",
+                "x = f(strict=True, name='mutant')",
+            },
+        ),
     ],
 )
 def test_faults_of_a_statement(operators, source, faults):
