@@ -310,3 +310,48 @@ def test_a_debugged_model_is_released_before_it_is_loaded_again(bench):
     Debugger.model = "unknown"
     bench.served.release(Debugger())
     assert len(released) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(0, "with status 0"), (3, "with status 3"), (-9, "by SIGKILL"), (-200, "by signal 200")]
+)
+def test_the_end_of_a_server_in_words(bench, code, words):
+    assert bench.served.end_in_words == "with status 0"
+    bench.server.code = code
+    bench.served.end(now=True)
+    assert bench.served.end_in_words == words
+
+
+def test_a_server_is_stopped_at_once_if_it_is_busy_or_has_to_be(bench):
+    bench.server.output = "x" * (module._LOG_BYTES + 1) + "end"
+    bench.served.end(now=False)
+    assert bench.server.stopped == [False]
+    assert len(bench.served.last_output) == module._LOG_BYTES
+    assert bench.served.last_output.endswith("end")
+    bench.served.end(now=True)
+    assert bench.server.stopped == [False, True]
+
+
+def test_a_server_that_loads_is_stopped_at_once(bench):
+    gate = bench.server.gates["one"] = threading.Event()
+    bench.served.load(["one"], time.monotonic())
+    assert soon(lambda: "load one" in bench.server.asked)
+    bench.served.end(now=False)
+    gate.set()
+    assert bench.server.stopped == [True]
+
+
+def test_files_that_a_model_has_open_are_those_of_its_instances(bench, tmp_path, monkeypatch):
+    bench.server.stubs["one"] = [7, 9]
+    opened = {7: ("/srv/one/log", "/srv/gone"), 9: ("/srv/one/data",), 11: ("/srv/two/x",)}
+    monkeypatch.setattr(bench.server, "written_files", lambda pid: opened[pid], raising=False)
+    places = {"/srv/one/log": tmp_path / "one/log", "/srv/one/data": tmp_path / "one/data"}
+    monkeypatch.setattr(bench.server, "host_path", places.get, raising=False)
+    assert bench.served.written_files("one") == set(places.values())
+
+
+def test_an_unloaded_model_serves_no_more(bench):
+    bench.load("one")
+    assert bench.states["one"].serves
+    bench.served.unload("one")
+    assert (bench.states["one"].serves, bench.server.asked[-1]) == (False, "unload one")

@@ -311,3 +311,57 @@ def test_the_model_that_is_debugged_is_prepared_before_each_load(bench, monkeypa
     assert bench.needs[0].environment == {"ENVPACK_LOG_FAILURES": "1", "ENVPACK_DEBUG": "settings"}
     assert bench.needs[0].utilities == module.UTILITIES
     assert os.path.exists(module.UTILITIES)
+
+
+def test_a_model_that_is_wrong_from_the_beginning_is_built_once_it_is_right(bench):
+    write_model(bench.repository, "two", "nonsense")
+    bench.start()
+    assert bench.ready("one")
+    assert soon(lambda: bench.states["two"].phase == "failed")
+    assert (bench.built, "load two" in bench.asked) == (["one"], False)
+    (bench.repository / "two/config.pbtxt").write_text(CONFIG)
+    assert bench.ready("two")
+    assert bench.built == ["one", "two"]
+
+
+def test_a_model_that_comes_during_a_build_is_not_loaded_before_its_own(bench):
+    bench.start()
+    assert bench.ready("one")
+    assert bench.session._may_load("one")
+    assert not bench.session._may_load("two")
+
+
+def test_what_is_wrong_beside_a_model_is_said_in_lines(bench):
+    bench.start()
+    assert bench.ready("one")
+    assert bench.session.trouble == ""
+    bench.session._fault, bench.session._death = "a setting", ""
+    assert bench.session.trouble == "a setting"
+    bench.session._death = "the server"
+    assert bench.session.trouble == "a setting\nthe server"
+
+
+def test_settings_are_read_again_and_wrong_ones_change_nothing(bench):
+    (bench.repository / "envpack.toml").write_text('served_from = "/one"\n')
+    bench.start()
+    assert bench.ready("one")
+    session, bench.built[:] = bench.session, []
+    assert session._project.of().served_from == "/one"
+    (bench.repository / "envpack.toml").write_text("unknown = 1\n")
+    assert soon(lambda: "unknown key" in session.trouble and bench.built == ["one"])
+    assert session._project.of().served_from == "/one"
+    (bench.repository / "envpack.toml").write_text('served_from = "/two"\n')
+    assert soon(lambda: session.trouble == "" and session._project.of().served_from == "/two")
+    assert session._finder.project is session._project
+    assert soon(lambda: bench.built == ["one", "one"])
+
+
+def test_ctrl_c_ends_the_session_and_lets_models_finish(bench, monkeypatch):
+    def interrupted(session, served, stop):
+        assert soon(served._loader.is_idle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Session, "_follow", interrupted)
+    bench.start()
+    bench.thread.join(60)
+    assert (len(bench.servers), bench.servers[0].stopped, bench.raised) == (1, [False], None)
