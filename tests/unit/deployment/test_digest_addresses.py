@@ -16,7 +16,7 @@ from envpack.deployment import (
     read_trust,
 )
 from envpack.deployment.objects import prune, send
-from envpack.deployment.objects.record import RECORD
+from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.settings import Settings
 from envpack.store import Objects
 from envpack.support.errors import InputError, StorageError, UsageError
@@ -156,6 +156,34 @@ def test_who_finds_everything_there_while_it_is_removed_sends_it_again(address, 
     assert objects.read("m/1/model.py", 9)[0] == b"a"
 
 
+def test_what_was_published_again_at_the_last_moment_stays(address, parent, monkeypatch):
+    published(address, "old")
+    _, newest, _ = published(address, "new")
+    announce, steps = PublicationRecord.announce, Outcomes()
+
+    def late(record, paths):
+        PublicationRecord.read(record._objects).renew()  # another publication ends here
+        announce(record, paths)
+
+    monkeypatch.setattr(PublicationRecord, "announce", late)
+    assert prune_publications(address, 1, newest, steps) == ()
+    assert len(names(parent)) == 2
+    (text,) = steps.said
+    assert text.endswith(" stays: another publication has just ended there")
+
+
+def test_another_error_of_the_store_ends_the_removal(address, monkeypatch):
+    published(address, "old")
+    _, newest, _ = published(address, "new")
+
+    def fail(*_):
+        raise StorageError("store-forbidden", "not allowed", "ask the owner")
+
+    monkeypatch.setattr(PublicationRecord, "announce", fail)
+    with pytest.raises(StorageError, match="not allowed"):
+        prune_publications(address, 1, newest, NoProgress())
+
+
 @pytest.mark.parametrize(
     "url", ["s3://{digest}", "s3://{digest}/models", "s3://b/{digest}/m", "s3://b/{digest}-{digest}", "x/{digest}"]
 )
@@ -184,8 +212,10 @@ class Outcomes(NoProgress):
     def __init__(self):
         self.said = []
 
-    def end(self, outcome):
-        self.said.append(outcome)
+    def detail(self, text):
+        self.said.append(text)
+
+    end = detail
 
 
 def test_the_address_is_part_of_the_result(project, parent, tmp_path):

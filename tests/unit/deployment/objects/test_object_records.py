@@ -1,12 +1,13 @@
 """The record of a publication: what the store lists counts, and what another program changed is noticed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from envpack.deployment import publish
-from envpack.deployment.objects import record as module
-from envpack.deployment.objects.record import PublicationRecord
+from envpack.deployment.objects import fetch as fetching, record as module
+from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.store import ObjectInfo
 from envpack.support.errors import StorageError
 
@@ -127,3 +128,52 @@ def test_an_empty_file_is_a_file(changing, tmp_path):
     publish(publication(**config("a"), a__1__empty=""), changing)
     assert copied(changing, tmp_path).files == 3
     assert (tmp_path / "copy/a/1/empty").read_bytes() == b""
+
+
+# Copies
+
+
+def without_record(changing, remote):
+    publish(publication(**config("a")), changing)
+    (remote / RECORD).unlink()
+
+
+@pytest.mark.parametrize("path", ["a/../../x", "a/./x", "a//x"])
+def test_a_name_that_leads_to_another_folder_is_not_copied(changing, remote, tmp_path, path):
+    without_record(changing, remote)
+    changing.change = lambda info: [info, ObjectInfo(path, 1, 0.0)]
+    with pytest.raises(StorageError) as raised:
+        copied(changing, tmp_path)
+    error = raised.value
+    assert (error.kind, error.where) == ("store-corrupt", str(changing.location))
+    assert error.message == f"{path} in the store cannot be used: its name leads to another folder"
+
+
+def test_a_file_and_a_folder_of_one_name_are_not_copied(changing, remote, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "_AT_ONCE", 1)
+    without_record(changing, remote)
+    below = ObjectInfo(f"{MODEL}/below", 0, 0.0)
+    changing.change = lambda info: [info, below] if info.path == MODEL else [info]
+    with pytest.raises(StorageError, match="another object has the name of its folder"):
+        copied(changing, tmp_path)
+
+
+def test_a_copy_that_does_not_fit_is_refused_before_it_begins(objects, tmp_path, monkeypatch):
+    publish(publication(**config("a", "text")), objects)
+    needed = fetching._SPARE + 2 * len("text")
+    for free, fits in ((needed, True), (needed - 1, False)):
+        monkeypatch.setattr(fetching.shutil, "disk_usage", lambda folder, free=free: SimpleNamespace(free=free))
+        if fits:
+            assert copied(objects, tmp_path).size == 8
+        else:
+            with pytest.raises(StorageError) as raised:
+                copied(objects, tmp_path)
+            assert raised.value.kind == "disk-full"
+            assert list((tmp_path / "copy").iterdir()) == []
+
+
+def test_a_large_file_is_copied_in_pieces(objects, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "_PIECE", 3)
+    publish(publication(**config("a", "12345678")), objects)
+    assert copied(objects, tmp_path).size == 16
+    assert (tmp_path / "copy" / MODEL).read_text() == "12345678"
