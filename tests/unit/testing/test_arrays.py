@@ -1,5 +1,8 @@
 """Arrays, numbers and lists become tensors, and tensors arrays."""
 
+import os
+import sys
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ from envpack.local import RawTensor
 from envpack.server import encode
 from envpack.support.errors import InputError
 from envpack.testing import arrays
-from envpack.testing.arrays import from_array, read_arrays, save_arrays, to_array
+from envpack.testing.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array
 
 TYPES = ["BOOL", *(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), "FP16", "FP32", "FP64"]
 
@@ -57,3 +60,103 @@ def test_strings_that_numpy_would_shorten_are_not_saved(tmp_path):
     with pytest.raises(InputError, match="one ends with a zero byte"):
         save_arrays((tensor,), tmp_path / "y.npz")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_numpy_the_package_is_named(monkeypatch, tmp_path):
+    tensor = RawTensor("Y", "INT32", (1,), encode("INT32", (1,)))
+    monkeypatch.setattr(arrays.importlib.util, "find_spec", lambda name: None if name == "numpy" else 1 / 0)
+    with pytest.raises(InputError) as raised:
+        check_can_save(tmp_path / "y.npz")
+    assert raised.value.where == str(tmp_path / "y.npz")
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    for use, where in (
+        (lambda: to_array(tensor), "Y"),
+        (lambda: from_array("X", [1], "INT32"), "X"),
+        (lambda: read_arrays(tmp_path / "x.npy"), str(tmp_path / "x.npy")),
+        (lambda: save_arrays((tensor,), tmp_path / "y.npz"), str(tmp_path / "y.npz")),
+    ):
+        with pytest.raises(InputError) as raised:
+            use()
+        error = raised.value
+        assert (error.kind, error.where, error.hint) == ("bad-input", where, "pip install numpy")
+        assert error.message == "arrays need NumPy beside envpack"
+
+
+def test_a_file_of_arrays_is_read_by_name(tmp_path):
+    np.savez(tmp_path / "x.npz", A=np.array([1, 2]), B=np.array([3.5]))
+    np.save(tmp_path / "x.npy", np.array([4]))
+    assert {name: array.tolist() for name, array in read_arrays(tmp_path / "x.npz").items()} == {
+        "A": [1, 2],
+        "B": [3.5],
+    }
+    assert {name: array.tolist() for name, array in read_arrays(tmp_path / "x.npy").items()} == {"": [4]}
+
+
+@pytest.mark.parametrize("content", [b"", b"noise", b"PK\x03\x04half"])
+def test_a_file_that_holds_no_arrays_is_named(tmp_path, content):
+    (tmp_path / "x.npy").write_bytes(content)
+    for file in (tmp_path / "x.npy", tmp_path / "none.npy"):
+        with pytest.raises(InputError) as raised:
+            read_arrays(file)
+        error = raised.value
+        assert (error.kind, error.where) == ("bad-input", str(file))
+        assert error.message.startswith("cannot be read: ")
+        assert error.hint == "it must be an array that numpy.save wrote"
+
+
+def test_pickled_arrays_are_not_read(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_arrays(tmp_path / "x.npy")
+
+
+def test_arrays_that_no_model_takes_are_refused():
+    with pytest.raises(InputError) as raised:
+        from_array("X", np.array([1j]))
+    error = raised.value
+    assert (error.where, error.message) == ("X", "arrays of complex128 fit no type of a model")
+    assert error.hint == "convert the array"
+
+
+def test_strings_become_bytes():
+    for array in (np.array(["é"]), np.array([b"\xff"]), np.array(["é"], dtype=object)):
+        assert from_array("X", array).datatype == "BYTES"
+    assert to_array(from_array("X", np.array([["é", "b"]]))).tolist() == [["é".encode(), b"b"]]
+
+
+def test_arrays_in_another_order_of_bytes_are_converted():
+    assert bytes(from_array("X", np.array([1, 2], ">i4")).content) == encode("INT32", (1, 2))
+    assert bytes(from_array("X", np.array([[1, 2], [3, 4]], np.int32).T).content) == encode("INT32", (1, 3, 2, 4))
+
+
+def test_bits_are_a_bfloat_only_if_the_model_takes_one():
+    bits = np.array([0x3F80], np.uint16)
+    assert from_array("X", bits, "BF16").datatype == "BF16"
+    assert from_array("X", bits, "UINT16").datatype == from_array("X", bits).datatype == "UINT16"
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+    check_can_save(tmp_path / "y.npz")
+    (tmp_path / "closed").mkdir()
+    closed = tmp_path / "closed"
+    monkeypatch.setattr(arrays.os, "access", lambda folder, mode: (folder, mode) != (closed, os.W_OK))
+    for file, reason in (
+        (tmp_path / "closed/y.npz", "its folder may not be written to"),
+        (tmp_path / "none/y.npz", "its folder does not exist"),
+    ):
+        with pytest.raises(InputError) as raised:
+            check_can_save(file)
+        error = raised.value
+        assert (error.where, error.message) == (str(file), f"cannot be written: {reason}")
+        assert error.hint == "give another file"
+
+
+def test_what_is_saved_can_be_read_without_pickle(tmp_path):
+    strings = RawTensor("S", "BYTES", (2,), encode("BYTES", (b"a", b"bc")))
+    numbers = RawTensor("N", "FP32", (1, 2), encode("FP32", (1.5, 2.5)))
+    save_arrays((strings, numbers), tmp_path / "y.npz")
+    found = read_arrays(tmp_path / "y.npz")
+    assert (found["S"].tolist(), found["N"].tolist()) == ([b"a", b"bc"], [[1.5, 2.5]])
+    with pytest.raises(InputError) as raised:
+        save_arrays((numbers,), tmp_path / "none/y.npz")
+    assert raised.value.message == "cannot be written: No such file or directory"

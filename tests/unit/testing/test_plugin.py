@@ -1,0 +1,140 @@
+"""The pytest plugin: which repository, server and limits the fixture gets, and what a test that fails shows."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from envpack.testing import plugin, session as module
+from envpack.testing.outcomes import Outcomes
+
+pytest_plugins = ["pytester"]
+
+USES = """
+def test_passes(triton_model):
+    pass
+
+def test_fails(triton_model):
+    assert False
+
+def test_without_models():
+    assert False
+"""
+
+
+class Session:
+    """In place of the models: notes how it was made and what it is asked."""
+
+    made: list
+
+    def __init__(self, **options):
+        self.made.append(self)
+        self.options, self.asked, self.ends = options, [], []
+
+    def models_for(self, repository, test):
+        self.asked.append(repository)
+        return SimpleNamespace(since=7)
+
+    def printed(self, test, repository, since):
+        return f"printed since {since} in {repository} by {test.name}" + "x" * 5000
+
+    def kill(self):
+        self.ends.append("kill")
+
+    def close(self):
+        self.ends.append("close")
+
+
+@pytest.fixture
+def made(monkeypatch):
+    found = []
+    monkeypatch.setattr(module, "Session", type("Noted", (Session,), {"made": found}))
+    return found
+
+
+def test_the_session_has_the_options_of_the_user(pytester, made):
+    pytester.makepyfile(test_uses=USES)
+    pytester.runpytest_inprocess()
+    pytester.runpytest_inprocess("--envpack-local", "--triton-server=triton", "--envpack-timeout=9")
+    first, second = made
+    assert first.options == {"is_local": False, "server": None, "timeout": 120}
+    assert second.options == {"is_local": True, "server": pytester.path / "triton", "timeout": 9}
+    assert first.ends == ["close"]
+
+
+def test_a_session_is_opened_for_tests_that_use_a_model(pytester, made):
+    pytester.makepyfile("def test_it(): pass")
+    pytester.runpytest_inprocess()
+    assert made == []
+
+
+def test_a_repository_is_named_from_where_the_user_is_or_where_the_setting_is(pytester, made):
+    (pytester.path / "below").mkdir()
+    (pytester.path / "below/test_uses.py").write_text(USES)
+    pytester.runpytest_inprocess()
+    pytester.runpytest_inprocess("--envpack-repository=models")
+    pytester.makeini("[pytest]\nenvpack_repository = ../models\n")
+    pytester.chdir()
+    with pytest.MonkeyPatch.context() as context:
+        context.chdir(pytester.path / "below")
+        pytester.runpytest_inprocess()
+        pytester.runpytest_inprocess("--envpack-repository=../others")
+    assert [session.asked[0] for session in made] == [
+        None,
+        pytester.path / "models",
+        pytester.path / "../models",
+        pytester.path / "below/../others",
+    ]
+
+
+def test_a_test_that_fails_shows_what_its_models_have_printed(pytester, made):
+    pytester.makepyfile(test_uses=USES)
+    result = pytester.runpytest_inprocess("-p", "no:randomly", "--envpack-repository=models")
+    result.assert_outcomes(passed=1, failed=2)
+    lines = [line for line in result.outlines if "printed since" in line]
+    assert len(lines) == 1, "of the test that uses a model alone"
+    assert f"printed since 7 in {pytester.path}/models by test_uses.py" in lines[0]
+    assert len(lines[0]) < 4100
+    assert len([line for line in result.outlines if line.strip("-") == " Triton "]) == 1
+
+
+def test_nothing_is_shown_where_nothing_was_printed(pytester, made, monkeypatch):
+    monkeypatch.setattr(Session, "printed", lambda *_: "")
+    pytester.makepyfile(test_uses=USES)
+    result = pytester.runpytest_inprocess()
+    assert not [line for line in result.outlines if "Triton" in line]
+
+
+def test_ctrl_c_ends_the_models_at_once(pytester, made):
+    pytester.makepyfile("def test_it(triton_model):\n    raise KeyboardInterrupt\n")
+    pytester.runpytest_inprocess(no_reraise_ctrlc=True)
+    assert made[0].ends == ["kill", "close"]
+
+
+@pytest.mark.parametrize("is_worker", [False, True])
+def test_outcomes_are_recorded_by_the_first_process(is_worker, tmp_path):
+    registered = []
+    config = SimpleNamespace(
+        getoption={"--envpack-outcomes": str(tmp_path / "outcomes.json")}.get,
+        pluginmanager=SimpleNamespace(register=registered.append),
+        **({"workerinput": {}} if is_worker else {}),
+    )
+    plugin.pytest_configure(config)
+    assert [type(found) for found in registered] == ([] if is_worker else [Outcomes])
+
+
+def test_without_a_file_no_outcomes_are_recorded():
+    plugin.pytest_configure(SimpleNamespace(getoption=lambda name: None))
+
+
+def test_a_setting_is_relative_to_its_file_or_to_the_root():
+    def config(inipath):
+        return SimpleNamespace(
+            getoption=lambda name: None,
+            getini={"envpack_repository": "models"}.get,
+            inipath=inipath,
+            rootpath=Path("/root"),
+        )
+
+    assert plugin._named_repository(config(Path("/ini/pytest.ini"))) == Path("/ini/models")
+    assert plugin._named_repository(config(None)) == Path("/root/models")
