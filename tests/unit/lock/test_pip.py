@@ -1,6 +1,7 @@
 """The input that uv receives, the parsing of its output, and the meaning of its errors; uv itself does not run here."""
 
 import hashlib
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,24 @@ def test_uv_resolves_for_the_target_and_takes_wheels_only(monkeypatch):
     assert uv.value("--output-file").endswith("/pylock.toml")
     assert "--no-header" in uv.arguments
     assert not Path(uv.value("--output-file")).exists()
+
+
+def test_a_requirement_with_an_index_of_its_own_is_given_as_a_project(monkeypatch):
+    uv = Uv(monkeypatch, SIX_ENTRY)
+    indexes = (("torch", "https://me:word@torch.example/whl"), ("my-tool", "https://tool.example"))
+    lines = ("six>1", f"torch==2 --hash=sha256:{HASH}", "My.Tool<3")
+    resolve_pip(Requirements(pip=lines, indexes=indexes), TARGET)
+    assert uv.files["requirements.in"] == "six>1\n"
+    assert tomllib.loads(uv.files["pyproject.toml"]) == {
+        "project": {"name": "envpack-indexes", "version": "0", "dependencies": ["torch==2", "My.Tool<3"]},
+        "tool": {
+            "uv": {
+                "sources": {name: {"index": f"index-of-{name}"} for name, _ in indexes},
+                "index": [{"name": f"index-of-{name}", "url": url, "explicit": True} for name, url in indexes],
+            }
+        },
+    }
+    assert "word" not in " ".join(uv.arguments)
 
 
 def test_locked_versions_are_preferred(monkeypatch):

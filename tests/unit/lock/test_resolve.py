@@ -102,6 +102,18 @@ def tools(monkeypatch, tmp_path):
     return Tools(monkeypatch, tmp_path)
 
 
+def test_the_first_resolution_is_remembered(tools):
+    options, requirements = tools.options(), Requirements(pip=("a",))
+    assert options.remembered(requirements, TARGET) is None
+    lock = options.resolve_once(requirements, TARGET, tools.progress)
+    assert options.remembered(requirements, TARGET) == lock
+    tools.asked.clear()
+    assert options.resolve_once(requirements, TARGET, tools.progress) == lock
+    assert tools.asked == {}
+    assert options.remembered(Requirements(pip=("b",)), TARGET) is None
+    assert tools.options(channels=("other",)).remembered(requirements, TARGET) is None
+
+
 def test_a_lock_has_every_package_by_name(tools):
     requirements = Requirements(conda=("zlib >1",), pip=("b", "a"))
     assert tools.lock(requirements, channels=("forge", "https://me:secret@c.example/x")) == Lock(

@@ -16,6 +16,17 @@ def test_conflict_names_one_of_the_requirements_and_none_by_accident():
     assert failing_requirement("something else", ["a"]) == ""
 
 
+def test_an_error_is_about_the_requirement_that_it_names_or_about_all():
+    def message(stderr):
+        return uv_error(
+            CompletedProcess(1, "", stderr), ["a", f"six==1 --hash=sha256:{'0' * 64}"], Path("/tmp")
+        ).message
+
+    mismatch = ": the downloaded file does not have the locked hash"
+    assert message("Hash mismatch for `six==1`") == f"pip requirement 'six==1'{mismatch}"
+    assert message("Hash mismatch for `other==1`") == f"the pip requirements{mismatch}"
+
+
 WANDB = """error: No solution found when resolving dependencies
   cause: Because promise>=2.0 has no usable wheels and wandb==0.10.21 depends on promise>=2.0, we can conclude that
          wandb==0.10.21 cannot be used. And because you require wandb==0.10.21, we can conclude that your requirements
