@@ -90,7 +90,7 @@ def read_public_key(file: Path) -> PublicKey:
     from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]
 
     content = _content(file)
-    load = load_ssh_public_key if content.lstrip().startswith(b"ssh-") else load_pem_public_key
+    load = load_pem_public_key if b"-----BEGIN " in content else load_ssh_public_key
     try:
         key = load(content)
     except Exception as error:  # the library raises many kinds of errors for damaged keys
