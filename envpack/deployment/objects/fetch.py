@@ -91,6 +91,8 @@ def copy_publication(
 
 def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, report: Report) -> None:
     digest, file = hashlib.sha256(), _inside(folder, info.path, objects)
+    if file.is_dir():
+        raise objects.corrupt(info.path, "another object has its name as a folder")
     with storage_errors(file), file.open("xb") as content:
         for start in range(0, info.size, _PIECE):
             piece = objects.read_part(info.path, start, min(_PIECE, info.size - start), info.size)

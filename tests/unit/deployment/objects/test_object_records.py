@@ -153,9 +153,14 @@ def test_a_file_and_a_folder_of_one_name_are_not_copied(changing, remote, tmp_pa
     monkeypatch.setattr(fetching, "_AT_ONCE", 1)
     without_record(changing, remote)
     below = ObjectInfo(f"{MODEL}/below", 0, 0.0)
-    changing.change = lambda info: [info, below] if info.path == MODEL else [info]
-    with pytest.raises(StorageError, match="another object has the name of its folder"):
-        copied(changing, tmp_path)
+    for change, reason in (
+        (lambda info: [info, below] if info.path == MODEL else [info], "another object has the name of its folder"),
+        (lambda info: [below, info] if info.path == MODEL else [info], "another object has its name as a folder"),
+    ):
+        changing.change = change
+        with pytest.raises(StorageError, match=reason) as raised:
+            copied(changing, tmp_path)
+        assert raised.value.kind == "store-corrupt"
 
 
 def test_a_copy_that_does_not_fit_is_refused_before_it_begins(objects, tmp_path, monkeypatch):
