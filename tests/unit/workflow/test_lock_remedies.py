@@ -1,0 +1,140 @@
+"""What a lock warns of, and what to do so that the requirements have one more package."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from envpack.lock import write_lock
+from envpack.repository import open_model
+from envpack.requirements import Requirements
+from envpack.settings import Settings
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.workflow import lock as module, lock_model
+from envpack.workflow.lock import locked_environment, refuse_stale, requirement_warnings
+from envpack.workflow.python_choice import ChosenPython
+
+from .test_lock import Resolver, resolver
+
+__all__ = ["resolver"]  # a fixture
+
+
+@pytest.fixture
+def model(machine):
+    def importing(*names):
+        (machine.folder / "1/model.py").write_text("".join(f"import {name}\n" for name in names))
+        return open_model(machine.folder)
+
+    return importing
+
+
+@pytest.mark.parametrize(
+    ("file", "locked", "remedy"),
+    [
+        ("", False, "write numpy and tree into {}/m/requirements.txt, each on a line of its own"),
+        ("m/requirements.txt", False, "add tree to {}/m/requirements.txt"),
+        ("m/pylock.toml", True, "add tree to what {}/m/pylock.toml was made from, and make it again"),
+        ("m/uv.lock", True, "run in {}/m: uv add tree"),
+        ("m/poetry.lock", True, "run in {}/m: poetry add tree"),
+        ("m/pixi.lock", True, "run in {}/m: pixi add --pypi tree"),
+        ("m/Pipfile.lock", True, "run in {}/m: pipenv install tree"),
+    ],
+)
+def test_a_package_that_the_code_imports_is_added_where_the_requirements_are(machine, model, file, locked, remedy):
+    source = machine.repository / file if file else None
+    wheels = machine.lock().pip if locked else ()
+    requirements = Requirements(source=source, locked_pip=wheels)
+    (machine.folder / "requirements.txt").unlink()
+    (warning,) = requirement_warnings(model("numpy", "os", "tree"), requirements, {"numpy"})
+    place = f"{machine.folder}/1/model.py:3: it imports tree, which none of its packages provides: "
+    assert warning == place + remedy.format(machine.repository)
+
+
+def test_five_imports_are_named_and_what_a_package_provides_is_not(model):
+    requirements = Requirements(source=Path("/r/requirements.txt"))
+    names = ("a_one", "b_two", "c_three", "d_four", "e_five", "f_six")
+    warnings = requirement_warnings(model(*names), requirements, {"a-one"})
+    assert [warning.split("imports ")[1].split(",")[0] for warning in warnings] == [*names[1:]]
+    warnings = requirement_warnings(model(*names), requirements, set())
+    assert len(warnings) == 5
+    assert "f_six" not in "".join(warnings)
+
+
+def test_what_the_requirements_say_of_themselves_comes_first(machine, model):
+    requirements = Requirements(source=machine.folder / "requirements.txt", warnings=("left out",))
+    first, second = requirement_warnings(model("tree"), requirements, ())
+    assert first == "left out"
+    assert "it imports tree" in second
+
+
+def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, model):
+    above = machine.repository / "requirements.txt"
+    (machine.folder / "requirements.txt").rename(above)
+    (warning,) = requirement_warnings(model("numpy"), Requirements(), {"numpy"})
+    assert warning == (
+        f"m: it has no requirements of its own, and {above} is not read, so it gets NumPy alone: for these packages,"
+        ' write [models.m] and requirements = "requirements.txt" into envpack.toml'
+    )
+    assert requirement_warnings(model("numpy"), Requirements(source=above), {"numpy"}) == ()
+
+
+def test_a_stale_lock_says_how_to_make_it_again(machine):
+    with pytest.raises(InputError) as raised:
+        refuse_stale(replace(machine.lock(), requirements_digest="0" * 64), machine.request())
+    assert raised.value.hint == "run envpack lock m; what still fits stays as it is"
+
+
+def test_a_lock_without_numpy_says_where_to_add_it(machine):
+    recipe = machine.request()
+    lock = replace(machine.lock(), pip=())
+    write_lock(lock, machine.folder / "envpack.lock")
+    with pytest.raises(InputError) as raised:
+        locked_environment(replace(recipe, lock=lock.text), machine.steps)
+    error = raised.value
+    assert (error.kind, error.where) == ("numpy-missing", str(machine.folder / "requirements.txt"))
+    assert error.hint == module._NUMPY_HINT
+    bare = replace(recipe.requirements, source=None)
+    digest = machine.lock().requirements_digest
+    with pytest.raises(InputError) as raised:
+        locked_environment(
+            replace(recipe, requirements=bare, lock=replace(lock, requirements_digest=digest).text), machine.steps
+        )
+    assert raised.value.where == str(machine.folder)
+
+
+@pytest.mark.parametrize("kind", ["wheel-missing", "unresolvable", "index-unreachable"])
+def test_other_pythons_are_a_remedy_for_packages_that_do_not_fit(machine, kind):
+    recipe = replace(machine.request(), other_pythons=("3.11", "3.12"))
+    with pytest.raises(EnvironmentBuildError) as raised, module._other_pythons_in_hint(recipe):
+        raise EnvironmentBuildError(kind, "x", "choose a version")
+    other = "; or choose another Python that " in raised.value.hint
+    assert other is (kind != "index-unreachable")
+    with pytest.raises(EnvironmentBuildError) as raised, module._other_pythons_in_hint(machine.request()):
+        raise EnvironmentBuildError(kind, "x", "choose a version")
+    assert raised.value.hint == "choose a version"
+
+
+def test_a_lock_is_made_for_the_python_that_is_here(machine, monkeypatch):
+    found = Resolver(machine, monkeypatch)
+    asked = []
+
+    def resolve(recipe, update, progress, store):
+        asked.append((recipe.target.python, update))
+        if recipe.target.python == "3.10":
+            raise EnvironmentBuildError("python-missing", "no Python 3.10 here", "install one")
+        return found.lock
+
+    monkeypatch.setattr(module, "resolve_lock", resolve)
+    monkeypatch.setattr(module, "with_another_python", lambda project, *_: project.saying(Settings(python="3.9")))
+    assert lock_model(machine.project, "m", update=("numpy",)).changed
+    assert asked == [("3.10", ("numpy",)), ("3.9", ("numpy",))]
+    monkeypatch.setattr(module, "with_another_python", lambda *_: None)
+    with pytest.raises(EnvironmentBuildError, match=r"no Python 3\.10 here"):
+        lock_model(machine.project, "m")
+
+
+def test_why_a_python_is_chosen_is_said(machine):
+    module.with_note_on_python(ChosenPython("3.12", "x", note="Python 3.12: because"), machine.steps)
+    assert module.with_note_on_python(ChosenPython("3.10", "x"), machine.steps) is machine.steps
+    assert module.with_note_on_python(None, machine.steps) is machine.steps
+    assert machine.steps.seen == ["Python 3.12: because"]
