@@ -1,0 +1,78 @@
+"""How the stub of a model's process is started: as a server does it for an execution environment."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from envpack.local.output import Output
+from envpack.local.starting import Python, _command_line, _environment, start_stub
+from envpack.support.errors import ServerError
+
+STUB, PREFIX = Path("/opt/stub"), Path("/opt/env")
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/activate").touch()
+    return tmp_path
+
+
+def test_servers_up_to_25_07_activate_the_environment(prefix):
+    python = Python(STUB, prefix)
+    through = ["bash", "-c", 'source "$0" && exec "$1" "$2"', f"{prefix}/bin/activate", "/opt/stub", "--local=7"]
+    assert _command_line(python, 2507, "--local=7") == through
+    assert _command_line(python, 2508, "--local=7") == ["/opt/stub", "--local=7"]
+    assert _command_line(Python(STUB, prefix, is_environment=False), 2507, "--local=7") == ["/opt/stub", "--local=7"]
+    (prefix / "bin/activate").unlink()
+    assert _command_line(python, 2507, "--local=7") == ["/opt/stub", "--local=7"]
+
+
+def test_the_environment_comes_first_and_nothing_of_the_users_python_stays(monkeypatch):
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        monkeypatch.setenv(name, "/home/user")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/usr/lib/x")
+    monkeypatch.setenv("OWN", "kept")
+    found = _environment(Python(STUB, PREFIX), {"MORE": "1", "OWN": "other"})
+    assert {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}.isdisjoint(found)
+    assert (found["PATH"], found["LD_LIBRARY_PATH"]) == ("/opt/env/bin:/usr/bin", "/opt/env/lib:/usr/lib/x")
+    assert (found["PYTHONNOUSERSITE"], found["MORE"], found["OWN"]) == ("1", "1", "other")
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    monkeypatch.delenv("PATH")
+    found = _environment(Python(STUB, PREFIX), {})
+    assert (found["PATH"], found["LD_LIBRARY_PATH"]) == (f"/opt/env/bin:{os.defpath}", "/opt/env/lib")
+
+
+def test_a_stub_gets_its_connection_and_writes_where_the_caller_says(tmp_path):
+    stub = tmp_path / "stub"
+    stub.write_text('#!/bin/sh\necho "$1" "$MORE"\necho error >&2\ncat "/dev/fd/${1#--local=}"\n')
+    stub.chmod(0o755)
+    read_end, write_end = os.pipe()
+    with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+        output = Output(err.fileno())
+        python, variables = Python(stub, tmp_path), {"MORE": "more"}
+        process = start_stub(python, 2508, read_end, variables, stdout=out.fileno(), output=output)
+        os.close(read_end)
+        os.write(write_end, b"through the connection")
+        os.close(write_end)
+        assert process.wait(60) == 0
+        assert output.end() == "error\n"
+    assert (tmp_path / "out").read_text() == f"--local={read_end} more\nthrough the connection"
+    assert (tmp_path / "err").read_text() == "error\n"
+
+
+def test_a_stub_that_cannot_be_started_says_where_it_should_be(tmp_path):
+    read_end, write_end = os.pipe()
+    with (tmp_path / "out").open("wb") as out:
+        output = Output(out.fileno())
+        with pytest.raises(ServerError) as raised:
+            start_stub(Python(tmp_path / "none", tmp_path), 2508, read_end, {}, stdout=out.fileno(), output=output)
+        assert output.end() == "", "nothing holds the other end open"
+    for handle in (read_end, write_end):
+        os.close(handle)
+    error = raised.value
+    assert (error.kind, error.where) == ("stub-failed", str(tmp_path / "none"))
+    assert error.message == "the stub cannot be started: No such file or directory"
+    assert error.hint == "set ENVPACK_CACHE_DIR to a folder whose programs can be run"
