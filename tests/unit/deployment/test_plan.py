@@ -125,3 +125,62 @@ def test_a_repository_without_models_is_an_error(tmp_path, release):
     with pytest.raises(InputError) as caught:
         plan(Project(repository=tmp_path), release)
     assert (caught.value.kind, caught.value.where) == ("repository-empty", str(tmp_path))
+
+
+def test_each_error_and_caution_says_what_to_run(project, release, tmp_path):
+    late, folder = open_model(project.repository / "late"), project.repository / "late"
+    for named, message, hint in (
+        (
+            "$$TRITON_MODEL_DIRECTORY/none",
+            "EXECUTION_ENV_PATH names none, which does not exist",
+            "run `envpack build late`",
+        ),
+        (
+            f"{folder}/python3.8",
+            f"EXECUTION_ENV_PATH names {folder}/python3.8, which will have another path on the server",
+            "run `envpack build late`, which writes a path relative to the model's folder",
+        ),
+    ):
+        point_to_environment(late, named)
+        with pytest.raises(InputError) as raised:
+            plan(project, release, "late")
+        assert (raised.value.message, raised.value.hint) == (message, hint)
+    point_to_environment(late, "/opt/envs/late")
+    assert plan(project, release, "late").cautions == (
+        "late uses /opt/envs/late, which is not part of the deployment and must exist on the server",
+    )
+    point_to_environment(late, "$$TRITON_MODEL_DIRECTORY/python3.8")
+    (folder / "python3.8" / MANIFEST).write_text(json.dumps({"selection": {"final_prefix": "/other"}}))
+    (caution,) = plan(project, release, "late").cautions
+    command = "envpack build --set served_from=/models late"
+    assert caution == f"files of late's execution environment contain the path /other: run `{command}`"
+    with pytest.raises(InputError) as raised:
+        plan_deployment(project.saying(Settings(backends=tmp_path / "elsewhere")), ["early"])
+    assert raised.value.message == (
+        f"config.pbtxt names the backend 'python_3_8', which is not in {tmp_path}/elsewhere"
+    )
+    assert raised.value.hint == (
+        "run `envpack build --set layout=backend early`, or name its folder with --set backends=DIRECTORY"
+    )
+
+
+def test_cautions_are_in_the_order_of_the_models(project, release):
+    for name in ("late", "early"):
+        point_to_environment(open_model(project.repository / name), f"/opt/{name}")
+    assert [caution.split()[0] for caution in plan(project, release).cautions] == ["early", "late"]
+
+
+def test_models_may_be_at_the_root_of_a_server(project, release):
+    for said, path in (("/", "/"), ("/srv/", "/srv"), ("", "/models")):
+        assert plan_deployment(project.saying(Settings(served_from=said)), ["late"]).served_from == path
+    assert plan(project, release, "late", served_from="/own/").served_from == "/own"
+    assert plan(project.saying(Settings(served_from="/said")), release, served_from="/own").served_from == "/said"
+
+
+def test_the_whole_command_that_serves_a_tree(project, release, tmp_path):
+    assert docker_command(plan(project, release), tmp_path) == (
+        *("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001", "-e", "PYTHONNOUSERSITE=1"),
+        *("-v", f"{tmp_path}/models:/models:ro"),
+        *("-v", f"{tmp_path}/backends/python_3_8:/opt/tritonserver/backends/python_3_8:ro"),
+        *("nvcr.io/nvidia/tritonserver:24.10-py3", "tritonserver", "--model-repository=/models"),
+    )
