@@ -193,7 +193,7 @@ def add_interpreter(
         (folder / "noarch").mkdir(exist_ok=True)
         with FileLock(folder / _LOCK):
             destination = folder / host_platform() / package.file.name
-            indexed = _find(folder, package.file.name)
+            indexed = None if _stages(folder) else _find(folder, package.file.name)  # of two, one may be old
             if indexed and indexed.sha256 == package.sha256 == _digest(destination):
                 return indexed, False
             with replaced_file(destination) as partial:
@@ -257,9 +257,14 @@ def _digest(file: Path) -> str:
     return ""
 
 
+def _stages(folder: Path) -> list[Path]:
+    """The temporary folders of commands that were killed while they wrote the index."""
+    return list(folder.glob(f"{_STAGE}*"))
+
+
 def _index(folder: Path) -> None:
     """Index links to the packages in a temporary folder, then replace the old index by the new one."""
-    for stale in folder.glob(f"{_STAGE}*"):
+    for stale in _stages(folder):
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_STAGE, dir=folder) as temporary:
         stage = Path(temporary)

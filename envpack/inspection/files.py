@@ -144,8 +144,8 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
     if not written.startswith(("/", _KEYWORD)):
         what = f"EXECUTION_ENV_PATH {written!r} is relative: servers look for it in their working directory"
         yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
-    elif not _is_plain(written):
-        what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: it leaves the folder that it begins with"
+    elif not (rest := written.removeprefix(_KEYWORD)).startswith("/") or _KEYWORD in rest:
+        what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: {_KEYWORD} counts at its beginning, before a /"
         yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
     elif unsafe := SHELL_CHARACTER.search(written.removeprefix(_KEYWORD)):
         what = f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
@@ -158,11 +158,6 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
     else:
         what = f"EXECUTION_ENV_PATH names {written}, which does not exist"
         yield fault("environment-missing", config, what, f"run `envpack build {model.folder.name}`")
-
-
-def _is_plain(written: str) -> bool:
-    rest = written.removeprefix(_KEYWORD)
-    return rest.startswith("/") and "$$" not in rest and ".." not in rest.split("/")
 
 
 def _of_folder(folder: Path, release: Release) -> Iterator[Finding]:

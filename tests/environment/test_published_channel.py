@@ -173,6 +173,21 @@ def test_concurrent_commands_lose_no_package(changes, tmp_path):
 
 
 @pytest.mark.thorough
+def test_the_index_that_a_killed_command_began_is_finished_by_the_next(changes, tmp_path):
+    """It was killed between the index of the platform and that of noarch."""
+    folder = tmp_path / "channel"
+    assert envpack("channel", "add-python", "3.8", "--to", folder, changes=changes).code == 0
+    noarch = folder / "noarch/repodata.json"
+    complete = noarch.read_bytes()
+    noarch.unlink()
+    (folder / "noarch/.repodata.json.abcdefgh.partial").touch()
+    (folder / ".envpack-index-abcdefgh").mkdir()
+    assert envpack("channel", "add-python", "3.8", "--to", folder, changes=changes).code == 0
+    assert noarch.read_bytes() == complete
+    assert [file for file in folder.rglob("*") if "partial" in file.name or "envpack-index" in file.name] == []
+
+
+@pytest.mark.thorough
 def test_a_killed_command_leaves_the_old_or_the_new_index(changes, tmp_path):
     """A package of the old index stays readable at every moment, and the next command finishes the work."""
     folder, kept = tmp_path / "channel", tmp_path / "kept"

@@ -195,6 +195,15 @@ def test_each_kind_of_damage_is_found(project, release, change):
     assert kinds(project, release) == BREAKS[change]
 
 
+def test_an_environment_may_lie_in_the_folder_of_another_model(project, release):
+    """The servers from 23.04 to 24.10 that were tried resolve such a path, and published models share archives so."""
+    one = project.repository / "one"
+    (one / "env").rename(project.repository / "two/of_one")
+    text = (one / "config.pbtxt").read_text()
+    (one / "config.pbtxt").write_text(text.replace(in_model_folder("env"), in_model_folder("../two/of_one")))
+    assert kinds(project, release) == []
+
+
 def test_all_problems_are_found_at_once_with_a_fix(project, release):
     one, two = project.repository / "one", project.repository / "two"
     together = [stray, odd_version, spaced_environment, other_name, private_code, broken_link, not_a_stub]
