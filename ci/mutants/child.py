@@ -97,13 +97,15 @@ class Reach:
     def result(self) -> dict[str, Any]:
         """Seconds of each test that passed, and the tests of each line by file."""
         from coverage import CoverageData
+        from coverage.exceptions import CoverageException
 
         self._coverage.stop()
         data = self._coverage.get_data()
         for file in Path(self._programs).glob("program.*") if self._programs else ():
-            program = CoverageData(str(file))
-            program.read()
-            data.update(program)
+            with contextlib.suppress(CoverageException):  # of a program that was killed while it wrote
+                program = CoverageData(str(file))
+                program.read()
+                data.update(program)
         fit = {test: seconds for test, seconds in self._seconds.items() if test not in self._unfit}
         lines = {
             str(Path(file).relative_to(self._tree)): {
