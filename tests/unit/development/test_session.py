@@ -331,6 +331,16 @@ def test_a_model_that_comes_during_a_build_is_not_loaded_before_its_own(bench):
     assert not bench.session._may_load("two")
 
 
+def test_a_model_whose_load_was_given_up_is_loaded_again_once_it_changes(bench):
+    bench.start()
+    assert bench.ready("one")
+    bench.session._lost.add("one")
+    assert not bench.session._may_load("one")
+    (bench.repository / "one/1/model.py").write_text(f"{CODE}# changed\n")
+    assert soon(lambda: bench.states["one"].loads == 2)
+    assert bench.session._lost == set()
+
+
 def test_what_is_wrong_beside_a_model_is_said_in_lines(bench):
     bench.start()
     assert bench.ready("one")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from envpack.deployment import Publication, PublishedFile, publish
-from envpack.deployment.objects import send
+from envpack.deployment.objects import digests, send
 from envpack.deployment.objects.record import PublicationRecord
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
@@ -37,6 +37,7 @@ def test_a_large_file_is_sent_in_parts(objects, remote, tmp_path, monkeypatch, s
     uploaded, upload = [], objects.upload
     monkeypatch.setattr(objects, "upload", lambda path, content: uploaded.append(path) or upload(path, content))
     monkeypatch.setattr(send, "PIECE", 4)
+    monkeypatch.setattr(digests, "PIECE", 2)  # what is read at once
     (tmp_path / "weights").write_bytes(b"w" * size)
     steps = Steps()
     published = publish(Publication((PublishedFile("a/weights", tmp_path / "weights"),), ()), objects, progress=steps)
