@@ -51,6 +51,27 @@ def test_other_addresses_are_refused(url):
     assert raised.value.kind == "bad-store-address"
 
 
+EXAMPLES = "write file:///mnt/store, s3://bucket/folder, gs://bucket/folder or az://container/folder"
+
+
+@every_row(
+    ("url", "reason", "hint"),
+    [
+        ("http://bucket/a", "it is not the address of a store", EXAMPLES),
+        ("s3://[bucket/a", "it is not the address of a store", EXAMPLES),
+        ("s3:///a", "it names no bucket or container", EXAMPLES),
+        ("s3://bucket/a/../b", "its path has an empty part, '.' or '..'", EXAMPLES),
+        ("file://host/a", "it names no folder by its absolute path", "write file:///mnt/store, with three slashes"),
+        ("file:///a/../b", "its path has an empty part, '.' or '..'", "write file:///mnt/store"),
+        ("s3://b/{digest}", "it names no publication", "write the address that `envpack publish` printed"),
+    ],
+)
+def test_each_refusal_says_what_is_wrong_and_what_to_write(url, reason, hint):
+    with pytest.raises(UsageError) as raised:
+        parse_location(url)
+    assert (raised.value.message, raised.value.hint) == (f"{url} cannot be used: {reason}", hint)
+
+
 @every_row("url", ["s3://me:word@bucket/a", "s3://http://me:word@host/bucket/a", "az://c/a?sig=word"])
 def test_credentials_in_an_address_are_refused_and_not_shown(url):
     with pytest.raises(UsageError) as raised:
