@@ -89,7 +89,7 @@ ARTIFACTS = (
         kind="bad-python-version",
     ),
     _artifact("native", _ARTIFACT, "--native is for ONNX files", code=2, kind="usage", words="a --native"),
-    _artifact("no model", {"x.txt": "hello"}, "x.txt: ", "no model", ".joblib", words="x.txt"),
+    _artifact("no model", {"x.txt": "hello"}, "x.txt: ", "no model", "mlflow.pytorch.save_model(", words="x.txt"),
     _artifact("empty file", {"x.onnx": ""}, "x.onnx: ", "no model", words="x.onnx"),
     _artifact("pickle of numbers", {"x.pkl": b"\x80\x04K\x01."}, "x.pkl: ", "no model of scikit-learn", words="x.pkl"),
     _artifact(
