@@ -397,7 +397,10 @@ def children(parent):
 
 
 def command_of(pid):
-    return Path(f"/proc/{pid}/comm").read_text()
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:  # it has just ended
+        return ""
 
 
 def rests(pid):
