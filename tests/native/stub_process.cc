@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -90,7 +91,13 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
   const std::string& packages = options.packages.empty() ? setup.python_path : options.packages;
   std::vector<std::string> environment{"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1"};
   for (const std::string& variable : options.variables) environment.push_back(variable);
-  environment.push_back("ENVPACK_LOG_FAILURES=0");  // unless the options say more: the first one counts
+  const auto sets_log = [](const std::string& variable) {
+    return variable.rfind("ENVPACK_LOG_FAILURES=", 0) == 0;
+  };
+  // A shell between, as in qemu, takes the last of two.
+  if (std::none_of(environment.begin(), environment.end(), sets_log)) {
+    environment.push_back("ENVPACK_LOG_FAILURES=0");
+  }
   if (options.sets_release) environment.push_back("ENVPACK_TRITON_RELEASE=" + peer.layouts.Name());
   if (options.with_libpython) {
     const std::string cuda = options.with_gpu ? ":" + Variable("ENVPACK_TEST_CUDA") : "";
