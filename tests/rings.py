@@ -70,6 +70,8 @@ _PYTHONS_OF_SLICES = {
 NOT_QUICK = {
     f"tests/unit/{file}.py"
     for file in (
+        "cli/test_streams",
+        "deployment/test_fetching",
         "deployment/test_manipulations",
         "deployment/test_pulled_image",
         "development/test_session",
@@ -84,6 +86,7 @@ NOT_QUICK = {
         "test_skips",
         "test_templates",
         "test_typings",
+        "workflow/test_doctor_probes",
     )
 }
 _QUICK_NATIVE = "tests/native/test_native.py::test_wire["
