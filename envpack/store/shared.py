@@ -44,7 +44,7 @@ class SharedStore:
         self._marks = True
 
     def find(self, kind: RecordKind, key: str) -> Record | None:
-        """The record of a key, ``None`` if there is none; the store is asked once, here or by `look_up`.
+        """The record of a key, ``None`` if there is none. Reads it from the store once, unless `look_up` has.
 
         Raises:
             StorageError: the store cannot be used, or the record is damaged (``store-corrupt``).

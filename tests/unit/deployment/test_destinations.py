@@ -12,19 +12,7 @@ from envpack.support.progress import NoProgress
 from envpack.workflow import inspect_image
 from envpack.workflow.publish import lay_out, publish_objects, publish_to_registry
 from tests.signing_keys import write_pair
-
-
-class Steps(NoProgress):
-    """The steps with their outcomes."""
-
-    def __init__(self):
-        self.seen = []
-
-    def begin(self, task):
-        self.seen.append(task)
-
-    def end(self, outcome):
-        self.seen[-1] += f": {outcome}"
+from tests.steps import Steps
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +92,7 @@ def test_a_dry_run_sends_nothing_and_prunes_nothing(plain, tmp_path):
 
 def test_a_file_that_others_wrote_is_replaced_by_force_only(plain, tmp_path):
     (tmp_path / "remote/late/1").mkdir(parents=True)
-    (tmp_path / "remote/late/1/model.py").write_text("of somebody else")
+    (tmp_path / "remote/late/1/model.py").write_text("foreign")
     url = f"file://{tmp_path}/remote"
     with pytest.raises(InputError):
         publish_objects(plain, (), url, NoProgress())

@@ -23,20 +23,7 @@ from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress
 from envpack.workflow import make_stub, verify_there
-
-
-class Steps(NoProgress):
-    def __init__(self):
-        self.seen = []
-
-    def begin(self, task):
-        self.seen.append(task)
-
-    def detail(self, text):
-        self.seen.append(text)
-
-    def end(self, outcome):
-        self.seen[-1] += f": {outcome}"
+from tests.steps import Steps
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def test_all_workers_of_a_scheduler_are_asked_for():
 
 @pytest.fixture
 def started(monkeypatch):
-    """Notes how workers of this machine are started, and which signals are blocked meanwhile."""
+    """Records the arguments of local workers, and the signals that are blocked while they start."""
     seen = []
 
     def start(**options):

@@ -24,6 +24,7 @@ from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import Recipe, make_ingredients, make_lock, make_stub, verify_there
 from envpack.workflow.recipes import abilities
+from tests.steps import Steps
 from tests.unit.stub.elf_files import write_stub
 
 STUB = functools.partial(make_stub, "3.10", "24.10", abi="", toolchain="gcc", glibc="2.28")
@@ -88,17 +89,6 @@ def test_the_json_of_a_task():
 
 
 # What a worker makes
-
-
-class Steps(NoProgress):
-    def __init__(self):
-        self.seen = []
-
-    def begin(self, task):
-        self.seen.append(task)
-
-    def end(self, outcome):
-        self.seen[-1] += f": {outcome}"
 
 
 @pytest.mark.parametrize("fresh", [True, False])

@@ -11,7 +11,7 @@ from envpack.lock.lockfile import digest_requirements
 from envpack.lock.resolve import LockOptions, lock_requirements
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
-from envpack.support.progress import NoProgress
+from tests.steps import Steps
 
 TARGET = Target("linux-64", "3.10", "2.35", "")
 SETTINGS = CondaSettings(alias="https://channels.example")
@@ -24,19 +24,6 @@ def conda(name, **changes):
 
 def wheel(name):
     return PipPackage(name, "1", f"https://files.example/{name}-1-py3-none-any.whl", "b" * 64, 1)
-
-
-class Steps(NoProgress):
-    """The steps with their outcomes."""
-
-    def __init__(self):
-        self.texts = []
-
-    def begin(self, task):
-        self.texts.append(task)
-
-    def end(self, outcome):
-        self.texts[-1] += f": {outcome}"
 
 
 class Tools:
@@ -211,14 +198,14 @@ def test_channels_credentials_are_used_to_install(tools):
 
 def test_every_step_is_reported(tools):
     tools.lock(Requirements(conda=("x",), pip=("a", "b"), projects=(Path("/src/tool"),)))
-    assert tools.progress.texts == [
+    assert tools.progress.seen == [
         "resolve Python 3.10 and 1 conda requirement: 2 packages",
         "build 1 local project: 1 wheel",
         "resolve 2 pip requirements: 2 packages",
     ]
-    tools.progress.texts, tools.conda = [], (conda("python"),)
+    tools.progress.seen, tools.conda = [], (conda("python"),)
     tools.lock(Requirements())
-    assert tools.progress.texts == [
+    assert tools.progress.seen == [
         "resolve Python 3.10 and 0 conda requirements: 1 package",
     ]
 

@@ -4,7 +4,6 @@ import pytest
 
 from envpack.store import open_store
 from envpack.store.claims import ENDED
-from envpack.support.progress import NoProgress
 
 
 @pytest.fixture
@@ -16,22 +15,6 @@ def url(tmp_path):
 @pytest.fixture
 def store(url):
     return open_store(url, push=True, expiry=0.6)
-
-
-class Steps(NoProgress):
-    """The steps with their outcomes, and the details."""
-
-    def __init__(self):
-        self.seen = []
-
-    def begin(self, task):
-        self.seen.append(task)
-
-    def detail(self, text):
-        self.seen.append(text)
-
-    def end(self, outcome):
-        self.seen[-1] += f": {outcome}"
 
 
 def paths(store, folder=""):

@@ -12,8 +12,9 @@ from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.store import open_store
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import find_lock, locate_packages, push_lock, push_packages
+from tests.steps import Steps
 
-from .conftest import Steps, paths, requests_to
+from .conftest import paths, requests_to
 
 LOCKED = Target("linux-64", "3.8", "2.35", "")
 REQUIRED = Requirements(pip=("numpy",))

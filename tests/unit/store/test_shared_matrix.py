@@ -14,9 +14,10 @@ from envpack.support.errors import InputError, StorageError, StubError
 from envpack.workflow import stub_matrix as module
 from envpack.workflow.shared import fetch_stub, push_stub
 from envpack.workflow.stub_matrix import build_matrix
+from tests.steps import Steps
 from tests.unit.stub.elf_files import write_stub
 
-from .conftest import Steps, paths
+from .conftest import paths
 
 
 def cell(folder, minor, release=None):
@@ -29,7 +30,7 @@ def cell(folder, minor, release=None):
 
 @pytest.fixture
 def compiled(tmp_path, monkeypatch):
-    """Compiles nothing: notes which stubs would be, and gives one for each."""
+    """Replaces the compiler: records the stubs to compile, and returns one for each."""
     minors = []
 
     def compile_stubs(recipes, ended, **_):

@@ -15,10 +15,11 @@ from envpack.support.errors import EnvironmentBuildError, StorageError, StubErro
 from envpack.support.progress import NoProgress
 from envpack.workflow import shared
 from envpack.workflow.shared import fetch_stub, obtain_environment, obtain_stub, push_stub
+from tests.steps import Steps
 from tests.unit.archive.conftest import Prefixes, files_below
 from tests.unit.stub.elf_files import write_stub
 
-from .conftest import Steps, claimed_paths, paths, requests_to
+from .conftest import claimed_paths, paths, requests_to
 
 KEY = "0" * 32
 

@@ -27,7 +27,7 @@ def execute(requests, stub):
     stub.log("careful", 1)
     return [out(request) for _, request in requests]
 """
-# Writes what a model's process writes for a profile and for memray, where it is told to.
+# Writes the profile and memray's recording of a model's process to the files that it gets.
 RECORDS = """
 import json
 
@@ -56,7 +56,7 @@ CALLS = 'import triton_python_backend_utils as pb_utils\nr = pb_utils.InferenceR
 
 
 class Steps(NoProgress):
-    """Notes the details that are shown."""
+    """Records the details."""
 
     def __init__(self):
         self.details = []

@@ -23,7 +23,7 @@ def test_without_models():
 
 
 class Session:
-    """In place of the models: notes how it was made and what it is asked."""
+    """Stands in for the models: records its arguments and the calls."""
 
     made: list
 
@@ -133,8 +133,8 @@ def test_a_setting_is_relative_to_its_file_or_to_the_root():
             getoption=lambda name: None,
             getini={"envpack_repository": "models"}.get,
             inipath=inipath,
-            rootpath=Path("/root"),
+            rootpath=Path("/project"),
         )
 
     assert plugin._named_repository(config(Path("/ini/pytest.ini"))) == Path("/ini/models")
-    assert plugin._named_repository(config(None)) == Path("/root/models")
+    assert plugin._named_repository(config(None)) == Path("/project/models")

@@ -39,7 +39,7 @@ def add(folder, name, config=PLAIN, code=""):
 
 @pytest.fixture
 def served(repository, tmp_path, monkeypatch):
-    """A server's folder; environments and stubs are made of nothing, and those that were are noted."""
+    """A server's folder; replaces the builds of environments and stubs, and records them."""
     stub = tmp_path / "made/stub"
     stub.parent.mkdir()
     stub.write_bytes(b"stub")

@@ -105,7 +105,7 @@ def test_a_repository_that_does_not_exist(tmp_path):
 
 
 class Running(Failing):
-    """Models that can be loaded, and note what they are told."""
+    """Models that can be loaded, and record the calls."""
 
     def load(self, name):
         self.tried.append(name)

@@ -13,29 +13,13 @@ from envpack.lock import Lock, digest_requirements, write_lock
 from envpack.repository import open_model
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import Settings, open_project
-from envpack.support.progress import NoProgress
 from envpack.workflow.requests import lock_request
+from tests.steps import Steps
 from tests.unit.archive.conftest import Prefixes
 from tests.unit.stub.elf_files import write_library
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
 CHANNEL = "https://channel.example/conda"
-
-
-class Steps(NoProgress):
-    """The steps with their outcomes, and the details."""
-
-    def __init__(self):
-        self.seen = []
-
-    def begin(self, task):
-        self.seen.append(task)
-
-    def detail(self, text):
-        self.seen.append(text)
-
-    def end(self, outcome):
-        self.seen[-1] += f": {outcome}"
 
 
 class Machine:

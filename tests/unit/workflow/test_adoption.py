@@ -12,8 +12,7 @@ from envpack.settings import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import adoption as module
 from envpack.workflow.adoption import adopt
-
-from .conftest import Steps
+from tests.steps import Steps
 
 CODE = "def double(x: float) -> float:\n    return 2 * x\n"
 

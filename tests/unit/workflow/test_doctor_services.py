@@ -37,7 +37,7 @@ def project(tmp_path):
 )
 def test_an_error_of_a_request_in_words(monkeypatch, error, words):
     def fail(url, **options):
-        raise error("details that nobody needs")
+        raise error("details of the connection")
 
     monkeypatch.setattr(requests, "head", fail)
     assert services.unreachable("https://index.example") == f": {words}"

@@ -20,10 +20,9 @@ from envpack.workflow.inspect import (
     inspect_stub,
 )
 from tests.signing_keys import write_pair
+from tests.steps import Steps
 from tests.unit.archive.conftest import Prefixes
 from tests.unit.stub.elf_files import EM_AARCH64, write_library, write_stub
-
-from .conftest import Steps
 
 
 @pytest.fixture

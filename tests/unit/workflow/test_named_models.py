@@ -22,8 +22,7 @@ from envpack.workflow.project import (
     repository_digest,
     verify_shared,
 )
-
-from .conftest import Steps
+from tests.steps import Steps
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_a_dry_run_prunes_nothing(url, tmp_path):
 
 @pytest.fixture
 def added(monkeypatch):
-    """Packages nothing: notes which interpreter would be."""
+    """Replaces the packaging: records the interpreters."""
     asked = []
 
     def add_interpreter(interpreter, place, *, progress):

@@ -12,10 +12,9 @@ from envpack.support.errors import InputError, StubError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.workflow import stub_plan as module
 from envpack.workflow.stub_plan import WantedStubs, build_one_stub, plan_stubs, stub_store
+from tests.steps import Steps
 from tests.tables import every_row
 from tests.unit.stub.elf_files import write_stub
-
-from .conftest import Steps
 
 FAULT = StubError("no-shared-library", "static", "install another one")
 
@@ -26,7 +25,7 @@ def target(minor):
 
 @pytest.fixture
 def pythons(monkeypatch):
-    """Pythons of this machine and of folders, without any being there; returns how they were asked for."""
+    """Replaces the lookup of Pythons of this machine and of folders; returns the arguments of each call."""
     asked = []
 
     def from_interpreter(minor, **how):
@@ -130,7 +129,7 @@ def test_the_store_is_the_one_that_settings_name(tmp_path):
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
-    """Compiles nothing: returns how a stub was asked for."""
+    """Replaces the compiler; returns the arguments of each call."""
     asked = []
     path = write_stub(tmp_path / "cache" / STUB_NAME, "3.10")
     stub = Stub(path, inspect_stub(path), fresh=True, seconds=1)

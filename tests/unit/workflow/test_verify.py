@@ -161,7 +161,7 @@ def test_the_server_is_that_of_the_settings(repository):
 
 @pytest.fixture
 def verified(monkeypatch):
-    """Verifies nothing: notes what would be."""
+    """Replaces the verification: records its arguments."""
     asked = []
     for name in ("verify", "verify_image", "verify_published"):
         monkeypatch.setattr(module, name, lambda *what, name=name, **how: asked.append((name, what, how)) or "verdict")

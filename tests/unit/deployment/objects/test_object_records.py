@@ -117,7 +117,7 @@ def test_a_store_that_fails_is_not_another_publication(changing, monkeypatch):
 
 
 def test_folders_that_a_console_made_are_no_files(changing, tmp_path):
-    """A web console of a store writes an empty object for each folder that somebody makes with it."""
+    """The web consoles of stores write an empty object for each folder."""
     publish(publication(**config("a"), a__1__data__deep__x="x"), changing)
     folders = [ObjectInfo(path, 0, 0.0) for path in ("a", "a/1", "a/1/data", "a/1/data/deep")]
     changing.change = lambda info: [info, *(folders if info.path == MODEL else ())]

@@ -80,7 +80,7 @@ def test_a_lease_ends_with_its_publication(objects, remote):
 )
 def test_objects_of_others_are_named_with_a_remedy(objects, remote, names, which):
     for name in names:
-        written_to(name, "of somebody")(remote)
+        written_to(name, "foreign")(remote)
     with pytest.raises(InputError) as raised:
         publish(publication(**config("a")), objects)
     error = raised.value
