@@ -96,7 +96,7 @@ def test_a_file_that_others_wrote_is_replaced_by_force_only(plain, tmp_path):
     (tmp_path / "remote/late/1").mkdir(parents=True)
     (tmp_path / "remote/late/1/model.py").write_text("foreign")
     url = f"file://{tmp_path}/remote"
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="late/1/model.py would be replaced"):
         publish_objects(plain, (), url, NoProgress())
     publish_objects(plain, (), url, NoProgress(), force=True)
     assert (tmp_path / "remote/late/1/model.py").read_text() == "code"
@@ -148,7 +148,7 @@ def test_a_registry_gets_an_image_that_can_be_pulled_and_inspected(project, regi
 
 def test_a_base_image_is_named_by_its_digest_and_an_image_by_a_tag(project, registry, address, tmp_path):
     project = project.saying(Settings(backends=tmp_path / "backends"))
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="it has no digest"):
         publish_to_registry(project, (), f"oci://{address}", NoProgress(), base=f"oci://{address}")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="it has a digest"):
         publish_to_registry(project, (), f"oci://{address.name}@sha256:{'0' * 64}", NoProgress())

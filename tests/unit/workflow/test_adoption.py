@@ -85,9 +85,15 @@ def test_a_name_that_no_address_can_have_is_refused(folder):
 
 
 def test_a_model_is_not_written_into_what_it_is_made_of(folder):
-    (folder.source / "MLmodel").write_text("flavors: {}\n")
+    inputs = json.dumps([{"type": "double", "name": "x", "required": True}])
+    document = {
+        "flavors": {"python_function": {"loader_module": "own"}},
+        "signature": {"inputs": inputs, "outputs": inputs},
+    }
+    (folder.source / "MLmodel").write_text(json.dumps(document))
+    (folder.source / "requirements.txt").write_text("mlflow\n")
     for place in (folder.source / "twice", folder.source / "a/twice"):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="cannot be written into the folder that it is made of"):
             adopt(str(folder.source), place)
         assert not place.exists()
 
@@ -103,7 +109,7 @@ def test_a_failure_leaves_nothing_behind(folder, monkeypatch):
     assert raised.value.where == str(folder.source / "app.py"), "the file in the unfinished folder is gone"
     assert not folder.models.exists()
     folder.models.mkdir()
-    with pytest.raises(EnvironmentBuildError):
+    with pytest.raises(EnvironmentBuildError, match="conflict"):
         adopt("app:double", folder.models / "twice")
     assert [*folder.models.iterdir()] == []
 

@@ -68,7 +68,7 @@ def test_what_is_no_model_has_no_part_in_the_digest(project):
 
 def test_a_file_that_cannot_be_read_is_an_error_for_the_user(project, permissions_for_root):
     (project.repository / "one/1/model.py").chmod(0)
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="model.py"):
         repository_digest(project, ["one"])
 
 
@@ -76,8 +76,8 @@ def test_what_is_wrong_with_a_model_is_an_error_before_any_work(project):
     check_model(project, "one")
     (project.repository / "one/config.pbtxt").write_text('backend: "onnxruntime"\n')
     check_model(project, "one", foreign=True)
-    for name in ("one", "absent"):
-        with pytest.raises(InputError):
+    for name, reason in (("one", "onnxruntime"), ("absent", "absent")):
+        with pytest.raises(InputError, match=reason):
             check_model(project, name)
 
 
