@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from envpack.deployment.images.send import PublishedImage, publish_image
     from envpack.deployment.objects.content import Publication, PublishedFile, published_files
     from envpack.deployment.objects.digests import content_digest, pin
-    from envpack.deployment.objects.fetch import CopiedPublication, check_signed, copy_publication
+    from envpack.deployment.objects.fetch import (
+        CopiedPublication,
+        check_signed,
+        copy_publication,
+        no_published_models,
+    )
     from envpack.deployment.objects.place import place_publication
     from envpack.deployment.objects.prune import DigestAddress, parse_digest_address, prune_publications
     from envpack.deployment.objects.send import Published, publish

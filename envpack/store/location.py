@@ -171,11 +171,18 @@ def obstore_for(location: Location) -> Any:
 
 
 def connect(location: Location, timeout: float, retries: int) -> Any:
-    """The object store of a location. Nothing is sent yet."""
+    """The object store of a location. Nothing is sent yet.
+
+    Raises:
+        FileNotFoundError: the folder of a ``file`` location does not exist.
+        UsageError: kind ``bad-store-address``.
+    """
     obstore = obstore_for(location)
     stores = obstore.store
-    if location.scheme == "file":
-        return stores.LocalStore(location.prefix, mkdir=True)
+    if location.folder is not None:
+        if not location.folder.is_dir():
+            raise FileNotFoundError(location.prefix)
+        return stores.LocalStore(location.prefix)
     allow_http = location.endpoint.startswith("http:") or _plain_endpoint()
     common: dict[str, Any] = {
         "prefix": location.prefix or None,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from envpack.store.claims import PRUNE, PRUNE_EXPIRY, Claim, live_claims, reserved
+from envpack.store.claims import PRUNE, PRUNE_EXPIRY, Claim, StoreClock, live_claims, reserved
 from envpack.store.index import RecordIndex
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
 from envpack.store.records import (
@@ -158,9 +158,10 @@ def prune_store(
     """
     progress = progress or NoProgress()
     if dry_run:
-        before = _Inventory(store)
-        removed = _removable(before, days, named, _now(store), progress)
-        loose = before.loose({(entry.kind, entry.key) for entry in removed})
+        before, clock = _Inventory(store), _clock(store)
+        removed = _removable(before, days, named, clock.now(), progress)
+        without = {(entry.kind, entry.key) for entry in removed}
+        loose = _loose(store, clock, progress, without)
         return PrunedStore(tuple(removed), sum(info.size for info in loose))
     with reserved(store.objects, PRUNE, patience=_PATIENCE, say=progress.detail, expiry=PRUNE_EXPIRY) as claim:
         if claim is None:
@@ -187,12 +188,12 @@ def _removable(
     return removed
 
 
-def _now(store: SharedStore) -> float:
-    """The time by the store's clock, or by this machine's, which may only read there."""
+def _clock(store: SharedStore) -> StoreClock:
+    """The store's clock, or this machine's, if it may only read there."""
     try:
-        return store.clock.now()
+        return store.clock
     except StorageError:
-        return time.time()
+        return StoreClock(ObjectInfo("", 0, time.time()))
 
 
 def _delete(store: SharedStore, claim: Claim, paths: Sequence[str]) -> None:
@@ -210,16 +211,24 @@ def _remove_loose(store: SharedStore, claim: Claim, progress: Progress) -> int:
     for folder in ("claims", "probes"):
         stale = [found.path for found in store.objects.list(folder) if now - found.modified > _DAY]
         _delete(store, claim, stale)
-    if live_claims(store.objects, store.clock):
-        progress.detail("blobs stay: another machine puts something into the store")
-        return 0
-    after = _Inventory(store)
-    if after.foreign:
-        progress.detail(f"blobs stay: {counted(after.foreign, 'record')} of another version of envpack may name them")
-        return 0
-    loose = [blob for blob in after.loose() if now - blob.modified > _GRACE]
+    loose = _loose(store, store.clock, progress)
     _delete(store, claim, [blob.path for blob in loose])
     return sum(blob.size for blob in loose)
+
+
+def _loose(
+    store: SharedStore, clock: StoreClock, progress: Progress, without: Collection[tuple[RecordKind, str]] = ()
+) -> Sequence[ObjectInfo]:
+    """The blobs that no record names and that nobody may be about to name, if some records were not there."""
+    if live_claims(store.objects, clock):
+        progress.detail("blobs stay: another machine puts something into the store")
+        return ()
+    inventory = _Inventory(store)
+    if inventory.foreign:
+        what = counted(inventory.foreign, "record")
+        progress.detail(f"blobs stay: {what} of another version of envpack may name them")
+        return ()
+    return [blob for blob in inventory.loose(without) if clock.now() - blob.modified > _GRACE]
 
 
 class _Inventory:

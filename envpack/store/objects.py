@@ -148,6 +148,7 @@ class Objects:
         exceptions = obstore.exceptions
         with self._errors():
             try:
+                self._make_folder()
                 self._ask(lambda store: obstore.put(store, path, content, mode="create", use_multipart=False))
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return False
@@ -157,6 +158,7 @@ class Objects:
         """Write an object, or replace it; returns its tag."""
         obstore = self._library
         with self._errors():
+            self._make_folder()
             result = self._ask(lambda store: obstore.put(store, path, content, use_multipart=False))
             return _tag(result)
 
@@ -192,6 +194,7 @@ class Objects:
         """Write a large object in parts; it appears when it is complete. Returns its tag."""
         obstore = self._library
         with self._errors():
+            self._make_folder()
             options = {"chunk_size": _PART, "max_concurrency": _PARTS}
             result = interruptible(lambda: obstore.put(self._patient, path, iter(content), **options))
             return _tag(result)
@@ -204,22 +207,39 @@ class Objects:
             found = (_info(meta) for batch in obstore.list(store, prefix or None) for meta in batch)
             return [info for info in found if info.path]  # without the folder itself, which consoles make an object
 
-        with self._errors():
-            return self._ask(listed)
+        return self._listed(listed)
 
     def list_here(self, folder: str = "") -> Sequence[ObjectInfo]:
         """The objects of a folder of the store, without those of the folders in it."""
         obstore = self._library
-        with self._errors():
-            found = self._ask(lambda store: obstore.list_with_delimiter(store, folder or None))
+
+        def listed(store: Any) -> list[ObjectInfo]:
+            found = obstore.list_with_delimiter(store, folder or None)
             return [info for info in map(_info, found["objects"]) if info.path]
+
+        return self._listed(listed)
 
     def folders(self) -> Sequence[str]:
         """The names of the folders in the store's folder."""
         obstore = self._library
+        return self._listed(
+            lambda store: [str(prefix) for prefix in obstore.list_with_delimiter(store, None)["common_prefixes"]]
+        )
+
+    def _listed(self, request: Callable[[Any], list[_Answer]]) -> list[_Answer]:
+        """What a request lists: nothing in a folder that does not exist, which reading does not create."""
         with self._errors():
-            found = self._ask(lambda store: obstore.list_with_delimiter(store, None))
-            return [str(prefix) for prefix in found["common_prefixes"]]
+            try:
+                return self._ask(request)
+            except FileNotFoundError:
+                if self.location.folder is None:
+                    raise
+                return []
+
+    def _make_folder(self) -> None:
+        """Create the folder of a ``file`` location before something is written there."""
+        if self.location.folder is not None:
+            self.location.folder.mkdir(parents=True, exist_ok=True)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from envpack.verification.fault_catalogue import explain
     from envpack.verification.generated import generate_requests
     from envpack.verification.loading import DeadStubTimer, abort_and_read_frames, load_model
-    from envpack.verification.published import no_published_models, verify_image, verify_published
+    from envpack.verification.published import verify_image, verify_published
     from envpack.verification.recorded import add_samples
     from envpack.verification.report import write_report
     from envpack.verification.run import verify

@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.deployment import ImageAddress, Trust, copy_publication, pull_image
+from envpack.deployment import ImageAddress, Trust, copy_publication, no_published_models, pull_image
 from envpack.repository import looks_like_model
 from envpack.server import ServerSpec, temporary_home
 from envpack.store import Location, Objects
-from envpack.support.errors import InputError
 from envpack.support.links_and_modes import FOLDER
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
@@ -62,12 +61,6 @@ def verify_published(
     if not copied.compared:
         verdict = dataclasses.replace(verdict, ok=False, checks=(check_published(), *verdict.checks))
     return dataclasses.replace(verdict, repository=str(location))
-
-
-def no_published_models(location: Location) -> InputError:
-    """The error for an address without a model."""
-    fix = "correct the address, or publish models there: envpack publish ADDRESS"
-    return InputError("repository-empty", "no model is published there", fix, str(location))
 
 
 def verify_image(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.deployment import Trust, parse_image_address
+from envpack.deployment import Trust, no_published_models, parse_image_address
 from envpack.repository import (
     CONFIG_NAME,
     Model,
@@ -22,7 +22,7 @@ from envpack.settings import Project
 from envpack.store import Location, Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
 from envpack.support.progress import Progress
-from envpack.verification import Verdict, no_published_models, verify, verify_image, verify_published
+from envpack.verification import Verdict, verify, verify_image, verify_published
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore

@@ -27,55 +27,76 @@ def report_of(facts):
     kind = {"mlflow": MLflow, "sklearn": Estimator, "onnx": ONNX, "function": Function}[facts["kind"]]
     model = step("be loaded", kind, facts)
     step("declare its tensors", model.declare)
-    data = step("read its example", model.example)
+    notes = []
+    data = accepted(model, step("read its example", model.example), notes)
     tensors = [one for one in (*model.inputs, *model.outputs) if not one.is_parameter]
     batched = all(one.shape[:1] == [-1] for one in tensors)
-    independent, samples, notes = False, [], []
-    if data is not None and model.may_refuse_example:
-        try:
-            model.predict(data)
-        except (Exception, SystemExit) as error:  # of the user's own code, which may raise anything
-            why = f"{type(error).__name__}: {error}"
-            notes.append(f"it refuses a made-up example, so verify compares no answers; add samples: {why}")
-            if isinstance(error, FileNotFoundError):
-                notes.append("a file that the module reads is not copied with it: put it beside the module's copy")
-            data = None
+    independent, answered = False, []
     if data is not None:
         data = take(data, range(min(rows_of(data), MOST_ROWS))) if batched else data
-        answer = step("answer its example", model.predict, data)
-        model.outputs = model.outputs or [Tensor(name, "", []) for name in names_of(answer)]
-        whole = typed_outputs(model, answer)
-        alone = one_by_one(model, data) if batched else None
-        independent = alone is not None and all(is_same(whole[name], [one[name] for one in alone]) for name in whole)
-        if batched and not independent:
-            notes.append("the answer to a row depends on other rows, so max_batch_size is 0, and a request is a table")
+        independent, answered = answers_to(model, data, batched, notes)
         batched = independent
-        for one in model.outputs:
-            array = whole[one.name]
-            one.datatype = DATATYPES.get(array.dtype.name, "STRING")
-            if one.shape and not is_fitting(array.shape, one.shape):
-                found = f"{one.name} has the shape {list(array.shape)}"
-                notes.append(f"{found}, and is declared as {one.shape}: config.pbtxt has what was answered")
-                one.shape = []
-            one.shape = one.shape or ([-1, *array.shape[1:]] if batched else [-1] * array.ndim)
-        rows = range(rows_of(data)) if batched else ()
-        samples = [(take(data, [row]), alone[row]) for row in rows] or [(data, whole)]
-    sent = [(sample(model, inputs, batched), answer) for inputs, answer in samples]
-    kept = [(entry, answer) for entry, answer in sent if entry is not None]
-    if len(kept) < len(sent):
-        notes.append(f"{len(sent) - len(kept)} of {len(sent)} rows of the example lack a text, which no tensor can")
+    samples = complete_samples(model, answered, batched, notes)
     return {
         "inputs": [one.report(batched) for one in model.inputs],
         "outputs": [one.report(batched) for one in model.outputs],
         "is_batched": batched,
         "rows_are_independent": independent,
-        "data": [entry for entry, _ in kept],
+        "data": [entry for entry, _ in samples],
         "validation_data": [
-            {one.name: content(answer[one.name], one, batched) for one in model.outputs} for _, answer in kept
+            {one.name: content(answer[one.name], one, batched) for one in model.outputs} for _, answer in samples
         ],
         "notes": notes,
         "details": model.details,
     }
+
+
+def accepted(model, data, notes):
+    """The example of a model; None if it has none, or refuses one that was made up."""
+    if data is None or not model.may_refuse_example:
+        return data
+    try:
+        model.predict(data)
+    except (Exception, SystemExit) as error:  # of the user's own code, which may raise anything
+        why = f"{type(error).__name__}: {error}"
+        notes.append(f"it refuses a made-up example, so verify compares no answers; add samples: {why}")
+        if isinstance(error, FileNotFoundError):
+            notes.append("a file that the module reads is not copied with it: put it beside the module's copy")
+        return None
+    return data
+
+
+def answers_to(model, data, batched, notes):
+    """Whether the answers to rows do not depend on each other, and pairs of data and answer: for each row then.
+
+    The outputs get the types and shapes that were answered.
+    """
+    answer = step("answer its example", model.predict, data)
+    model.outputs = model.outputs or [Tensor(name, "", []) for name in names_of(answer)]
+    whole = typed_outputs(model, answer)
+    alone = one_by_one(model, data) if batched else None
+    independent = alone is not None and all(is_same(whole[name], [one[name] for one in alone]) for name in whole)
+    if batched and not independent:
+        notes.append("the answer to a row depends on other rows, so max_batch_size is 0, and a request is a table")
+    for one in model.outputs:
+        array = whole[one.name]
+        one.datatype = DATATYPES.get(array.dtype.name, "STRING")
+        if one.shape and not is_fitting(array.shape, one.shape):
+            found = f"{one.name} has the shape {list(array.shape)}"
+            notes.append(f"{found}, and is declared as {one.shape}: config.pbtxt has what was answered")
+            one.shape = []
+        one.shape = one.shape or ([-1, *array.shape[1:]] if independent else [-1] * array.ndim)
+    rows = range(rows_of(data)) if independent else ()
+    return independent, [(take(data, [row]), alone[row]) for row in rows] or [(data, whole)]
+
+
+def complete_samples(model, answered, batched, notes):
+    """The samples that a request can have, each with its answer."""
+    sent = [(sample(model, inputs, batched), answer) for inputs, answer in answered]
+    kept = [(entry, answer) for entry, answer in sent if entry is not None]
+    if len(kept) < len(sent):
+        notes.append(f"{len(sent) - len(kept)} of {len(sent)} rows of the example lack a text, which no tensor can")
+    return kept
 
 
 def is_fitting(shape, declared):

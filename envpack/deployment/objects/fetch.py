@@ -17,7 +17,7 @@ from envpack.deployment.objects.record import MOST_STATEMENT, STATEMENT, Publica
 from envpack.deployment.signing import signature_invalid
 from envpack.deployment.statements import Statement, Trust, check_statement
 from envpack.repository import STUB_NAME
-from envpack.store import ObjectInfo, Objects, is_object_path
+from envpack.store import Location, ObjectInfo, Objects, is_object_path
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.support.failures import disk_full, storage_errors
@@ -87,6 +87,12 @@ def copy_publication(
         done=lambda *_: None,
     )
     return CopiedPublication(len(expected), total, bool(trust or (record and record.exists)))
+
+
+def no_published_models(location: Location) -> InputError:
+    """The error for an address without a model."""
+    fix = "correct the address, or publish models there: envpack publish ADDRESS"
+    return InputError("repository-empty", "no model is published there", fix, str(location))
 
 
 def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, report: Report) -> None:

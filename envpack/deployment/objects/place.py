@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from envpack.archive import locked_destination
-from envpack.deployment.objects.fetch import CopiedPublication, copy_publication
+from envpack.deployment.objects.fetch import CopiedPublication, copy_publication, no_published_models
 from envpack.deployment.statements import Trust
 from envpack.store import Objects
 from envpack.support.bounded_reading import read_json
@@ -39,8 +39,8 @@ def place_publication(
         trust: who must have signed.
 
     Raises:
-        InputError: kind ``published-changed``, also if nothing records what was published; ``signature-invalid``; or
-            ``output-not-ours``: something else is in the folder.
+        InputError: kind ``repository-empty``: nothing is there; ``published-changed``, also if nothing records what was
+            published; ``signature-invalid``; or ``output-not-ours``: something else is in the folder.
         StorageError: the store cannot be used, the disk is full, or the folder is not writable.
     """
     directory = Path(os.path.realpath(directory))
@@ -58,6 +58,8 @@ def place_publication(
 def _copy(objects: Objects, folder: Path, progress: Progress, trust: Trust | None) -> CopiedPublication:
     folder.chmod(FOLDER)
     copied = copy_publication(objects, folder, progress, trust=trust)
+    if not (copied.compared or copied.files):
+        raise no_published_models(objects.location)
     if not copied.compared:
         what = "nothing records what was published there, so that a changed file would not be noticed"
         fix = "publish it with `envpack publish`, and leave its record there"

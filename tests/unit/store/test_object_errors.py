@@ -166,3 +166,15 @@ def test_what_a_store_says_of_an_object_is_read(objects):
     objects.write("a", b"12345")
     ((meta,),) = [*objects._library.list(objects._hasty)]
     assert _info(meta) == objects.head("a")
+
+
+def test_reading_a_folder_that_does_not_exist_finds_nothing_and_creates_nothing(tmp_path):
+    objects = Objects(parse_location(f"file://{tmp_path}/absent"))
+    assert objects.head("a") is objects.read("a", 10) is None
+    assert list(objects.list()) == list(objects.list("a")) == list(objects.list_here()) == list(objects.folders()) == []
+    objects.delete(["a", "b"])
+    with pytest.raises(StorageError, match="a in the store cannot be used: it is missing"):
+        objects.read_part("a", 0, 1, 1)
+    assert list(tmp_path.iterdir()) == []
+    assert objects.create("a", b"content")
+    assert (tmp_path / "absent/a").read_bytes() == b"content"

@@ -108,6 +108,13 @@ def test_a_folder_is_left_as_it_was_if_the_models_are_not_as_published(objects, 
     assert sorted(os.listdir(place)) == [FETCHED, "a"]
 
 
+def test_nothing_is_placed_where_nothing_is_published(objects, place):
+    with pytest.raises(InputError, match="no model is published there") as raised:
+        placed(objects, place)
+    assert (raised.value.kind, raised.value.where) == ("repository-empty", str(objects.location))
+    assert not place.exists()
+
+
 def test_what_nothing_records_is_not_placed(objects, remote, place):
     (remote / "a/1").mkdir(parents=True)
     (remote / "a/1/model.py").write_text("x")
