@@ -35,7 +35,8 @@ from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM, LinkMode, Transfer, is_result_of
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.replacement import replaced_file, temp_dir, write_text
+from envpack.support.replacement import replaced_file, write_text
+from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
 
 if TYPE_CHECKING:

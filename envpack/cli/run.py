@@ -124,7 +124,7 @@ def command(
 def _files(inputs: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """What is given as input, with a file for standard input. Errors of the block name it as that."""
     from envpack.support.errors import InputError
-    from envpack.support.replacement import temp_dir
+    from envpack.support.temp_dirs import temp_dir
 
     if "-" not in inputs:
         yield inputs

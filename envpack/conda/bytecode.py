@@ -16,7 +16,8 @@ from envpack.support.errors import EnvironmentBuildError
 from envpack.support.failures import DISK_FULL_TEXT, disk_full
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
-from envpack.support.replacement import link_or_copy, new_folder, temp_dir
+from envpack.support.replacement import link_or_copy, new_folder
+from envpack.support.temp_dirs import temp_dir
 
 _CHILD = Path(__file__).with_name("compile_child.py")
 _RECIPE = 3  # increased whenever the same source gives other byte code

@@ -16,7 +16,7 @@ from envpack.support.bounded_reading import read_json
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 
 if TYPE_CHECKING:
     from envpack.conda.rattler_child import Envelope, Package, Request, Result

@@ -19,7 +19,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 import envpack
 from envpack.fleet.tasks import Product, Task
 from envpack.support.processes import RunningPrograms, follow, stoppable
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 from envpack.workflow import abilities
 
 TOPIC = "envpack"

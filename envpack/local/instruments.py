@@ -13,7 +13,7 @@ from typing import Any
 from envpack.local.starting import Python
 from envpack.support.errors import EnvironmentBuildError, ServerError
 from envpack.support.progress import Progress
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 
 HOST = "127.0.0.1"
 _VARIABLE = "ENVPACK_RUN"

@@ -21,7 +21,7 @@ from envpack.support.folders import cache_folder
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess
 from envpack.support.redaction import public_url
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import pip_indexes, run_uv
 

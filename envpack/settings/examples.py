@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.support.errors import InputError, UsageError
-from envpack.support.replacement import replaced_folder
+from envpack.support.replacement import check_fillable, filled_folder, replaced_folder
 
 Kind = Literal["recipes", "templates"]
 Files = Mapping[str, bytes]
@@ -39,11 +40,9 @@ def copy_recipe(name: str, destination: Path) -> None:
     if name not in known:
         raise UsageError("unknown-recipe", f"unknown recipe {name!r}", f"known: {', '.join(known)}")
     destination = destination.absolute()
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        what = "this folder is not empty"
-        raise InputError("not-empty", what, "name another folder, or remove this one", str(destination))
+    check_fillable(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
-    with replaced_folder(destination) as partial:
+    with filled_folder(destination) as partial:
         for path, content in known[name].items():
             (partial / path).parent.mkdir(parents=True, exist_ok=True)
             (partial / path).write_bytes(content)
@@ -70,7 +69,7 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
     sources = sorted({path.partition("/")[0] for path in files}, key=len)
     targets = tuple(folder.parent / _named(source, folder.name) for source in sources)
     for target in targets:
-        if target.exists():
+        if os.path.lexists(target):
             raise InputError("not-empty", "this folder exists", "choose another name, or remove it", str(target))
     folder.parent.mkdir(parents=True, exist_ok=True)
     for source, target in zip(reversed(sources), reversed(targets), strict=True):  # the model itself comes last

@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from envpack.support.errors import InputError
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SUFFIX = ".partial"  # of temporary files and folders
@@ -196,6 +198,40 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
         _delete(temporary)
 
 
+def check_fillable(folder: Path) -> None:
+    """Check that `filled_folder` may write a folder.
+
+    Raises:
+        InputError: kind ``not-empty``: it has content, or something else is there.
+    """
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if os.path.lexists(folder):
+        what = "this folder is not empty" if folder.is_dir() else "this exists, and is no folder"
+        raise InputError("not-empty", what, "name another folder, or remove this one", str(folder))
+
+
+@contextlib.contextmanager
+def filled_folder(destination: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder; what is in it becomes the content of ``destination`` when the block succeeds.
+
+    Args:
+        destination: a path at which nothing is, or an empty folder. That one stays: it may be a mount point, lie behind
+            a link, or be the working folder of the user's shell.
+
+    Raises:
+        OSError: the disk is full, or the folder is not writable.
+    """
+    if not destination.is_dir():
+        with replaced_folder(destination) as temporary:
+            yield temporary
+        return
+    with tempfile.TemporaryDirectory(prefix=".envpack-", suffix=_SUFFIX, dir=destination) as folder:
+        yield Path(folder)
+        for entry in sorted(Path(folder).iterdir()):
+            entry.rename(destination / entry.name)
+
+
 @contextlib.contextmanager
 def new_folder(destination: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside ``destination``; it becomes ``destination`` when the block succeeds.
@@ -322,57 +358,3 @@ def _write_to(file: Path, text: str) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) & ~os.O_NONBLOCK)
         stream.write(text)
-
-
-_TEMPORARY = "envpack-scratch-"  # of folders that their owners have locked
-
-
-@contextlib.contextmanager
-def temp_dir(purpose: str) -> Iterator[Path]:
-    """Yield an empty folder that only this user can read; it is removed after the block.
-
-    Folders of killed processes are removed first, because they can contain passwords.
-
-    Args:
-        purpose: a word for the folder's name.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
-    _remove_stale()
-    # It gets its name once it is locked, so that no other process takes it for that of a killed one.
-    new = Path(tempfile.mkdtemp(prefix=f".{_TEMPORARY}{purpose}-"))
-    handle = os.open(new, os.O_RDONLY)
-    try:
-        try_lock(handle)
-        folder = new.rename(new.with_name(new.name[1:]))
-        try:
-            yield folder
-        finally:
-            with contextlib.suppress(OSError):  # it is gone
-                _delete_all(folder)
-    finally:
-        os.close(handle)
-
-
-def _delete_all(folder: Path) -> None:
-    """Delete a folder, also what a program has made read only in it."""
-    # Its own clean-up makes folders writable where that is needed.
-    made = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{_TEMPORARY}")
-    folder.rename(Path(made.name) / folder.name)
-    made.cleanup()
-
-
-def _remove_stale() -> None:
-    for stale in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
-        with contextlib.suppress(OSError):  # another process may be removing it too
-            if stale.lstat().st_uid == os.getuid() and _is_unlocked(stale):
-                _delete_all(stale)
-
-
-def _is_unlocked(folder: Path) -> bool:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        return try_lock(handle)
-    finally:
-        os.close(handle)

@@ -14,7 +14,7 @@ from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.redaction import redact
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 
 _MOST_BYTES = 1 << 20
 _SECTIONS = ("global", "download", "install")

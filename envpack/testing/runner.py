@@ -15,7 +15,7 @@ from envpack.settings import Project
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError, UsageError
 from envpack.support.processes import run_in_foreground
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 from envpack.testing.opening import find_runtime, where
 
 # What pytest exits with.

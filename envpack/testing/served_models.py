@@ -24,7 +24,7 @@ from envpack.server import (
 )
 from envpack.settings import Project
 from envpack.support.progress import Progress
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 from envpack.testing.grpc_streams import stream_by_grpc
 from envpack.testing.models import ModelError
 from envpack.testing.served_repository import ServedRepository

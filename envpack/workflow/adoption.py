@@ -16,7 +16,7 @@ from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import redact
-from envpack.support.replacement import replaced_folder
+from envpack.support.replacement import check_fillable, filled_folder
 from envpack.support.text import counted
 from envpack.workflow.build import environment_in_cache
 
@@ -71,7 +71,7 @@ def adopt(
         if folder.resolve().is_relative_to(found.source.resolve()):
             what = "the model cannot be written into the folder that it is made of"
             raise InputError("not-empty", what, "name a folder elsewhere", str(folder))
-        with _repository(folder.parent), replaced_folder(folder) as partial:
+        with _repository(folder.parent), filled_folder(folder) as partial:
             write_artifact(found, partial)
             try:
                 project = _project_of(partial, open_project(folder.parent, said), folder.name)
@@ -108,8 +108,7 @@ def _check_folder(folder: Path) -> None:
     if unfit := UNADDRESSABLE.search(folder.name):
         what = f"{folder.name!r} cannot be the name of the model: it contains {unfit[0]!r}"
         raise InputError("bad-model-name", what, "use letters, digits, _ and -", str(folder))
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError("not-empty", "this folder exists", "name another folder, or remove this one", str(folder))
+    check_fillable(folder)
 
 
 def _project_of(partial: Path, project: Project, name: str) -> Project:

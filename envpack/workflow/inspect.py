@@ -24,7 +24,8 @@ from envpack.stub import StubFacts, inspect_stub as read_facts
 from envpack.support.errors import Finding
 from envpack.support.failures import storage_errors
 from envpack.support.progress import Progress
-from envpack.support.replacement import temp_dir, write_output
+from envpack.support.replacement import write_output
+from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
 
 

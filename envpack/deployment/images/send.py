@@ -23,7 +23,7 @@ from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors
 from envpack.support.platforms import MACHINES, this_machine
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MOST_LAYERS = 127  # of overlayfs, as container runtimes use it

@@ -11,8 +11,8 @@ from envpack.requirements.formats.pylock import select_wheels
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
-from envpack.support.replacement import temp_dir
 from envpack.support.tables import parse_toml, quote
+from envpack.support.temp_dirs import temp_dir
 
 
 @reads("uv.lock", order=12)

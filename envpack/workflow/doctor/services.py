@@ -17,7 +17,7 @@ from envpack.settings import Project
 from envpack.support.errors import ServerError
 from envpack.support.isolation import clean_environment, verification_setting
 from envpack.support.redaction import public_url
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 from envpack.support.uv import run_uv
 from envpack.workflow.doctor.observation import Observation
 

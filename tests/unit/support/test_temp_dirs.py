@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from envpack.support import replacement
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 
 HOLD = """
 import time
-from envpack.support.replacement import temp_dir
+from envpack.support.temp_dirs import temp_dir
 with temp_dir("engine") as folder:
     (folder / "credentials.json").write_text("secret")
     print(folder, flush=True)

@@ -70,7 +70,8 @@ def test_a_folder_that_has_something_is_left_alone(folder):
         with pytest.raises(InputError) as raised:
             adopt("app:double", place)
         error = raised.value
-        assert (error.kind, error.message, error.where) == ("not-empty", "this folder exists", str(place))
+        message = "this folder is not empty" if place.is_dir() else "this exists, and is no folder"
+        assert (error.kind, error.message, error.where) == ("not-empty", message, str(place))
         assert error.hint == "name another folder, or remove this one"
     assert sorted(folder.models.rglob("*")) == before
 
