@@ -57,7 +57,7 @@ def command(
             raise click.UsageError("--recipe needs neither a MODEL nor --dry-run.")
         return _make(recipe, project, console)
     names, settled = chosen_folders(project, models), project.of()
-    console.warned(project.release.warning)
+    console.warned(*project.warnings)
     each = EachModel(names, console)
     if dry_run:
         return _dry_run(project, each, console)
@@ -77,8 +77,7 @@ def command(
     look_ahead(project, here.left, shared)
     built = here.do(lambda name: build_model(project, name, console, store=shared))
     for model in built:
-        for warning in model.warnings:
-            console.warned(warning)
+        console.warned(*model.warnings)
         if model.changed and model.forms:
             console.note(_forms_line(model))
     console.warned(_unpacked_often(built))

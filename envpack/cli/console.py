@@ -134,9 +134,9 @@ class Console:
         if not self.as_json:
             self.note(f"[dim]next:[/dim] {plain(shlex.join(command))}")
 
-    def warned(self, text: str) -> None:
-        """Write a warning; nothing for an empty text."""
-        if text:
+    def warned(self, *texts: str) -> None:
+        """Write warnings; nothing for an empty text."""
+        for text in filter(None, texts):
             self.note(f"[bold yellow]warning:[/bold yellow] {plain(text)}")
 
     def result(self, document: dict[str, Any]) -> None:

@@ -100,8 +100,7 @@ def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console
     from envpack.workflow import adopt
 
     made = adopt(artifact, folder, native=native, said=said, progress=console)
-    for warning in made.warnings:
-        console.warned(warning)
+    console.warned(*made.warnings)
     repository = str(made.folder.parent)
     console.next_step("envpack", *(["verify"] if native else ["build"]), "--repository", repository, made.folder.name)
     console.result(

@@ -64,7 +64,7 @@ def build(
     added = read_overlay(overlay) if overlay else None
     project = open_project(repository, said)
     names = chosen_folders(project, models)
-    console.warned(project.release.warning)
+    console.warned(*project.warnings)
     jobs = build_jobs(project, names, project_store(project), image=build_image, secret=secret, overlay=added)
     _show("jobs", jobs, console)
 

@@ -38,8 +38,7 @@ def command(models: tuple[str, ...], said: Settings, output: Path, repository: P
 
     project = open_project(repository, said)
     done = lay_out(project, model_names(project, models), output, console)
-    for caution in done.cautions:
-        console.warned(caution)
+    console.warned(*done.cautions)
     console.show("serve it with:")
     console.show(plain(f"  {shlex.join(done.docker)}"))
     console.result({"layout": str(output.absolute()), **options.as_json(dataclasses.asdict(done))})

@@ -44,7 +44,7 @@ def command(
 
     project = open_project(repository, said)
     names = chosen_folders(project, models)
-    console.warned(project.release.warning)
+    console.warned(*project.warnings)
     shared = project_store(project)
     each = EachModel(names, console)
     each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
@@ -64,8 +64,7 @@ def command(
 
     locked = each.do(lock)
     for model in locked:
-        for warning in model.warnings:
-            console.warned(warning)
+        console.warned(*model.warnings)
         for change in model.changes:
             console.show(f"    {plain(change)}")
         if not (shared and shared.push):

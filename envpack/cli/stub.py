@@ -89,8 +89,7 @@ def command(
     if not (print_matrix or dry_run):
         _require_output(output.absolute().parent if stubs.is_matrix else output)
     plan = plan_stubs(stubs, said, console)
-    for warning in plan.warnings:
-        console.warned(warning)
+    console.warned(*plan.warnings)
     for minor, error in plan.missing.items():
         console.detail(f"without Python {minor}: {error.message}")
     if print_matrix:

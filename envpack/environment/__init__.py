@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         parse_inventory,
         read_inventory,
     )
-    from envpack.environment.prefix_files import holds_credentials
+    from envpack.environment.prefix_files import detect_prefix, holds_credentials
     from envpack.environment.relocation import check_prefix, replace_placeholder, rewrite
     from envpack.environment.store import (
         MANIFEST,

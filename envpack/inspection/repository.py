@@ -94,7 +94,7 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
         chosen = [repository / name for name in names] or [
             folder for folder in sorted(repository.iterdir()) if folder.is_dir() and looks_like_model(folder)
         ]
-        findings = [] if names else list(folder_findings(repository))
+        findings = [] if names else [*folder_findings(repository), *_settings_findings(project)]
     except OSError as error:
         raise _unreadable(error, repository) from error
     models: list[Model] = []
@@ -116,6 +116,13 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
         tuple(model.folder.name for model in models if starts_warm(model)),
         tuple(findings),
     )
+
+
+def _settings_findings(project: Project) -> Iterator[Finding]:
+    """Warns of settings of a model that is not there: its name may be misspelt."""
+    for name in project.absent:
+        what = f"[models.{name}] is for a model that the repository does not have"
+        yield caution("settings-unused", project.file, what, "correct the name, or remove the table")
 
 
 def _unreadable(error: OSError, folder: Path) -> InputError:

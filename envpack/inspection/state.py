@@ -56,6 +56,8 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
     if environment is None:
         if file is None:
             return BuildState("unknown")
+        if not file.exists():
+            read_requirements(file)  # which says so
         return BuildState("unbuilt", f"it has {file.name}, but config.pbtxt names no execution environment", build)
     metadata = read_metadata(environment)
     recorded = metadata.get(_KEY)

@@ -25,6 +25,7 @@ from envpack.repository.folders import (
 )
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
+from envpack.support.folders import whole_path
 
 _KIND_GPU = 1  # of Triton's ModelInstanceGroup
 DEFAULT_CONFIG = 'backend: "python"\n'
@@ -143,7 +144,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     Returns:
         The model, None if its configuration cannot be read, and the errors that `open_model` would raise.
     """
-    folder = folder.absolute()
+    folder = whole_path(folder)
     if is_too_long(folder.name) or not folder.is_dir():
         return None, (_missing(folder),)
     faults = list(_path_faults(folder))

@@ -23,6 +23,7 @@ from envpack.repository.model import Model, config_text
 from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
+from envpack.support.folders import whole_path
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
 
 STUB_NAME = "triton_python_backend_stub"
@@ -192,7 +193,7 @@ def library_name(backend: str) -> str:
 
 def backends_folder(project: Project) -> Path:
     """The folder of the backends of a repository: beside it, unless a setting names another."""
-    return (project.of().backends or project.repository.parent / "backends").absolute()
+    return whole_path(project.of().backends or project.repository.parent / "backends")
 
 
 def find_backends(folder: Path) -> tuple[Backend, ...]:

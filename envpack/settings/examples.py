@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.support.errors import InputError, UsageError
+from envpack.support.folders import whole_path
 from envpack.support.replacement import check_fillable, filled_folder, replaced_folder
 
 Kind = Literal["recipes", "templates"]
@@ -39,7 +40,7 @@ def copy_recipe(name: str, destination: Path) -> None:
     known = example_files("recipes")
     if name not in known:
         raise UsageError("unknown-recipe", f"unknown recipe {name!r}", f"known: {', '.join(known)}")
-    destination = destination.absolute()
+    destination = whole_path(destination)
     check_fillable(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     with filled_folder(destination) as partial:
@@ -61,7 +62,7 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
     known = example_files("templates")
     if template not in known:
         raise UsageError("unknown-template", f"unknown template {template!r}", f"known: {', '.join(known)}")
-    folder = folder.absolute()
+    folder = whole_path(folder)
     if not _NAME.fullmatch(folder.name):
         fix = "use letters, digits and _; the first character is no digit"
         raise InputError("bad-model-name", f"{folder.name!r} cannot be the name of the model", fix, str(folder))

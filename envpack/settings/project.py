@@ -14,6 +14,7 @@ from envpack.settings.releases import DEFAULT_RELEASE, Release, release_for_stub
 from envpack.settings.table import FIELDS, Settings
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
+from envpack.support.folders import whole_path
 from envpack.support.tables import Location, parse_toml
 
 FILE_NAME = "envpack.toml"
@@ -41,6 +42,18 @@ class Project:
         """Where its `envpack.toml` is, or would be."""
         return self.repository / FILE_NAME
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know of the release, and of settings that apply to nothing."""
+        names = " and ".join(self.absent)
+        unused = f"{FILE_NAME} has settings for {names}, and there is no such folder" if names else ""
+        return tuple(text for text in (self.release.warning, unused) if text)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The models that `envpack.toml` names and the repository does not have."""
+        return tuple(name for name in self.models if not (self.repository / name).is_dir())
+
     def of(self, model: str = "") -> Settings:
         """The settings of a model by the name of its folder, or of the repository; defaults for what is not said."""
         return self.said.over(self.models.get(model, Settings())).over(self.settings).settled()
@@ -67,7 +80,7 @@ def open_project(repository: Path, said: Settings | None = None) -> Project:
     Raises:
         InputError: the folder does not exist, or the file cannot be read or says something unknown.
     """
-    repository, said = repository.absolute(), said or Settings()
+    repository, said = whole_path(repository), said or Settings()
     if not repository.is_dir():
         fix = "give the folder that holds the model folders with --repository"
         raise InputError("repository-missing", "model repository not found", fix, str(repository))

@@ -26,6 +26,15 @@ def expand_home(text: str, where: str) -> Path:
         raise no_home(f"{text!r} begins with a home folder that is not known", where) from None
 
 
+def whole_path(path: Path) -> Path:
+    """A path from the root on, without ``..``: folders above and beside it are found by its text then.
+
+    Links stay as they are, but for those in front of a ``..``.
+    """
+    path = path.absolute()
+    return path.resolve() if ".." in path.parts else path
+
+
 def no_home(message: str, where: str) -> InputError:
     """The error for a home folder that the system does not know."""
     return InputError("no-home", message, "write the whole path, or set HOME and ENVPACK_CACHE_DIR to folders", where)

@@ -44,7 +44,7 @@ from envpack.settings import (
     release_of_server,
 )
 from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
-from envpack.support.folders import cache_root
+from envpack.support.folders import cache_root, whole_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.verification.checks.register import check
@@ -83,7 +83,7 @@ def verify(
 
     """
     spec, progress = spec or ServerSpec(), progress or NoProgress()
-    repository = repository.absolute()
+    repository = whole_path(repository)
     chosen, errors = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(spec, repository, chosen)
     project = project or open_project(repository)

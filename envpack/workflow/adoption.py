@@ -14,6 +14,7 @@ from envpack.settings import Project, Settings, open_project
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_errors
+from envpack.support.folders import whole_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import redact
 from envpack.support.replacement import check_fillable, filled_folder
@@ -62,7 +63,7 @@ def adopt(
         EnvironmentBuildError: its environment cannot be built, or MLflow does not return it.
         StorageError: the disk is full, or a folder is not writable.
     """
-    progress, folder, said = progress or NoProgress(), folder.absolute(), said or Settings()
+    progress, folder, said = progress or NoProgress(), whole_path(folder), said or Settings()
     _check_folder(folder)
     progress.begin(f"read {redact(artifact)}")
     with storage_errors(folder), fetched(artifact) as source:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from envpack.deployment import Trust, place_publication
 from envpack.store import Objects, parse_location
+from envpack.support.folders import whole_path
 from envpack.support.progress import Progress
 from envpack.support.text import counted
 
@@ -47,7 +48,7 @@ def fetch_models(url: str, directory: Path, progress: Progress, *, trust: Trust 
     progress.begin(f"fetch {location}")
     copied = place_publication(Objects(location), directory, progress, trust=trust)
     progress.end(f"{counted(copied.files, 'file')}, {copied.size / 1e6:.1f} MB{', signed' if trust else ''}")
-    place = directory.absolute()
+    place = whole_path(directory)
     return Fetched(
         directory=place,
         files=copied.files,

@@ -23,6 +23,7 @@ from envpack.settings import Settings, find_release, open_project
 from envpack.stub import StubFacts, inspect_stub as read_facts
 from envpack.support.errors import Finding
 from envpack.support.failures import storage_errors
+from envpack.support.folders import whole_path
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_output
 from envpack.support.temp_dirs import temp_dir
@@ -69,7 +70,7 @@ def compare_with_signed(path: Path, trust: Trust, progress: Progress) -> None:
 
 def inspect_models(path: Path, said: Settings, *, strict: bool) -> InspectedModels:
     """Inspect a repository, or one model of it."""
-    path = path.absolute()
+    path = whole_path(path)
     names = [path.name] if looks_like_model(path) else []
     project = open_project(path.parent if names else path, said)
     found = inspect_repository(project, project.release, names)
@@ -93,7 +94,7 @@ def inspect_environment(
     path: Path, triton: str, *, strict: bool, sbom: Path | None, limit: int
 ) -> InspectedEnvironment:
     """Inspect a folder or an archive; write its bill of materials if nothing is wrong."""
-    path = path.absolute()
+    path = whole_path(path)
     found = compare_files(path, limit=limit << 30)
     release = find_release(triton) if triton else None
     mismatches = find_mismatches(None, read_environment_facts(path), release, image_host(release)) if release else ()
@@ -112,6 +113,6 @@ def inspect_stub(stub: Path, environment: Path | None, triton: str) -> Inspected
     release = find_release(triton) if triton else None
     facts = read_facts(stub)
     needs = read_stub_requirements(stub)
-    facts_of_environment = read_environment_facts(environment.absolute()) if environment else None
+    facts_of_environment = read_environment_facts(whole_path(environment)) if environment else None
     host = image_host(release) if release else None
     return InspectedStub(facts, find_mismatches(needs, facts_of_environment, release, host))

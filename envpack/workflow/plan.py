@@ -10,7 +10,7 @@ from typing import Any
 
 from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
 from envpack.conda import reason_to_fetch
-from envpack.environment import Environment, find_environment
+from envpack.environment import Environment, detect_prefix, find_environment
 from envpack.inspection import BuildState, build_state
 from envpack.lock import LOCAL_CHANNEL, Lock
 from envpack.repository import (
@@ -88,6 +88,7 @@ def _plan(project: Project, request: Build) -> ModelPlan:
     placement, source, release = request.placement, request.source, request.placement.release
     name = placement.model.folder.name
     if isinstance(source, TakenOver):
+        detect_prefix(source.prefix)  # raises if it is none that can be taken over
         change = PlannedChange(f"take over {source.prefix}, if it has changed", "files of an environment are compared")
         return ModelPlan(name=name, release=release.name, changes=(change,))
     return ModelPlan(

@@ -1,7 +1,10 @@
 """envpack.toml: what it says, and what it must not say."""
 
+from pathlib import Path
+
 import pytest
 
+from envpack.repository import backends_folder
 from envpack.settings import open_project
 from envpack.support.errors import InputError
 
@@ -28,6 +31,30 @@ def test_a_model_can_take_over_an_environment(tmp_path, monkeypatch):
     project = open_project(tmp_path)
     found = [str(project.of(name).from_prefix) for name in ("a", "b", "c")]
     assert found == [f"{tmp_path}/env", "/env", "/home/me/env"]
+
+
+def test_settings_for_a_model_that_is_not_there_are_mentioned(tmp_path):
+    (tmp_path / "core").mkdir()
+    (tmp_path / "envpack.toml").write_text("[models.core]\n[models.croe]\n[models.old]\n")
+    assert open_project(tmp_path).warnings == (
+        "envpack.toml has settings for croe and old, and there is no such folder",
+    )
+    (tmp_path / "envpack.toml").write_text("[models.core]\n")
+    assert open_project(tmp_path).warnings == ()
+
+
+def test_a_repository_above_the_working_folder_is_the_same_as_by_its_name(tmp_path, monkeypatch):
+    """Its backends lie beside it, not in the model's folder."""
+    (tmp_path / "models/m/1").mkdir(parents=True)
+    for place, text in (
+        ("models", "."),
+        ("models/m", ".."),
+        ("models/m/1", "../.."),
+        ("models/m/1", "../../../models"),
+    ):
+        monkeypatch.chdir(tmp_path / place)
+        project = open_project(Path(text))
+        assert (project.repository, backends_folder(project)) == (tmp_path / "models", tmp_path / "backends")
 
 
 def test_layouts_and_the_folder_of_backends(tmp_path):

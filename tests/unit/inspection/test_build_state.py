@@ -1,5 +1,6 @@
 """A model is current, changed or unbuilt by the digest that a build records in the environment's metadata."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from envpack.environment import MANIFEST
 from envpack.inspection import build_state, inspect_repository, record_requirements
 from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.requirements import read_requirements
+from envpack.settings import Settings
 
 
 @pytest.fixture
@@ -67,6 +69,14 @@ def test_inspect_reports_how_to_build_a_model_that_was_never_built(project, mode
     assert (finding.kind, finding.severity) == ("not-built", "warning")
     assert "requirements.txt" in finding.what
     assert finding.fix == "run `envpack build one`"
+
+
+def test_requirements_that_envpack_toml_names_must_be_there(project, model, release):
+    (model / "config.pbtxt").unlink()
+    named = dataclasses.replace(project, models={"one": Settings(requirements=model / "absent.txt")})
+    (finding,) = inspect_repository(named, release, ["one"]).findings
+    assert (finding.kind, finding.severity, finding.where) == ("bad-requirements", "error", model / "absent.txt")
+    assert finding.fix == "create it, or correct its name in envpack.toml"
 
 
 def test_a_model_without_requirements_and_environment_has_no_known_state(project, model, release):

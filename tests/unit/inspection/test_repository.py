@@ -1,5 +1,6 @@
 """The findings in a repository: models, configurations, files and links."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from envpack.repository import (
     in_model_folder,
     set_backend,
 )
-from envpack.settings import Project
+from envpack.settings import Project, Settings
 from envpack.support.errors import InputError
 from tests.unit.inspection.findings import kinds, name_environment
 
@@ -49,6 +50,15 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivile
         ("unreadable", repository / "folder", f"make it readable: `chmod -R u+rX {repository}/folder`"),
         ("model-without-code", repository / "loose/1", found.findings[-1].fix),
     ]
+
+
+def test_settings_for_a_model_that_is_not_there_are_a_warning(project, release):
+    named = dataclasses.replace(project, models={"one": Settings(), "oen": Settings()})
+    found = inspect_repository(named, release)
+    (finding,) = found.findings
+    assert (finding.kind, finding.severity, finding.where) == ("settings-unused", "warning", project.file)
+    assert finding.what == "[models.oen] is for a model that the repository does not have"
+    assert inspect_repository(named, release, ["one"]).findings == (), "of a single model, nothing is said of others"
 
 
 def test_repositories_and_environments_are_distinguished(project, environment, tmp_path):

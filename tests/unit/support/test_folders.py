@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.support.errors import InputError
-from envpack.support.folders import cache_root, data_root
+from envpack.support.folders import cache_root, data_root, whole_path
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +55,14 @@ def test_a_user_without_a_home_is_told_which_variable_helps(folder, monkeypatch)
     with pytest.raises(InputError, match="set HOME and ENVPACK_CACHE_DIR") as caught:
         folder()
     assert caught.value.kind == "no-home"
+
+
+def test_a_path_with_dots_is_that_of_the_folder_itself(tmp_path, monkeypatch):
+    """The name and the neighbours of a folder are found by its path."""
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real/inner")
+    monkeypatch.chdir(tmp_path / "real/inner")
+    assert whole_path(Path("..")) == tmp_path / "real"
+    assert whole_path(tmp_path / "link/..") == tmp_path / "real", "as the system follows it"
+    assert whole_path(tmp_path / "link") == tmp_path / "link"
+    assert whole_path(Path()) == tmp_path / "real/inner"

@@ -125,6 +125,12 @@ def test_what_the_image_cannot_run_is_refused(ready, monkeypatch):
     assert "python3.10" not in names(ready.folder)
 
 
+def test_a_plan_refuses_a_folder_that_cannot_be_taken_over(ready, tmp_path):
+    with pytest.raises(InputError, match="there is no such folder") as raised:
+        plan_model(ready.project.saying(Settings(from_prefix=tmp_path / "absent")), "m")
+    assert (raised.value.kind, raised.value.where) == ("not-a-prefix", str(tmp_path / "absent"))
+
+
 def test_what_envpack_did_not_make_is_refused_before_the_work(ready):
     (ready.folder / "python3.10").mkdir()
     (ready.folder / "python3.10/thesis").touch()
@@ -284,6 +290,9 @@ def test_a_plan_names_the_start(ready, stubs):
 
 
 def test_a_plan_takes_over_a_folder(ready, tmp_path):
+    (tmp_path / "conda-meta").mkdir()
+    record = {"name": "python", "version": "3.10.13", "build": "0", "build_number": 0, "files": []}
+    (tmp_path / "conda-meta/python.json").write_text(json.dumps(record))
     assert planned(ready, from_prefix=tmp_path) == [
         (f"take over {tmp_path}, if it has changed", "files of an environment are compared")
     ]
