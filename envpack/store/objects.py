@@ -226,7 +226,7 @@ class Objects:
             lambda store: [str(prefix) for prefix in obstore.list_with_delimiter(store, None)["common_prefixes"]]
         )
 
-    def _listed(self, request: Callable[[Any], list[_Answer]]) -> list[_Answer]:
+    def _listed(self, request: Callable[[Any], Sequence[_Answer]]) -> Sequence[_Answer]:
         """What a request lists: nothing in a folder that does not exist, which reading does not create."""
         with self._errors():
             try:
