@@ -21,6 +21,20 @@ _STRING = re.compile(
     r"""(?:[^\\]|\\(?:[abfnrtv\\?'"]|[0-7]|[xX][0-9a-fA-F]|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*""",
 )
 _ESCAPE = re.compile(r"\\.")
+# What the server's parser reads. Python's also takes other blanks, digits and forms of numbers, such as 1_0 and 0b11.
+_TOKEN = re.compile(
+    r"""
+    (?: [ \t\r\n\v\f] | \#[^\n]* )+
+    | "(?P<text> (?: [^"\\\n\0] | \\. )* )" | '(?P<text_too> (?: [^'\\\n\0] | \\. )* )'
+    | [A-Za-z_][A-Za-z0-9_]*
+    | (?: 0[xX][0-9a-fA-F]+ | (?: [0-9]+ (?:\.[0-9]*)? | \.[0-9]+ ) (?: [eE][+-]?[0-9]+ )? [fF]? ) (?![A-Za-z0-9_.])
+    | [-{}\[\]<>:,;./]
+    """,
+    re.VERBOSE,
+)
+# A sign in front of blanks and a number, which Python's parser does not take; not in a text or a comment.
+_SIGN = re.compile(r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#[^\n]*)|-([ \t\r\n\v\f]+)(?=[\w.])""")
+_WORD = re.compile(r"[\w+.-]+|.", re.DOTALL)
 # Words that tools replace: ${name}, {{ name }}, $NAME, @NAME@, and #NAME where a value belongs.
 _BLANK = re.compile(
     r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|\$[A-Z]\w{0,80}|@\w{1,80}@|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
@@ -100,7 +114,9 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
     message = message_class()()
     try:
         _check_escapes(text)
-        text_format.Parse(_ESCAPE.sub(_without_trigraph_escape, text), message)
+        known = _SIGN.sub(lambda found: found[1] or f"{found[2]}-", _ESCAPE.sub(_without_trigraph_escape, text))
+        text_format.Parse(known, message)
+        _check_tokens(text)
     except (text_format.ParseError, ValueError) as error:
         # protobuf checks the number of an enumeration by itself, and names no line then.
         line = error.GetLine() if isinstance(error, text_format.ParseError) else None
@@ -141,16 +157,35 @@ def _without_trigraph_escape(escape: re.Match[str]) -> str:
 
 
 def _check_escapes(text: str) -> None:
-    """Raise protobuf's ParseError for an escape sequence that the server refuses and Python's protobuf takes."""
+    """Raise protobuf's ParseError for an escape sequence that the server refuses and Python's protobuf may take."""
+    for token, place in _tokens(text):
+        if token and not _STRING.fullmatch(token["text"] or token["text_too"] or ""):
+            raise _parse_error("Invalid escape sequence in string literal", text, place)
+
+
+def _check_tokens(text: str) -> None:
+    """Raise protobuf's ParseError for other things that the server refuses and Python's protobuf takes."""
+    for token, place in _tokens(text):
+        if token is None:
+            word = _WORD.match(text, place)
+            raise _parse_error(f"the server does not read {word and word[0]!r}", text, place)
+
+
+def _tokens(text: str) -> Iterator[tuple[re.Match[str] | None, int]]:
+    """What a text consists of, up to the first thing that the server does not read, each with its place."""
+    place = 0
+    while place < len(text):
+        token = _TOKEN.match(text, place)
+        yield token, place
+        if token is None:
+            return
+        place = token.end()
+
+
+def _parse_error(what: str, text: str, place: int) -> Exception:
     from google.protobuf import text_format
 
-    if "\\" not in text:
-        return
-    tokenizer: Any = text_format.Tokenizer(text.split("\n"))
-    while not tokenizer.AtEnd():
-        if tokenizer.token[0] in "\"'" and not _STRING.fullmatch(tokenizer.token[1:-1]):
-            raise tokenizer.ParseError("Invalid escape sequence in string literal.")
-        tokenizer.NextToken()
+    return text_format.ParseError(what, text.count("\n", 0, place) + 1)
 
 
 PACKAGE = "inference"

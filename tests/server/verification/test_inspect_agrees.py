@@ -129,6 +129,42 @@ MODELS = {
     "e_inner_type": ensemble(step(outputs="Y:T"), step("whole", inputs="X:T")),
     "f_no_versions": ensemble(step()),
 }
+# Texts that protobuf's parsers in C++ and Python read differently.
+BLANKS = {
+    "no_break": "\u00a0",
+    "next_line": "\u0085",
+    "unit": "\x1f",
+    "vertical_tab": "\v",
+    "form_feed": "\f",
+    "return": "\r",
+}
+NUMBERS = (
+    "8",
+    "0x8",
+    "010",
+    "1_0",
+    "+8",
+    "0b11",
+    "0o17",
+    "\u0668",
+    "8.0",
+    "8e0",
+    "08",
+    "8;",
+    "8,",
+    "- 0",
+    "8 # \u00a0 8",
+)
+MODELS |= {f"blank_{name}": PYTHON + tensors() + f"max_batch_size:{blank}8\n" for name, blank in BLANKS.items()}
+MODELS |= {f"number{index}": PYTHON + tensors() + f"max_batch_size: {text}\n" for index, text in enumerate(NUMBERS)}
+MODELS |= {
+    "sign_spaced": PYTHON + tensors("- 1"),
+    "text_null": PYTHON + tensors() + 'parameters { key: "a\0b" value { string_value: "x" } }\n',
+    "text_tab": PYTHON + tensors() + 'parameters { key: "a\tb" value { string_value: "x" } }\n',
+    "text_control": PYTHON + tensors() + 'parameters { key: "a\x1fb" value { string_value: "x\u00a0" } }\n',
+    "text_marked": "\ufeff" + PYTHON + tensors(),
+    "text_in_parts": PYTHON + tensors() + """parameters { key: 'a' "b" value { string_value: "x" 'y' } }\n""",
+}
 
 
 # The file "data" of the warm-ups that read it.

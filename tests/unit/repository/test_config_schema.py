@@ -114,6 +114,20 @@ def test_escapes_that_the_server_refuses_are_refused(literal, quote):
     assert (caught.value.kind, caught.value.where) == ("bad-config", "config.pbtxt:2")
 
 
+@pytest.mark.parametrize("word", ["\u00a08", "\u20038", "\x1f8", "1_0", "0b11", "0o17", "\u0668"])
+def test_blanks_and_numbers_that_only_python_reads_are_refused(word):
+    """A no-break space comes with a text that is copied from a page."""
+    with pytest.raises(InputError, match=r"the server does not read '[^']+'") as caught:
+        parse_config(f"# {word}\nmax_batch_size:{word}\n", "config.pbtxt")
+    assert (caught.value.kind, caught.value.where) == ("bad-config", "config.pbtxt:2")
+
+
+def test_blanks_and_numbers_that_the_server_reads_are_read():
+    text = "max_batch_size:\v0x8\finput { dims: [ - 1, -\n2, 010 ] } # \u00a0\nname: '- 1 \u00a0#- 1'"
+    config = parse_config(text, "f")
+    assert (config.max_batch_size, list(config.input[0].dims), config.name) == (8, [-1, -2, 8], "- 1 \u00a0#- 1")
+
+
 @pytest.mark.parametrize(
     ("literal", "value"),
     [
