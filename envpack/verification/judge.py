@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,11 +64,7 @@ class JudgeOptions:
 
 
 class Judge:
-    """Loads models, sends requests to them, and returns a verdict on each.
-
-    Attributes:
-        stuck: whether the server waits for a dead or blocked stub, so that it must be killed.
-    """
+    """Loads models, sends requests to them, and returns a verdict on each."""
 
     def __init__(
         self,
@@ -86,7 +83,20 @@ class Judge:
         self._missing = MissingBackends()
         self._log_start = 0
         self._dead_before: frozenset[int] = frozenset()
-        self.stuck = False
+        self._stuck: set[str] = set()
+        self._fit: list[str] = []
+
+    @property
+    def stuck(self) -> int:
+        """For how many models the server waits, whose stubs are dead or blocked; it must be killed then."""
+        return len(self._stuck)
+
+    def go_on_in(self, server: Server, client: Client) -> None:
+        """Go on in another server, with the models that are fit to serve: others may send requests to them."""
+        self._server, self._client, self._stuck = server, client, set()
+        for name in self._fit:
+            with contextlib.suppress(RequestError):  # who needs it fails, and says why
+                client.load(name, timeout=self._options.timeout)
 
     @check(
         "requirements",
@@ -103,10 +113,13 @@ class Judge:
         if state.status == "changed":
             outdated = warning("requirements", state.reason, state.fix)
             verdict = replace(verdict, checks=(outdated, *verdict.checks))
+        if verdict.is_verified and verdict.ok:
+            self._fit.append(model.name)
         if not verdict.ok:
             self._failed.add(model.name)
             # With a dead stub the server does not stop before its exit timeout, and leaves files behind.
-            self.stuck = self.stuck or (verdict.failure is not None and verdict.failure.kind in _STUCK_KINDS)
+            if verdict.failure is not None and verdict.failure.kind in _STUCK_KINDS:
+                self._stuck.add(model.name)
         return replace(verdict, log=last_lines(self._log(), _LOG_LINES), environment=measure_environment(model))
 
     @check(
@@ -135,7 +148,8 @@ class Judge:
         self._dead_before = frozenset(dead_stubs(self._server))
         timeout = self._options.timeout
         loaded = load_model(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
-        self.stuck = self.stuck or loaded.stuck
+        if loaded.stuck:
+            self._stuck.add(model.name)
         if not loaded.failure:
             return self._check_loaded(model, loaded)
         if unverified := self._missing.verdict_on_load(model, loaded.failure.reason):

@@ -113,15 +113,18 @@ class _Verification:
         self._started = time.monotonic()
 
     def run(self) -> Verdict:
-        self._progress.begin("start Triton")
-        with _folder_for_probe(self._said) as probe, self._runtime.start(self._repository, probe) as server:
-            client = Client(server.url, timeout=self._said.timeout)
-            version = _version(client)
-            self._progress.end(f"Triton {version}, {self._seconds():.1f} s")
+        with _folder_for_probe(self._said) as probe, contextlib.ExitStack() as servers:
+            server, client, version = self._start(servers, probe)
             release = all_releases().get(self._runtime.release) or release_of_server(version)
             judge = self._judge(server, client, release)
             verdicts = tuple(judge.reject(name, error) for name, error in self._errors.items())
-            verdicts += tuple(self._verify_model(judge, model) for model in self._models)
+            for model in self._models:
+                # It would wait behind the others, or find no server, and its verdict would be theirs.
+                if server.ended() or judge.stuck >= self._spec.load_threads(self._models):
+                    server.stop(force=True)
+                    server, client, _ = self._start(servers, probe)
+                    judge.go_on_in(server, client)
+                verdicts += (self._verify_model(judge, model),)
             loaded = [verdict.name for verdict in verdicts if verdict.is_verified]
             all_right = all(verdict.ok for verdict in verdicts)
             elsewhere = check_runtime(self._runtime)
@@ -150,6 +153,16 @@ class _Verification:
             kept=kept,
             log=log,
         )
+
+    def _start(self, servers: contextlib.ExitStack, probe: Path | None) -> tuple[Server, Client, str]:
+        """Start a server, which ends with the stack; returns it with a client and its version."""
+        self._progress.begin("start Triton")
+        began = time.monotonic()
+        server = servers.enter_context(self._runtime.start(self._repository, probe))
+        client = Client(server.url, timeout=self._said.timeout)
+        version = _version(client)
+        self._progress.end(f"Triton {version}, {time.monotonic() - began:.1f} s")
+        return server, client, version
 
     @check("release", of="server", step="start")
     def _checks_of_release(self, release: Release | None, version: str) -> Iterator[Check]:
@@ -238,7 +251,7 @@ class _Verification:
                     client.load(name, timeout=self._said.timeout)
             return server.keep(), ()
         self._progress.begin("stop Triton")
-        stopped = server.stop(force=judge.stuck)
+        stopped = server.stop(force=judge.stuck > 0)
         self._progress.end(_stop_outcome(stopped))
         leftovers = _stop_faults(stopped)
         if not stopped.forced and not leftovers:

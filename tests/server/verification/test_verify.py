@@ -22,6 +22,16 @@ from tests.server.model_environments import ModelEnvironments
 PROCESS = ServerSpec(Settings(runtime="process"))
 
 
+# Sends a request to another model, which must be loaded.
+CALLED = """
+
+def called(data):
+    inputs = [pb_utils.Tensor("IN", data)]
+    answer = pb_utils.InferenceRequest(model_name="a_good", requested_output_names=["OUT"], inputs=inputs).exec()
+    return pb_utils.get_output_tensor_by_name(answer, "OUT").as_numpy()
+"""
+
+
 @pytest.fixture(scope="module")
 def verdict(environment, faults, tmp_path_factory):
     """One server for the whole catalogue."""
@@ -352,6 +362,29 @@ def test_a_blocked_load_is_abandoned(environment, faults, tmp_path):
     assert model.failure.kind == faults.HANGS.kind
     assert faults.HANGS.says in model.failure.reason
     assert faults.HANGS.details in model.failure.details
+
+
+def test_a_model_is_judged_for_itself_after_others_that_the_server_waits_for(environment, faults, tmp_path):
+    """A server loads four models at once, and waits for ever for one whose process died in time."""
+    dies = next(fault for fault in faults.FAULTS if fault.name == "exits")
+    for number in range(5):
+        faults.write_model(tmp_path, replace(dies, name=f"dies_{number}"), environment)
+    faults.write_model(tmp_path, faults.GOOD, environment)
+    verdict = verify(tmp_path, ["dies_0", "dies_1", "dies_2", "dies_3", "dies_4", "good"], spec=PROCESS)
+    assert [model.failure.kind for model in verdict.models if not model.ok] == ["stub-died"] * 5
+    assert of(verdict, "good").ok, of(verdict, "good").failure
+    assert verdict.leftovers == ()
+
+
+def test_a_model_is_judged_for_itself_after_one_that_ended_the_server(environment, faults, tmp_path):
+    ends_it = "import os\nimport signal\n\nos.kill(os.getppid(), signal.SIGKILL)\n"
+    calls = faults.DOUBLE.replace("data * 2", "called(data)") + CALLED
+    for name, code in (("a_good", faults.DOUBLE), ("b_ends_it", ends_it + faults.DOUBLE), ("c_calls", calls)):
+        faults.write_model(tmp_path, replace(faults.GOOD, name=name, code=code), environment)
+    verdict = verify(tmp_path, spec=PROCESS)
+    assert of(verdict, "b_ends_it").failure.kind == "server-died"
+    assert of(verdict, "c_calls").ok, of(verdict, "c_calls").failure
+    assert (of(verdict, "a_good").ok, verdict.ok) == (True, False)
 
 
 class Alive(http.server.BaseHTTPRequestHandler):

@@ -102,6 +102,21 @@ def test_a_load_that_never_ends_blocks_the_server(server, model, monkeypatch):
     assert judged.stuck
 
 
+def test_another_server_gets_what_is_fit_to_serve_and_waits_for_nothing(server, model, monkeypatch):
+    loaded = []
+    judged = judge(server)
+    assert judged.judge(model).ok
+    monkeypatch.setattr(judging, "load_model", lambda *_, **__: LoadResult(5.0, Failure("x", "never"), stuck=True))
+    other = dataclasses.replace(model, name="hangs")
+    for _ in range(2):
+        judged.judge(other)
+    assert judged.stuck == 1, "models are counted, not attempts"
+    other_client = Versions(server)
+    other_client.load = lambda name, timeout: loaded.append((name, timeout))
+    judged.go_on_in(server, other_client)
+    assert (loaded, judged.stuck) == ([("m", 5.0)], 0)
+
+
 def test_an_ensemble_of_a_faulty_member_is_not_loaded(server, model, tmp_path):
     (tmp_path / "all").mkdir()
     config = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "x" }, { model_name: "m" } ] }'
