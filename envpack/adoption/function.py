@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envpack.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
 from envpack.requirements import package_of
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import read_source
 from envpack.support.tables import Location
 
 _MOST = 4 << 20  # bytes
@@ -62,7 +62,7 @@ def _file_of(folder: Path, module: str) -> Path | None:
 
 def _parsed(file: Path) -> ast.Module:
     try:
-        return ast.parse(read_text(file, most=_MOST))
+        return ast.parse(read_source(file, most=_MOST))
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         place = Location(file, getattr(error, "lineno", 0) or 0, "bad-artifact")
         raise place.error(f"this is not Python: {error}", hint="correct the file") from error

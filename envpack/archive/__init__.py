@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Format,
         archive_metadata_file,
         format_costs,
+        is_cached_as,
         is_made_by_envpack,
         is_recorded_archive,
         read_metadata,

@@ -187,8 +187,8 @@ class _Archive:
         if any(folder in self._comparison.actual for folder in above):
             return "it is below a file"
         if member.kind != "folder" and name in self._folders:
-            return "it is a file, and other members are below it"
-        for folder in above:
+            return "it is a file, and a member before it makes it a folder"
+        for folder in (*above, name) if member.kind == "folder" else above:
             if folder not in self._folders:
                 self._folders.add(folder)
                 self._characters += len(folder)
@@ -200,7 +200,7 @@ class _Archive:
         if member.kind == "special":
             return "it is a device, a pipe or another special file"
         known = name in self._comparison.actual or name in self._comparison.descriptions
-        return "it occurs twice" if known and member.kind != "folder" else ""
+        return "it occurs twice" if known else ""
 
     def _compare_with_sidecar(self, sidecar: Path) -> None:
         try:

@@ -7,10 +7,10 @@ import hashlib
 import json
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import check_entries
@@ -207,17 +207,27 @@ def selected_files(environment: Environment, selection: Selection, final_prefix:
 
     The result is cached; it stays in the cache during the block.
     """
-    key_parts = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
-    digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
-    folder = cache_folder("selections") / digest
+    name = _name_of(environment.key, environment.content, selection.digest, final_prefix)
+    folder = cache_folder("selections") / name
     with storage_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with in_use(folder):
         selected = _cached(folder, final_prefix)
-        if selected is None:
+        if selected is None or not describes(selected.manifest, environment, selection, final_prefix):
             selected = _select(environment, selection, folder, final_prefix)
             _cache(folder, selected)
         yield selected
+
+
+def _name_of(key: str, content: str, selection: str, final_prefix: str) -> str:
+    """The name of a selection in the cache, by the key and the digest of the environment and that of the selection."""
+    return hashlib.sha256(json.dumps([key, content, selection, SCHEMA, final_prefix]).encode()).hexdigest()[:32]
+
+
+def is_cached_as(manifest: Mapping[str, Any], name: str) -> bool:
+    """Whether a cached selection has the name that its manifest says."""
+    of = manifest["selection"]
+    return _name_of(manifest["key"], of["of"], of["digest"], of["final_prefix"]) == name
 
 
 def _cached(folder: Path, final_prefix: str) -> SelectedFiles | None:

@@ -117,6 +117,8 @@ def verify(
     address = models[0] if models and "://" in models[0] else ""
     if (require_signature or secret or max_age) and not address:
         raise click.UsageError("--require-signature, --max-age and --secret are for the address of published models.")
+    if max_age and not require_signature:
+        raise click.UsageError("--max-age is for --require-signature.")
     if bool(envpack_image) == bool(envpack_wheel):
         raise click.UsageError("The Job takes envpack from --envpack-image or --envpack-wheel; give one.")
     project = open_project(repository, said)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 
 _MOST_BYTES = 1 << 20
+_MOST_PARTS = 100_000
 # The field by which a list's elements are merged, as in Kubernetes' strategic merge; other lists are replaced.
 _KEYS = {
     "containers": "name",
@@ -72,9 +75,37 @@ def read_overlay(file: Path) -> Overlay:
     for name, part in parts.items():
         if not isinstance(part, dict):
             raise _bad(file, f"{name} is {_kind(part)}")
+        if unfit := _unfit(part, name):
+            raise _bad(file, unfit)
     if "name" in parts["metadata"]:
         raise _bad(file, "the name of a Job is made of its content")
     return Overlay(parts["metadata"], parts["spec"], file)
+
+
+def _unfit(whole: dict[str, Any], name: str) -> str:
+    """What Kubernetes cannot take: keys that are no text, dates, infinite numbers, too much; empty for nothing."""
+    for number, (place, value) in enumerate(_parts(whole, name)):
+        if number > _MOST_PARTS:
+            return f"it has more than {_MOST_PARTS} parts"
+        odd = [key for key in value if not isinstance(key, str)] if isinstance(value, dict) else []
+        if odd:
+            return f"the key {odd[0]} in {place} is no text: write it in quotes"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{place} is {value}, which JSON does not have"
+        if not (value is None or isinstance(value, str | int | float | dict | list)):
+            return f"{place} is {value}, which YAML reads as a {type(value).__name__}: write it in quotes"
+    return ""
+
+
+def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """A value and all in it, each with the name of its place; what aliases name comes as often as they do."""
+    yield name, value
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _parts(part, str(key))
+    if isinstance(value, list):
+        for part in value:
+            yield from _parts(part, f"an element of {name}")
 
 
 def _merged(base: Any, patch: Any, name: str) -> Any:

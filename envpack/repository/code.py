@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.repository.folders import CONFIG_NAME, looks_like_model, version_folders
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import read_source
 
 _MOST_SEARCHED = 1 << 20  # of a source that is searched
 _REQUEST = re.compile(r"InferenceRequest\s*\(")
@@ -64,7 +64,7 @@ def _quoted_words(source: Path) -> Iterator[str]:
 
 def _text(source: Path) -> str:
     try:
-        return read_text(source, most=_MOST_SEARCHED)
+        return read_source(source, most=_MOST_SEARCHED)
     except (OSError, ValueError):  # what is wrong with a file is said by those who load it
         return ""
 
@@ -102,7 +102,7 @@ def _names(folder: Path) -> set[str]:
 
 def _imports(file: Path) -> Iterator[tuple[str, int]]:
     try:
-        text = read_text(file, most=_MOST_BYTES)
+        text = read_source(file, most=_MOST_BYTES)
         tree = ast.parse(text)
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # whatever runs the file reports it
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envpack.repository.folders import CONFIG_NAME, version_folders
 from envpack.repository.model import Model
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import read_source
 
 _METHOD = "auto_complete_config"
 _CLASS = "TritonPythonModel"
@@ -44,7 +44,7 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 def _mentions_method(source: Path) -> bool:
     try:
-        return _METHOD in read_text(source, most=_MOST_BYTES)
+        return _METHOD in read_source(source, most=_MOST_BYTES)
     except (OSError, ValueError):
         return True
 
@@ -52,7 +52,7 @@ def _mentions_method(source: Path) -> bool:
 def _may_inherit(code: Path) -> bool:
     """Whether the model's class may get a method from elsewhere; False for a file that has no such class."""
     try:
-        text = read_text(code, most=_MOST_BYTES)
+        text = read_source(code, most=_MOST_BYTES)
     except (OSError, ValueError):
         return False  # no server can load it either
     if _CLASS not in text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -82,6 +83,19 @@ def read_text(file: Path, *, most: int = MOST, encoding: str = "utf-8", errors: 
     return read_bytes(file, most=most).decode(encoding, errors)
 
 
+def read_source(file: Path, *, most: int = MOST) -> str:
+    """The text of a Python file, in the encoding that it names, with lines that end as everywhere.
+
+    Raises:
+        OSError: as `read_bytes`.
+        ValueError: it is not text in its encoding, or that is unknown.
+    """
+    try:
+        return importlib.util.decode_source(read_bytes(file, most=most))
+    except SyntaxError as error:
+        raise ValueError(str(error)) from error
+
+
 def parse_json(text: str | bytes) -> Any:
     """The value that a JSON text describes.
 
@@ -95,7 +109,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table that a TOML text describes.
+    """The table that a TOML text describes, which may begin with a byte order mark.
 
     Raises:
         ValueError: it is not TOML, nested more deeply than Python can read, or has a key of many parts, of which the
@@ -104,7 +118,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     if _MANY_PARTS.search(text):
         raise ValueError("a key has more than 100 parts")
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.removeprefix("\ufeff"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

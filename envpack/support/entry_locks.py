@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
+from envpack.support.errors import StorageError
 from envpack.support.failures import storage_errors
 from envpack.support.processes import raise_if_stopped
 
@@ -109,6 +110,9 @@ def kept(find: Callable[[], _Made], entry_of: Callable[[_Made], Path]) -> Iterat
                 return
 
 
+_ATTEMPTS = 5  # to make an entry that others may remove
+
+
 @contextlib.contextmanager
 def ensured(entry: Path, is_there: Callable[[], bool], make: Callable[[], object]) -> Iterator[None]:
     """Make an entry unless it is there, and keep it during the block.
@@ -119,9 +123,9 @@ def ensured(entry: Path, is_there: Callable[[], bool], make: Callable[[], object
         make: makes it, or raises.
 
     Raises:
-        StorageError: the disk is full, or the cache cannot be written to.
+        StorageError: the disk is full, the cache cannot be written to, or what was made is not complete.
     """
-    while True:
+    for _ in range(_ATTEMPTS):
         with in_use(entry):
             if is_there():
                 yield
@@ -129,6 +133,9 @@ def ensured(entry: Path, is_there: Callable[[], bool], make: Callable[[], object
         with storage_errors(entry), being_made(entry):
             if not is_there():
                 make()
+    what = "it was made, and is not what was asked for: something else in the cache is damaged, or this is removed"
+    fix = "run `envpack cache verify`, remove what it names, and run the command again"
+    raise StorageError("file-unusable", what, fix, str(entry))
 
 
 def ingredients_in_use(cache: Path) -> AbstractContextManager[None]:

@@ -24,6 +24,7 @@ from envpack.support.errors import InputError
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SUFFIX = ".partial"  # of temporary files and folders
+_TEMPORARY = re.compile(rf"\.(.+)\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)  # the destination's name is in it
 # Error numbers of file systems that do not support hard links, or not between these two files.
 LINK_UNSUPPORTED = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
 # … that cannot exchange two folders in one step, such as NFS; and of kernels.
@@ -100,6 +101,13 @@ def _copy_attributes(source: Path, target: Path) -> bool:
     return True
 
 
+def remove_stale_files(folder: Path) -> None:
+    """Remove the temporary files of `replaced_file` in a folder whose processes are gone, for any destination."""
+    for stale in folder.glob(f".*{_SUFFIX}"):
+        if name := _TEMPORARY.fullmatch(stale.name):
+            _remove_stale_files(folder / name[1])
+
+
 def _remove_stale_files(destination: Path) -> None:
     """Remove temporary files of `replaced_file` that are not locked: the process that wrote them is gone."""
     for stale in temporaries_of(destination):
@@ -114,9 +122,9 @@ def _remove_stale_files(destination: Path) -> None:
 
 def temporaries_of(destination: Path) -> Iterator[Path]:
     """The temporary files and folders that `replaced_file` and `replaced_folder` made for one destination."""
-    name = re.compile(rf"\.{re.escape(destination.name)}\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(destination.parent) as entries:
-        found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
+        named = ((_TEMPORARY.fullmatch(entry.name), entry) for entry in entries)
+        found = [Path(entry.path) for name, entry in named if name and name[1] == destination.name]
         yield from found
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import archive_metadata_file, sha256_of
+from envpack.archive import archive_metadata_file, is_cached_as, sha256_of
 from envpack.environment import INVENTORY, MANIFEST, differing, read_environment, read_inventory
 from envpack.stub import changed_stub_files
 from envpack.support.bounded_reading import read_json
@@ -23,6 +23,7 @@ from envpack.support.entry_locks import in_use, ingredients_removable, last_used
 from envpack.support.failures import storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.replacement import remove_stale_files
 from envpack.support.text import counted
 
 _DAY = 86400.0  # seconds
@@ -182,6 +183,7 @@ def _remove_leftovers(folder: Path) -> None:
             with removable(folder / path.name.rpartition(mark)[0].removeprefix(".")) as free:
                 if free:
                     _delete(path)
+    remove_stale_files(folder)
     for lock in folder.glob(".*.lock"):
         with removable(folder / lock.name.removeprefix(".").removesuffix(".lock")):
             pass  # the lock of an entry that does not exist is removed with it
@@ -276,8 +278,11 @@ def _check_archive(archive: Path) -> None:
 
 
 def _check_selection(folder: Path) -> None:
-    if read_json(folder / MANIFEST)["content"] != sha256_of(folder / INVENTORY):
+    manifest = read_json(folder / MANIFEST)
+    if manifest["content"] != sha256_of(folder / INVENTORY):
         raise _Damage(INVENTORY)
+    if not is_cached_as(manifest, folder.name):
+        raise _Damage(MANIFEST)
 
 
 def _check_stub(folder: Path) -> None:

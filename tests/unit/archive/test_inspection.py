@@ -198,7 +198,7 @@ def member(name, kind=tarfile.REGTYPE, target=""):
         ([member("l", tarfile.SYMTYPE, "lib"), member("l/x")], "l/x", "below a link"),
         ([member("f"), member("f/x")], "f/x", "below a file"),
         ([member("f"), member("f/deep/er/x")], "f/deep/er/x", "below a file"),
-        ([member("d/deep/er"), member("d/deep")], "d/deep", "it is a file, and other members are below it"),
+        ([member("d/deep/er"), member("d/deep")], "d/deep", "it is a file, and a member before it makes it a folder"),
         ([member("l", tarfile.SYMTYPE, "lib"), member("l/d", tarfile.DIRTYPE)], "l/d", "below a link"),
         ([member("l", tarfile.SYMTYPE, "lib"), member("l/deep/er/x")], "l/deep/er/x", "below a link"),
         ([member("l", tarfile.SYMTYPE, "/etc")], "l", "leaves the environment"),
@@ -207,6 +207,8 @@ def member(name, kind=tarfile.REGTYPE, target=""):
         ([member("l", tarfile.SYMTYPE, "x"), member("h", tarfile.LNKTYPE, "l")], "h", "hard link"),
         ([member("a"), member("a")], "a", "twice"),
         ([member("a"), member("./a")], "a", "twice"),
+        ([member("a"), member("a", tarfile.DIRTYPE)], "a", "twice"),
+        ([member("a", tarfile.DIRTYPE), member("a")], "a", "it is a file, and a member before it makes it a folder"),
         ([member("top/bin/activate")], "", "bin/activate"),
     ],
 )

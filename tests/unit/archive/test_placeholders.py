@@ -128,6 +128,11 @@ def test_a_damaged_selection_in_the_cache_is_made_again(environment, tmp_path, c
             overwrite(stored, b"{}")
         place_folder(environment, tmp_path / f"b {damaged}", Selection(), served_as="/srv/a")
         assert inspect_environment(tmp_path / f"b {damaged}").is_good(strict=True)
+    for key, wrong in (("key", "another"), ("selection", {"exclude": ["x"]})):
+        (stored,) = cache.glob(f"selections/*/{MANIFEST}")
+        overwrite(stored, json.dumps(json.loads(stored.read_bytes()) | {key: wrong}).encode())
+        assert place_folder(environment, tmp_path / f"b {key}", Selection(), served_as="/srv/a") is True
+        assert place_folder(environment, tmp_path / f"b {key}", Selection(), served_as="/srv/a") is False
     (stored,) = cache.glob(f"selections/*/{INVENTORY}")
     digest = next(entry.sha256 for entry in parse_inventory(stored.read_bytes()) if entry.sha256)
     overwrite(stored, stored.read_bytes().replace(digest.encode(), b"0" * 64))

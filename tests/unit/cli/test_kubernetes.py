@@ -125,6 +125,12 @@ def test_published_models_are_named_by_their_address_and_fields_come_from_a_file
     assert container["envFrom"][0]["secretRef"]["name"] == "bucket"
 
 
+def test_an_age_without_a_key_is_refused_before_a_job_can_fail_for_it(repository, capsys):
+    words = ["s3://bucket/models", "--max-age", "3"]
+    assert run([*WORDS[:4], *ENVPACK, "--repository", str(repository), *words]) == 2
+    assert "--max-age is for --require-signature" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--secret", "bucket"), ("--max-age", "2"), ("--require-signature", "key.pub")])
 def test_what_is_for_published_models_is_refused_without_their_address(repository, capsys, words):
     assert run([*WORDS, *ENVPACK, "--repository", str(repository), *words]) == 2

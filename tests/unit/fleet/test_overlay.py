@@ -83,6 +83,10 @@ def test_a_document_is_not_changed():
     assert merged == {"kind": "ConfigMap", "metadata": {"labels": {"a": "b", "c": "d"}}, "data": {}}
 
 
+# Aliases by which a short text has a million parts.
+LAUGHS = ", ".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7))])
+
+
 @every_row(
     ("text", "what"),
     [
@@ -94,6 +98,12 @@ def test_a_document_is_not_changed():
         ("kind: Pod", "Pod is nothing of a Job"),
         ("metadata: {name: mine}", "made of its content"),
         ("[" * 3000, ""),
+        ("spec: {nodeSelector: {on: x, a: b}}", "the key True in nodeSelector is no text: write it in quotes"),
+        ("metadata: {annotations: {1: a, b: c}}", "the key 1 in annotations is no text"),
+        ("metadata: {annotations: {~: a}}", "the key None in annotations is no text"),
+        ("metadata: {annotations: {built: 2024-01-01}}", "built is 2024-01-01, which YAML reads as a date: write it"),
+        ("spec: {a: [[1, .inf]]}", "an element of an element of a is inf, which JSON does not have"),
+        (f"spec: {{{LAUGHS}}}", "it has more than 100000 parts"),
         ("--- {}\n--- {}", "single document"),
     ],
 )

@@ -58,6 +58,12 @@ def test_a_class_that_gets_methods_from_elsewhere_may(model, code):
     assert may_complete(open_model(model))
 
 
+def test_a_model_in_another_encoding_is_read(model):
+    code = f"# coding: latin-1\n# für alle\nimport common\n@common.add\n{PLAIN}"
+    (model / "1/model.py").write_bytes(code.encode("latin-1"))
+    assert may_complete(open_model(model))
+
+
 def test_a_module_beside_the_model_may_add_the_method(model):
     (model / "1/helper.py").write_text("def add(cls):\n    cls.auto_complete_config = lambda config: config\n")
     assert may_complete(open_model(model))

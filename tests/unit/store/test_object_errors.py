@@ -1,5 +1,7 @@
 """What a store says when it cannot be used, in one line and with what to do; and the objects of a folder."""
 
+import os
+
 import pytest
 
 from envpack.store import Objects, parse_location
@@ -178,3 +180,12 @@ def test_reading_a_folder_that_does_not_exist_finds_nothing_and_creates_nothing(
     assert list(tmp_path.iterdir()) == []
     assert objects.create("a", b"content")
     assert (tmp_path / "absent/a").read_bytes() == b"content"
+
+
+def test_a_pipe_in_the_place_of_an_object_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a")
+    objects = Objects(parse_location(f"file://{tmp_path}"))
+    for read in (lambda: objects.read("a", 10), lambda: objects.read_part("a", 0, 1, 1)):
+        with pytest.raises(StorageError, match="a in the store cannot be used: it is no file") as raised:
+            read()
+        assert raised.value.kind == "store-corrupt"

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from envpack.support.bounded_reading import parse_json, read_bytes, read_json, read_text
+from envpack.support.bounded_reading import parse_json, parse_toml, read_bytes, read_json, read_source, read_text
 
 
 def test_a_regular_file_is_read_also_through_a_link(tmp_path):
@@ -18,6 +18,20 @@ def test_a_regular_file_is_read_also_through_a_link(tmp_path):
         read_text(tmp_path / "latin")
     assert read_text(tmp_path / "latin", errors="replace") == "�"
     assert read_text(tmp_path / "latin", encoding="latin-1") == "ä"
+
+
+def test_a_python_file_is_read_in_its_own_encoding(tmp_path):
+    for number, content in enumerate((b"\xef\xbb\xbf# \xc3\xa4\r\n", b"# coding: latin-1\n# \xe4\n", b"# \xc3\xa4\n")):
+        (tmp_path / f"{number}.py").write_bytes(content)
+        assert read_source(tmp_path / f"{number}.py").endswith("# ä\n")
+    for content in (b"# \xe4\n", b"# coding: nonsense\n"):
+        (tmp_path / "bad.py").write_bytes(content)
+        with pytest.raises(ValueError, match="invalid|unknown encoding|codec can't decode"):
+            read_source(tmp_path / "bad.py")
+
+
+def test_toml_may_begin_with_a_byte_order_mark():
+    assert parse_toml('\ufeffa = "\ufeff"\n') == {"a": "\ufeff"}
 
 
 @pytest.mark.timeout(20)

@@ -23,6 +23,7 @@ from envpack.support.entry_locks import (
     mark_used,
     removable,
 )
+from envpack.support.errors import StorageError
 from envpack.support.processes import stoppable
 
 HOLDER = """
@@ -348,3 +349,14 @@ def test_a_user_who_may_not_write_to_the_cache_can_use_it(entry, held):
     assert sorted(path.name for path in entry.parent.iterdir()) == [".entry.lock", "entry", "other"]
     with pytest.raises(PermissionError), being_made(entry):
         pass
+
+
+def test_what_never_becomes_complete_is_not_made_for_ever(tmp_path):
+    made = []
+    with (
+        pytest.raises(StorageError, match="is not what was asked for") as raised,
+        ensured(tmp_path / "entry", lambda: False, lambda: made.append(1)),
+    ):
+        pytest.fail("it is not there")
+    assert (raised.value.kind, raised.value.where) == ("file-unusable", str(tmp_path / "entry"))
+    assert len(made) == 5

@@ -15,6 +15,7 @@ from envpack.archive import locked_destination
 from envpack.environment.inventory import Entry, write_inventory
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.entry_locks import being_made, in_use, ingredients_in_use, lock_of, mark_used
+from envpack.support.replacement import replaced_file
 from envpack.workflow.cache import list_cache, prune_cache
 
 DAY = 86400
@@ -352,8 +353,12 @@ def test_what_killed_processes_left_is_removed_and_what_living_ones_make_is_not(
     entry(cache, "environments", ".dead.partial-abc", days=0)
     entry(cache, "environments", ".alive.partial-abc", days=0)
     entry(cache, "environments", ".dead.removed-123", days=0)
-    with being_made(cache / "environments/alive"):
+    (cache / "archives").mkdir(exist_ok=True)
+    (cache / "archives/.dead.tar.gz.abcdefg8.partial").touch()
+    (cache / "archives/.note.partial").touch()
+    with being_made(cache / "environments/alive"), replaced_file(cache / "archives/alive.tar.gz") as alive:
         prune_cache(30, cache=cache)
+        assert {path.name for path in (cache / "archives").glob(".*.partial")} == {alive.name, ".note.partial"}
     left = {path.name for path in (cache / "environments").iterdir() if path.is_dir()}
     assert left == {".alive.partial-abc"}
 

@@ -20,6 +20,10 @@ def sha256(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+# Of the key k, the content o and the selection d, without a final prefix.
+SELECTION = sha256('["k", "o", "d", 2, ""]')[:32]
+
+
 def put(file, text="content"):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -31,10 +35,12 @@ def cache(tmp_path, monkeypatch):
     """A cache with one entry of each kind, byte code included, which has no digest."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(folder))
-    for kind in ("environments", "selections"):
-        put(folder / kind / "one/lib/file")
-        entries = [Entry("lib/file", "file", "x", 7, sha256("content"))]
-        put(folder / kind / "one" / MANIFEST, json.dumps({"content": write_inventory(folder / kind / "one", entries)}))
+    entries = [Entry("lib/file", "file", "x", 7, sha256("content"))]
+    for kind, name in (("environments", "one"), ("selections", SELECTION)):
+        put(folder / kind / name / "lib/file")
+        manifest = {"content": write_inventory(folder / kind / name, entries), "key": "k"}
+        selection = {"of": "o", "digest": "d", "final_prefix": ""}
+        put(folder / kind / name / MANIFEST, json.dumps({**manifest, "selection": selection}))
     put(folder / "archives/one.tar")
     put(folder / "archives/one.tar.json", json.dumps({"sha256": sha256("content")}))
     ensure_entry(folder / "stubs/one", lambda into: put(into / "stub"), NoProgress())
@@ -63,6 +69,13 @@ def test_an_intact_cache_has_no_damage_and_to_look_is_no_use_of_it(cache):
     assert {entry.path: last_used(entry.path) for entry in list_cache(cache)} == before
 
 
+def test_a_selection_of_another_environment_is_damaged(cache):
+    """It would never be what is asked for."""
+    manifest = cache / "selections" / SELECTION / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"key": "k"', '"key": "another"'))
+    assert damaged(cache) == {("selections", SELECTION): (MANIFEST,)}
+
+
 WHEEL = sha256("content")[:16]
 
 
@@ -72,7 +85,7 @@ WHEEL = sha256("content")[:16]
         ("environments/one/lib/file", ("lib/file",)),
         (f"environments/one/{INVENTORY}", (INVENTORY,)),
         ("environments/one/envpack-environment.json", ()),
-        (f"selections/one/{INVENTORY}", (INVENTORY,)),
+        (f"selections/{SELECTION}/{INVENTORY}", (INVENTORY,)),
         ("archives/one.tar", ()),
         ("stubs/one/stub", ("stub",)),
         ("conda-packages/one/lib/file", ("lib/file",)),
