@@ -60,23 +60,26 @@ def is_for_authors(path: str) -> bool:
 
 def content_of_model(model: DeployedModel) -> Iterator[ContentEntry]:
     """The content of a model's folder, as `content_of`, without what is for its authors."""
-    entries = content_of(model.folder, model.environment)
-    return (entry for entry in entries if entry.in_environment or not is_for_authors(entry.path))
+    return _Walk(model.folder, model.environment, is_model=True).folder(model.folder, "", in_environment=False)
 
 
 def content_of(folder: Path, environment: Path | None = None) -> Iterator[ContentEntry]:
     """The content of a folder without hidden files, sorted, each folder before what is in it.
 
-    Links stay links if what they lead to is in the folder as well; others are followed. An environment is complete: its
-    hidden files belong to packages, and its links stay.
+    Links stay links if they lead to the same file in the deployment; others are followed. An environment is complete:
+    its hidden files belong to packages, and its links stay.
     """
-    return _Walk(folder, environment).folder(folder, "", in_environment=False)
+    return _Walk(folder, environment, is_model=False).folder(folder, "", in_environment=False)
 
 
 class _Walk:
-    def __init__(self, root: Path, environment: Path | None) -> None:
-        self._inside = root.resolve()
-        self._environment = environment
+    def __init__(self, root: Path, environment: Path | None, *, is_model: bool) -> None:
+        self._root, self._inside = root, root.resolve()
+        self._is_model = is_model
+        self._environments: set[str] = set()  # the environment's path, and the one that it is a link to
+        if environment is not None:
+            found = (os.path.relpath(environment, root), os.path.relpath(environment.resolve(), self._inside))
+            self._environments = {path for path in found if not path.startswith(".." + os.sep)}
         self._open: list[Path] = []  # the real folders that are being walked, each in the one before it
 
     def folder(self, folder: Path, path: str, *, in_environment: bool) -> Iterator[ContentEntry]:
@@ -88,17 +91,17 @@ class _Walk:
         yield ContentEntry(path, "folder", folder, in_environment=in_environment)
         self._open.append(real)
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
-            if in_environment or not name.startswith("."):
-                source = folder / name
-                inside = in_environment or source == self._environment
-                yield from self._entry(source, f"{path}/{name}" if path else name, in_environment=inside)
+            below = f"{path}/{name}" if path else name
+            if in_environment or self._has(below):
+                inside = in_environment or below in self._environments
+                yield from self._entry(folder / name, below, in_environment=inside)
         self._open.pop()
 
     def _entry(self, original: Path, path: str, *, in_environment: bool) -> Iterator[ContentEntry]:
         source = original
         if source.is_symlink():
-            if not in_environment or source == self._environment:
-                source = self._resolved(source)
+            if not in_environment or path in self._environments:
+                source = self._resolved(source, path)
             if source.is_symlink():
                 target = str(source.readlink())
                 yield ContentEntry(path, "link", source, target, in_environment=in_environment)
@@ -113,12 +116,27 @@ class _Walk:
             fix = "remove it: a pipe, a socket or a device serves no model"
             raise InputError("special-file", what, fix, str(original))
 
-    def _resolved(self, link: Path) -> Path:
-        """The target of a link if that is outside the folder and so missing in the deployment, else the link itself."""
-        if str(link.readlink()).startswith(f"../{PYTHON_BACKEND}/"):
+    def _has(self, path: str) -> bool:
+        """Whether the deployment has a path: it is not hidden or for authors, or it leads to the environment."""
+        if any(f"{path}/".startswith(f"{place}/") or place.startswith(f"{path}/") for place in self._environments):
+            return True
+        hidden = path != "." and any(part.startswith(".") for part in path.split("/"))
+        return not hidden and not (self._is_model and is_for_authors(path))
+
+    def _resolved(self, link: Path, path: str) -> Path:
+        """The target of a link that leads nowhere, or elsewhere, in the deployment; else the link itself."""
+        text = str(link.readlink())
+        if not self._is_model and text.startswith(f"../{PYTHON_BACKEND}/"):
             return link  # from a backend directory into the server's own
         real = link.resolve()
-        return real if real.exists() and not real.is_relative_to(self._inside) else link
+        return real if real.exists() and not self._leads_to(real, path, text) else link
+
+    def _leads_to(self, real: Path, path: str, text: str) -> bool:
+        """Whether a link at a path leads to the same file in the deployment; a path outside it begins with ``..``."""
+        target = os.path.normpath(os.path.join(os.path.dirname(path), text))  # noqa: PTH118, PTH120
+        if os.path.isabs(text) or not self._has(target):  # noqa: PTH117
+            return False
+        return self._has(os.path.relpath(real, self._inside)) and (self._root / target).resolve() == real
 
 
 def has_credentials(file: Path) -> bool:
@@ -137,7 +155,8 @@ class DeploymentManifest(TypedDict):
     """The content of the file `MANIFEST_NAME`.
 
     Attributes:
-        models: name, backend and stub of each, and its environment: a path in the model's folder, or None.
+        models: name, backend and stub of each, and its environment: a path from the model's folder, or
+            None.
         backends: name of each backend directory, and the Python version that it is for.
         size: bytes.
         command: starts the server.
@@ -273,10 +292,10 @@ def describe(deployment: Deployment, files: int, size: int) -> DeploymentManifes
 
 
 def _model_entry(model: DeployedModel) -> dict[str, Any]:
-    environment = model.environment.relative_to(model.folder) if model.environment else None
+    environment = os.path.relpath(model.environment, model.folder) if model.environment else None
     return {
         "name": model.name,
         "backend": model.backend,
-        "environment": str(environment) if environment else None,
+        "environment": environment,
         "stub": (model.folder / STUB_NAME).is_file(),
     }

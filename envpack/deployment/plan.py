@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class DeployedModel:
         name: name of its folder.
         folder: its folder in the repository.
         backend: the backend that runs it; ``""`` for an ensemble.
-        environment: its execution environment if that is in the folder, else None.
+        environment: its execution environment if that is in the folder, or is that of another model; else None.
     """
 
     name: str
@@ -94,7 +95,7 @@ def plan_deployment(project: Project, names: Sequence[str] = (), *, served_from:
     for name, model in found.items():
         try:
             needed |= _backend_of(model, available, backends)
-            cautions[name] = _cautions(model, project.repository, served_from)
+            cautions[name] = _cautions(model, found, project.repository, served_from)
             if model.is_foreign and (backends / model.backend).is_dir():
                 what = f"{name} needs {backends / model.backend}"
                 cautions[name].append(f"{what}, which is not part of the deployment and must be on the server")
@@ -103,7 +104,7 @@ def plan_deployment(project: Project, names: Sequence[str] = (), *, served_from:
     ModelsError.raise_any(dict(sorted(errors.items())), len(found.keys() | errors))
     models = [found[name] for name in sorted(found)]
     return Deployment(
-        tuple(_deployed(model) for model in models),
+        tuple(DeployedModel(m.folder.name, m.folder, m.backend, _deployed_environment(m, found)) for m in models),
         tuple(needed[name] for name in sorted(needed)),
         project.release,
         served_from,
@@ -126,27 +127,47 @@ def _backend_of(model: Model, available: Mapping[str, Backend], folder: Path) ->
     return {}
 
 
-def _deployed(model: Model) -> DeployedModel:
-    environment = environment_of(model)
-    inside = environment is not None and environment.is_relative_to(model.folder)
-    return DeployedModel(model.folder.name, model.folder, model.backend, environment if inside else None)
+def _within(path: Path | None, folder: Path) -> Path | None:
+    """A path that is a folder or in it, written without ``..``; else None.
+
+    Links are not followed: a deployment has folders in their place.
+    """
+    if path is None or not path.is_absolute():
+        return None
+    below = os.path.relpath(path, folder)
+    return folder / below if below.split("/")[0] != ".." else None
 
 
-def _cautions(model: Model, repository: Path, served_from: str) -> list[str]:
+def _deployed_environment(model: Model, models: Mapping[str, Model]) -> Path | None:
+    """The execution environment of a model if it is in its folder, or is that of another model in that one's folder."""
+    environment, repository = environment_of(model), model.folder.parent
+    place = _within(environment, repository)
+    if place is None or place == repository:
+        return None
+    owner = models.get(place.relative_to(repository).parts[0])
+    own = owner and _within(environment_of(owner), owner.folder)
+    return place if own == place else None
+
+
+def _cautions(model: Model, models: Mapping[str, Model], repository: Path, served_from: str) -> list[str]:
     """Possible problems of a model's execution environment on the server."""
     environment = environment_of(model)
     if environment is None:
         return []
     written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    if environment.is_relative_to(model.folder) and written.startswith("$$"):
-        if not environment.exists():
-            what = f"EXECUTION_ENV_PATH names {environment.name}, which does not exist"
+    deployed, is_relative = _deployed_environment(model, models), written.startswith("$$")
+    if deployed and is_relative:
+        if not deployed.exists():
+            what = f"EXECUTION_ENV_PATH names {deployed.name}, which does not exist"
             raise InputError("environment-missing", what, f"run `envpack build {model.folder.name}`", str(model.folder))
-        return _other_prefix(model, environment, served_from)
-    if environment.is_relative_to(repository):
-        what = f"EXECUTION_ENV_PATH names {written}, which will have another path on the server"
+        return _other_prefix(model, deployed, served_from)
+    if is_relative or _within(environment, repository):
+        what = "will have another path on the server"
+        if is_relative:
+            what = "is outside its folder and is not the execution environment of a model in the deployment"
         fix = f"run `envpack build {model.folder.name}`, which writes a path relative to the model's folder"
-        raise InputError("environment-elsewhere", what, fix, str(model.folder))
+        message = f"EXECUTION_ENV_PATH names {written}, which {what}"
+        raise InputError("environment-elsewhere", message, fix, str(model.folder))
     return [f"{model.name} uses {written}, which is not part of the deployment and must exist on the server"]
 
 
@@ -157,7 +178,7 @@ def _other_prefix(model: Model, environment: Path, served_from: str) -> list[str
         prefix = str(manifest["selection"]["final_prefix"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    if prefix in ("", f"{served_from}/{model.folder.name}/{environment.name}"):
+    if prefix in ("", f"{served_from}/{environment.relative_to(model.folder.parent)}"):
         return []
     command = f"envpack build --set served_from={served_from} {model.folder.name}"
     return [f"files of {model.name}'s execution environment contain the path {prefix}: run `{command}`"]

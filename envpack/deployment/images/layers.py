@@ -169,8 +169,10 @@ def _parts_of(entries: Sequence[ContentEntry], memory: LayerMemory) -> list[_Par
     """The execution environment and the stub of a model."""
     parts = []
     environment = [entry for entry in entries if entry.in_environment]
-    if environment and environment[0].kind != "link":
-        parts.append(_part(environment, "environments", f"environment {Path(environment[0].path).name}", memory))
+    root = next((entry.path for entry in environment if entry.kind != "link"), None)  # it may be named by a link
+    if root is not None:
+        environment = [entry for entry in environment if f"{entry.path}/".startswith(f"{root}/")]
+        parts.append(_part(environment, "environments", f"environment {Path(root).name}", memory))
     stub = [entry for entry in entries if entry.path == STUB_NAME and entry.kind == "file"]
     if stub:
         parts.append(_part(stub, "stubs", "stub", memory))

@@ -56,6 +56,71 @@ def test_an_environment_that_is_a_link_is_followed_out_of_the_folder(tmp_path):
     assert found == [("", "folder", False), ("env", "folder", True), ("env/lib", "folder", True)]
 
 
+@pytest.mark.parametrize("name", [".env", "a/.b/env", "envpack/env", "tests"])
+def test_an_environment_is_deployed_from_any_place_in_the_folder(name, plan):
+    model = SimpleNamespace(folder=plan.models[0].folder, environment=plan.models[0].folder / name)
+    (model.environment / "lib").mkdir(parents=True)
+    (model.environment / "lib/.hidden").touch()
+    (model.environment.parent / ".other").touch()
+    found = [entry.path for entry in content_of_model(model)]
+    assert f"{name}/lib/.hidden" in found
+    assert not [path for path in found if path.endswith(".other")]
+
+
+@pytest.mark.parametrize("link", ["env", "zenv"])
+def test_the_folder_that_an_environment_links_to_is_the_environment_too(link, plan):
+    model = SimpleNamespace(folder=plan.models[0].folder, environment=plan.models[0].folder / link)
+    model.environment.symlink_to("python3.8")
+    found = {entry.path: (entry.kind, entry.in_environment) for entry in content_of_model(model)}
+    assert found[link] == ("link", True)
+    assert found["python3.8/bin/.hidden"] == ("file", True)
+
+
+@every_row(
+    ("target", "kind"),
+    [
+        ("real.bin", "link"),
+        ("../1/real.bin", "link"),
+        ("../data/real.bin", "link"),
+        ("../python3.8/bin/.hidden", "link"),
+        ("../training/real.bin", "file"),
+        ("../envpack/real.bin", "file"),
+        ("../.cache/real.bin", "file"),
+        (".hidden/real.bin", "file"),
+        ("../.visible/real.bin", "file"),
+        ("../../late/1/real.bin", "file"),
+        ("../python/real.bin", "file"),
+        ("{folder}/1/real.bin", "file"),
+        ("../training", "folder"),
+    ],
+)
+def test_a_link_of_a_model_stays_only_if_it_leads_to_the_same_file_in_the_deployment(plan, tmp_path, target, kind):
+    folder = plan.models[0].folder
+    for place in ("1", "data", "training", "envpack", ".cache", "1/.hidden"):
+        (folder / place).mkdir(exist_ok=True)
+        (folder / place / "real.bin").write_text(place)
+    for link, place in ((".visible", "data"), ("python", "../early/1"), ("1/link.bin", target.format(folder=folder))):
+        (folder / link).unlink(missing_ok=True)
+        (folder / link).symlink_to(place)
+    (folder / "../early/1/real.bin").write_text("of another model")
+    entries = {entry.path: entry for entry in content_of_model(plan.models[0])}
+    assert entries["1/link.bin"].kind == kind
+    assemble(plan, tmp_path / "tree")
+    placed = tmp_path / "tree/models/late/1/link.bin"
+    assert placed.is_dir() or placed.read_text() == (folder / "1/link.bin").read_text()
+
+
+def test_a_link_in_a_folder_from_elsewhere_is_not_taken_for_one_of_the_model(plan, tmp_path):
+    folder, outside = plan.models[0].folder, plan.models[0].folder.parent / "outside/below"
+    outside.mkdir(parents=True)
+    (outside.parent / "real.bin").write_text("outside")
+    (outside / "link.bin").symlink_to("../real.bin")
+    (folder / "data").symlink_to(outside)
+    (folder / "real.bin").write_text("of the model")
+    assemble(plan, tmp_path / "tree")
+    assert (tmp_path / "tree/models/late/data/link.bin").read_text() == "outside"
+
+
 def test_a_link_into_the_servers_own_backend_stays(tmp_path):
     (tmp_path / "python").mkdir()
     (tmp_path / "python/lib.so").touch()

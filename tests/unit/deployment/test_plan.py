@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from envpack.deployment import docker_command, plan_deployment, server_arguments
+from envpack.deployment import assemble, docker_command, plan_deployment, server_arguments
 from envpack.environment.store import MANIFEST
-from envpack.repository import open_model, point_to_environment
+from envpack.repository import open_model, point_to_environment, set_execution_environment
 from envpack.settings import Project, Settings
 from envpack.support.errors import InputError, ModelsError
 
@@ -71,6 +71,56 @@ def test_an_environment_that_the_server_cannot_find_is_an_error(project, release
         plan(project, release)
     assert list(caught.value.errors) == ["late"]
     assert (caught.value.kind, caught.value.where) == (kind, str(model.folder))
+
+
+OF_ANOTHER_MODEL = "$$TRITON_MODEL_DIRECTORY/../early/python3.8"
+
+
+def test_the_environment_of_another_model_is_deployed_with_that_model(project, release, tmp_path):
+    write_environment_path(project, OF_ANOTHER_MODEL)
+    through_dots = Project(repository=project.repository / "../repository")
+    for repository in (project, through_dots):
+        models = {model.name: model for model in plan(repository, release).models}
+        assert models["late"].environment == models["early"].environment
+        assert (models["late"].environment / "bin").is_dir()
+    manifest = assemble(plan(project, release), tmp_path / "tree")
+    assert manifest["models"][2]["environment"] == "../early/python3.8"
+    assert (tmp_path / "tree/models/late" / manifest["models"][2]["environment"] / "bin/.hidden").is_file()
+
+
+def test_the_prefix_of_another_models_environment_is_that_models(project, release):
+    write_environment_path(project, OF_ANOTHER_MODEL)
+    manifest = project.repository / "early/python3.8" / MANIFEST
+    for model, count in (("early", 0), ("late", 2)):
+        manifest.write_text(json.dumps({"selection": {"final_prefix": f"/models/{model}/python3.8"}}))
+        assert len(plan(project, release).cautions) == count
+
+
+def test_an_environment_that_is_not_deployed_is_refused_whatever_its_path_begins_with(project, release):
+    (project.repository / "shared").mkdir()
+    for written, names in (
+        (OF_ANOTHER_MODEL, ["late"]),
+        ("$$TRITON_MODEL_DIRECTORY/../early/1", ["early", "late"]),
+        ("$$TRITON_MODEL_DIRECTORY/../shared", ["early", "late"]),
+        ("$$TRITON_MODEL_DIRECTORY/..", ["early", "late"]),
+        ("$$TRITON_MODEL_DIRECTORY/../../repository/shared", ["early", "late"]),
+        ("$$TRITON_MODEL_DIRECTORY/../../../opt/python3.8", ["early", "late"]),
+    ):
+        write_environment_path(project, written)
+        with pytest.raises((InputError, ModelsError)) as raised:
+            plan(project, release, *names)
+        error = getattr(raised.value, "errors", {"late": raised.value})["late"]
+        assert (error.kind, error.where) == ("environment-elsewhere", str(project.repository / "late")), written
+        assert error.message == (
+            f"EXECUTION_ENV_PATH names {written}, which is outside its folder and is not the execution environment of "
+            "a model in the deployment"
+        )
+        assert error.hint == "run `envpack build late`, which writes a path relative to the model's folder"
+
+
+def write_environment_path(project, written):
+    file = project.repository / "late/config.pbtxt"
+    file.write_text(set_execution_environment(file.read_text(), written, file))
 
 
 def test_an_environment_outside_the_deployment_is_a_caution(project, release):
