@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from envpack.deployment.folder import (
     has_credentials,
 )
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
+from envpack.deployment.stamps import has_settled, stamp_of
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import EnvpackError, InputError, ModelsError
@@ -34,7 +36,7 @@ from envpack.support.replacement import write_text
 
 SHARED = "opt/envpack"
 CONTENT = "io.github.envpack.content"  # annotation of a layer: what is in it
-_SCHEMA = 1
+_SCHEMA = 2
 _DIGITS = 12  # of the SHA-256 in the name of a shared folder
 _MOST_REMEMBERED = 5000  # layers and contents
 
@@ -58,9 +60,13 @@ class ImageLayer:
 
 
 class LayerMemory:
-    """What was computed from files that did not change since, by size, time stamp and inode of each."""
+    """What was computed from files that did not change since, by the stamp of each.
+
+    It is made before the files are read: what is computed from one that changed shortly before or since is not kept.
+    """
 
     def __init__(self) -> None:
+        self._since = time.time_ns()
         self._file = cache_folder("publications") / "images.json"
         self._known = self._read()
         self._found: dict[str, Any] = {}
@@ -71,7 +77,7 @@ class LayerMemory:
         found = self._known.get(key)
         if not isinstance(found, str):
             found = _content_digest(members)
-        self._found[key] = found
+        self._note("content", members, found)
         return found
 
     def packed(self, layer: ImageLayer) -> PackedLayer | None:
@@ -87,8 +93,7 @@ class LayerMemory:
 
     def remember(self, layer: ImageLayer, packed: PackedLayer) -> None:
         """Note what packing a layer gave."""
-        key = _fingerprint(compressor(), layer.members)
-        self._found[key] = [packed.sha256, packed.size, packed.content_sha256]
+        self._note(compressor(), layer.members, [packed.sha256, packed.size, packed.content_sha256])
 
     def save(self) -> None:
         """Keep what was found for the next time."""
@@ -98,6 +103,11 @@ class LayerMemory:
         with storage_errors(self._file):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_text(self._file, json.dumps(dict(list(entries.items())[-_MOST_REMEMBERED:])))
+
+    def _note(self, purpose: str, members: Sequence[LayerMember], value: Any) -> None:
+        sources = (member.source for member in members if member.source is not None)
+        if all(has_settled(source.stat(), self._since) for source in sources):
+            self._found[_fingerprint(purpose, members)] = value
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -238,8 +248,7 @@ def _fingerprint(purpose: str, members: Sequence[LayerMember]) -> str:
     for member in members:
         stamp: list[Any] = [hashlib.sha256(member.content).hexdigest()]
         if member.source is not None:
-            status = member.source.stat()
-            stamp = [status.st_mtime_ns, status.st_ino, status.st_dev]
+            stamp = list(stamp_of(member.source.stat()))
         digest.update(json.dumps([member.path, member.kind, member.size, member.target, *stamp]).encode())
     return digest.hexdigest()
 

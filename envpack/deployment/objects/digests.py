@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.stamps import has_settled, stamp_of
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import StorageError
 from envpack.support.failures import storage_errors
@@ -22,7 +23,6 @@ from envpack.support.processes import raise_if_stopped
 from envpack.support.replacement import write_text
 
 PIECE = 4 << 20  # bytes
-_SETTLED = 2 * 10**9  # nanoseconds after which another change of a file has other time stamps
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,16 @@ def describe_files(files: Sequence[PublishedFile], address: str) -> list[Describ
             status = file.file.stat()
         sha256 = file.sha256
         if not sha256:
-            name, stamp = str(file.file.absolute()), _stamp(status)
+            name, stamp = str(file.file.absolute()), stamp_of(status)
             entry = known.get(name, [""])
             sha256 = str(entry[-1]) if entry[:-1] == stamp and entry[-1] else _sha256(file.file, stamp)
-            settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED
-            found[name] = [*stamp, sha256 if settled else ""]
+            found[name] = [*stamp, sha256 if has_settled(status, time.time_ns()) else ""]
         described.append(Described(file, sha256, status.st_size))
     with storage_errors(memory):
         memory.parent.mkdir(parents=True, exist_ok=True)
         if found and found != known:
             write_text(memory, json.dumps(found))
     return described
-
-
-def _stamp(status: os.stat_result) -> list[int]:
-    """What differs after any change of a file, also after one that sets its modification time back."""
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino]
 
 
 def _remembered(memory: Path) -> dict[str, list[Any]]:
@@ -98,7 +92,7 @@ def _sha256(file: Path, stamp: list[int]) -> str:
     digest = hashlib.sha256()
     for _ in pieces(file, digest):
         pass
-    if _stamp(file.stat()) != stamp:
+    if stamp_of(file.stat()) != stamp:
         raise changed(file)
     return digest.hexdigest()
 

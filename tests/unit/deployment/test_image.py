@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from envpack.deployment import MANIFEST_NAME, plan_deployment, publish_image
+from envpack.deployment import MANIFEST_NAME, plan_deployment, publish_image, stamps
 from envpack.deployment.images import send as image_publication
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import MANIFEST, digest_of
@@ -15,6 +15,12 @@ from envpack.deployment.images.layers import LayerMemory, files_with_credentials
 from envpack.support.errors import InputError
 
 from .images import ARCHITECTURE, Image, Steps
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """Files count as unchanged from the moment when they are written."""
+    monkeypatch.setattr(stamps, "_SETTLED", 0)
 
 
 def test_models_share_the_layers_of_what_they_share(registry, plan, address):
@@ -93,6 +99,7 @@ def test_what_the_registry_has_is_not_sent_again(registry, plan, project, addres
     assert third.image != first.image
 
 
+@pytest.mark.usefixtures("settled")
 def test_a_layer_that_was_packed_before_is_packed_again_only_to_be_sent(plan, registry, address):
     publish_image(plan, address)
     steps = Steps()
@@ -136,6 +143,7 @@ def test_an_image_with_too_many_layers_is_refused(plan, address, monkeypatch):
     publish_image(plan, address)
 
 
+@pytest.mark.usefixtures("settled")
 def test_what_was_packed_is_remembered_until_a_file_changes(plan, project, registry):
     memory = LayerMemory()
     layers = image_layers(plan, memory, based=False)
@@ -152,6 +160,7 @@ def test_what_was_packed_is_remembered_until_a_file_changes(plan, project, regis
     assert changed[0].title != layers[0].title
 
 
+@pytest.mark.usefixtures("settled")
 def test_a_memory_that_is_damaged_is_empty(plan, registry, tmp_path):
     memory = LayerMemory()
     layer = image_layers(plan, memory, based=False)[0]

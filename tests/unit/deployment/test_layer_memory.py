@@ -6,6 +6,7 @@ import os
 import pytest
 
 from envpack.archive.layer import LayerMember, PackedLayer
+from envpack.deployment import stamps
 from envpack.deployment.images import layers as module
 from envpack.deployment.images.layers import ImageLayer, LayerMemory
 
@@ -14,6 +15,7 @@ PACKED = PackedLayer("a" * 64, 5, "b" * 64)
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(stamps, "_SETTLED", 0)
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache/publications/images.json"
 
@@ -64,6 +66,32 @@ def test_a_content_without_a_file_is_known_by_itself():
     memory.remember(one, PACKED)
     memory.save()
     assert (LayerMemory().packed(one), LayerMemory().packed(other)) == (PACKED, None)
+
+
+def test_a_change_that_keeps_size_and_modification_time_is_noticed(file):
+    memory, members, status = LayerMemory(), [member(file)], file.stat()
+    memory.remember(layer(*members), PACKED)
+    content = memory.content_of(members)
+    memory.save()
+    while file.stat().st_ctime_ns == status.st_ctime_ns:  # what has settled changes in another tick of the clock
+        file.write_bytes(b"CONTENT")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (status.st_ino, status.st_mtime_ns)
+    again = LayerMemory()
+    assert again.packed(layer(*members)) is None
+    assert again.content_of(members) != content
+
+
+def test_what_changed_just_before_or_since_is_not_remembered(file, place, monkeypatch):
+    """Its next change may have the same time stamps, and this one may have come while the file was read."""
+    memory = LayerMemory()
+    os.utime(file, ns=(0, 2**62))
+    memory.remember(layer(member(file)), PACKED)
+    os.utime(file, ns=(0, 0))
+    monkeypatch.setattr(stamps, "_SETTLED", 10**12)
+    memory.content_of([member(file)])
+    memory.save()
+    assert not place.exists()
 
 
 def test_another_compressor_packs_again(file, monkeypatch):
