@@ -12,6 +12,7 @@ from typing import Any
 from envpack.archive import (
     Selection,
     archive_metadata_file,
+    changed_files,
     is_archive,
     is_recorded_archive,
     read_metadata,
@@ -125,7 +126,8 @@ def published_files(deployment: Deployment, progress: Progress, *, shares: bool 
 
     Raises:
         InputError: the only model cannot be published: its environment is not in the cache
-            (``environment-not-cached``), or its folder contains what is no file (``special-file``).
+            (``environment-not-cached``) or was changed since (``environment-changed``), or its folder contains what is
+            no file (``special-file``).
         EnvironmentBuildError: its environment cannot be packed.
         ModelsError: the errors of each of several models.
         StorageError: the disk is full.
@@ -199,12 +201,22 @@ def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
         folder = cache_folder("environments").absolute() / Path(str(metadata["key"])).name
         environment = read_environment(folder)
         if environment is not None and environment.content == chosen["of"]:
+            _refuse_changes(model, place, environment)
             return environment, selection
     except (KeyError, TypeError):
         pass
     what = "an object store needs an archive, and the cache does not have the environment that this folder comes from"
     fix = f"run `envpack build --format tar.gz {model.name}`, or `envpack build {model.name}` and publish again"
     raise InputError("environment-not-cached", what, fix, str(place))
+
+
+def _refuse_changes(model: DeployedModel, place: Path, environment: Environment) -> None:
+    """The archive has the files of the cache, and must not differ from what the model was tested with."""
+    changed = changed_files(place, environment.key)
+    if changed:
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        what = f"{printable_line(changed[0])} was changed or removed after the build{more}"
+        raise InputError("environment-changed", what, f"run `envpack build {model.name}`", str(place))
 
 
 def _model_files(
