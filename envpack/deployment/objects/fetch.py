@@ -118,7 +118,8 @@ def _recorded(objects: Objects, record: PublicationRecord) -> dict[str, str]:
         raise _changed(
             f"a publication has not ended, which would write {path}",
             str(objects.location),
-            "wait until it has ended; if it was interrupted, publish again, with --delete if the model is gone",
+            "wait until it has ended; if it was interrupted, publish again, with --delete if the repository no longer "
+            "has this file",
         )
     if not record.entries:
         raise _changed("nothing is published there", str(objects.location), "publish models there")

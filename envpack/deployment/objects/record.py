@@ -107,6 +107,9 @@ class PublicationRecord:
     def finish(self, wanted: Collection[str]) -> None:
         """Write down the result, with what earlier publications left there, if the store has what was sent.
 
+        What an interrupted publication sent to a version or model that is sent now, too, becomes a file of an earlier
+        publication. A version or model that only that one sent may be incomplete, and stays announced.
+
         Raises:
             StorageError: kind ``publication-conflict``: another program wrote there meanwhile.
         """
@@ -114,8 +117,21 @@ class PublicationRecord:
         for path in wanted:
             self._confirm(path, present.get(path))
         self.entries = {path: entry for path, entry in self.entries.items() if path in present}
-        self.pending = {path: size for path, size in self.pending.items() if path in present and path not in wanted}
+        complete = {_version_of(path) for path in wanted}
+        left = {path: size for path, size in self.pending.items() if path in present and path not in wanted}
+        settled = {p for p, size in left.items() if _version_of(p) in complete and self._settle(present[p], size)}
+        self.pending = {path: size for path, size in left.items() if path not in settled}
         self._save()
+
+    def _settle(self, info: ObjectInfo, announced: int) -> bool:
+        """Take what lies at a path for what was announced or was there before; whether it can be either."""
+        entry = self.entries.get(info.path)
+        if entry is not None and (entry.size, entry.tag) == (info.size, info.tag):
+            return True
+        if info.size != announced:
+            return False
+        self.entries[info.path] = RecordEntry(self._digest(info), info.size, info.tag)
+        return True
 
     def _confirm(self, path: str, info: ObjectInfo | None) -> None:
         """Check that an object is what was sent; some stores list another tag than they gave it."""
@@ -155,6 +171,13 @@ class PublicationRecord:
     def _conflict(self, reason: str) -> StorageError:
         fix = "publish again when nothing else writes there"
         return StorageError("publication-conflict", reason, fix, str(self._objects.location))
+
+
+def _version_of(path: str) -> tuple[str, str]:
+    """The model that an object belongs to, and its version, or ``""`` for what all versions have."""
+    model, _, rest = path.partition("/")
+    version, is_folder, _ = rest.partition("/")
+    return model, version if is_folder and version[:1].isdigit() else ""
 
 
 def _texts(entry: Any) -> tuple[str, int, str]:

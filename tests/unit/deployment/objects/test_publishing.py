@@ -137,6 +137,48 @@ def test_a_model_that_only_an_interrupted_publication_sent_can_be_removed(object
     assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
 
 
+def interrupted(objects, at, **contents):
+    objects.broken = at
+    with pytest.raises(KeyboardInterrupt):
+        publish(publication(**contents), objects)
+    objects.broken = ""
+
+
+def test_what_an_interrupted_publication_left_in_a_model_counts_as_that_of_an_earlier_one(objects, remote, tmp_path):
+    interrupted(objects, "a/config.pbtxt", a__1__weights="first", **config("a"))
+    renamed = publication(a__1__weights2="first", **config("a"))
+    assert publish(renamed, objects).outdated == ("a/1/weights",)
+    assert copied(objects, tmp_path).files == 4
+    assert publish(renamed, objects).sent == ()
+    (remote / "a/1/weights").write_text("other")
+    with pytest.raises(InputError, match="a/1/weights is not what was published"):
+        copied(objects, tmp_path)
+
+
+def test_a_file_that_an_interrupted_publication_did_not_reach_stays_as_it_was(objects, remote, tmp_path):
+    publish(publication(a__1__weights="old", **config("a")), objects)
+    interrupted(objects, "a/1/weights", a__1__weights="newer", **config("a"))
+    publish(publication(**config("a", "b")), objects)
+    assert (copied(objects, tmp_path).files, (remote / "a/1/weights").read_text()) == (3, "old")
+
+
+@pytest.mark.parametrize("change", ["another program writes", "a version is gone"])
+def test_what_may_be_half_of_a_publication_stays_refused_until_it_is_deleted(objects, remote, tmp_path, change):
+    left = "a/2/weights" if change == "a version is gone" else "a/1/weights"
+    interrupted(objects, "a/config.pbtxt", **{left.replace("/", "__"): "sent"}, **config("a"))
+    if change == "another program writes":
+        (remote / left).write_text("sen")
+    publish(publication(**config("a")), objects)
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path)
+    error = raised.value
+    assert (error.kind, error.where) == ("published-changed", str(objects.location))
+    assert error.message == f"a publication has not ended, which would write {left}"
+    assert error.hint.endswith("publish again, with --delete if the repository no longer has this file")
+    publish(publication(**config("a")), objects, delete=True)
+    assert copied(objects, tmp_path).files == 2
+
+
 def test_two_publications_at_once_are_noticed(objects, remote, monkeypatch):
     """The lease of the other one has expired, but it goes on."""
     create = objects.create
