@@ -33,7 +33,7 @@ from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of, make_folder
 from envpack.support.progress import Progress
-from envpack.support.replacement import replaced_folder, restore_folder, temporaries_of
+from envpack.support.replacement import remove_leftovers, replaced_folder
 
 _COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest file system, for copies
 
@@ -111,19 +111,10 @@ def locked_destination(destination: Path) -> Iterator[None]:
     with storage_errors(destination), being_made(cache_folder("locks") / name):
         destination.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _remove_stale(destination)
+            remove_leftovers(destination)
             yield
         finally:
-            _remove_stale(destination)
-
-
-def _remove_stale(destination: Path) -> None:
-    restore_folder(destination)
-    for stale in temporaries_of(destination):
-        if stale.is_dir() and not stale.is_symlink():
-            shutil.rmtree(stale, ignore_errors=True)
-        else:
-            stale.unlink(missing_ok=True)
+            remove_leftovers(destination)
 
 
 def place_folder(

@@ -273,7 +273,7 @@ def _exchange(first: Path, second: Path) -> None:
     code = ctypes.get_errno()
     if code not in _EXCHANGE_UNSUPPORTED:
         raise OSError(code, os.strerror(code), str(second))
-    # In two steps. Killed between them, the process leaves the old folder for `restore_folder`.
+    # In two steps. Killed between them, the process leaves the old folder for `remove_leftovers`.
     old = _old_of(second)
     second.rename(old)
     try:
@@ -297,18 +297,19 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def restore_folder(destination: Path) -> None:
-    """Put an old folder back that a killed process had moved aside, where folders cannot be exchanged in one step.
+def remove_leftovers(destination: Path) -> None:
+    """Remove the temporary files and folders that killed processes left for ``destination``, which is complete then.
 
     The caller holds a lock for ``destination``.
     """
-    old = _old_of(destination)
-    if not os.path.lexists(old):
-        return
-    if os.path.lexists(destination):
-        _delete(old)  # the new one is complete
-    else:
-        old.rename(destination)
+    old = _old_of(destination)  # of a process that was killed where folders cannot be exchanged in one step
+    if os.path.lexists(old):
+        if os.path.lexists(destination):
+            _delete(old)  # the new one is complete
+        else:
+            old.rename(destination)
+    for stale in temporaries_of(destination):
+        _delete(stale)
 
 
 def _delete(path: Path) -> None:

@@ -52,11 +52,12 @@ def _delete_all(folder: Path) -> None:
 def _remove_stale() -> None:
     for stale in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):  # another process may be removing it too
-            if stale.lstat().st_uid == os.getuid() and _is_unlocked(stale):
+            if stale.lstat().st_uid == os.getuid() and is_unlocked(stale):
                 _delete_all(stale)
 
 
-def _is_unlocked(folder: Path) -> bool:
+def is_unlocked(folder: Path) -> bool:
+    """Whether no process has locked a folder; False if the file system does not support locks."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         return try_lock(handle)

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive import locked_destination
 from envpack.deployment.objects.fetch import CopiedPublication, copy_publication, no_published_models
 from envpack.deployment.statements import Trust
-from envpack.store import Objects
+from envpack.store import Objects, is_object_path
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors
 from envpack.support.links_and_modes import FOLDER
 from envpack.support.progress import Progress
-from envpack.support.replacement import replaced_folder, write_text
+from envpack.support.replacement import (
+    remove_folder,
+    remove_leftovers,
+    replaced_folder,
+    temporaries_of,
+    try_lock,
+    write_text,
+)
+from envpack.support.temp_dirs import is_unlocked
 
 FETCHED = ".envpack-fetched.json"  # in a folder that envpack fetched
 _SCHEMA = 1
+_PREFIX, _SUFFIX = ".envpack-", ".partial"
+_PARTIAL = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
 _OF_FILE_SYSTEM = "lost+found"
 
 
@@ -30,7 +43,7 @@ def place_publication(
     """Copy a published repository to a folder, which changes only once everything is compared.
 
     A new folder appears in one step. One that exists stays, because it may be a mount point; each model in it is
-    replaced in one step.
+    replaced in one step. What a killed process left in it is removed.
 
     Args:
         objects: where it was published.
@@ -40,19 +53,52 @@ def place_publication(
 
     Raises:
         InputError: kind ``repository-empty``: nothing is there; ``published-changed``, also if nothing records what was
-            published; ``signature-invalid``; or ``output-not-ours``: something else is in the folder.
+            published; ``signature-invalid``; or ``output-not-ours``: something else is in the folder, or has a
+            model's name.
         StorageError: the store cannot be used, the disk is full, or the folder is not writable.
     """
     directory = Path(os.path.realpath(directory))
     _check(directory)
     with locked_destination(directory), storage_errors(directory):
         if directory.is_dir():
-            with tempfile.TemporaryDirectory(prefix=".envpack-", suffix=".partial", dir=directory) as partial:
-                copied = _copy(objects, Path(partial), progress, trust)
-                _replace_models(directory, Path(partial))
+            _remove_leftovers(directory)
+            with _partial_folder(directory) as partial:
+                copied = _copy(objects, partial, progress, trust)
+                _replace_models(directory, partial)
             return copied
         with replaced_folder(directory) as folder:
             return _copy(objects, folder, progress, trust)
+
+
+@contextlib.contextmanager
+def _partial_folder(directory: Path) -> Iterator[Path]:
+    """A folder for the copy, locked as long as its process runs: that of another machine may have another cache."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as partial:
+        handle = os.open(partial, os.O_RDONLY)
+        try:
+            try_lock(handle)
+            yield Path(partial)
+        finally:
+            os.close(handle)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove what killed processes left: a server takes it for a model."""
+    for entry in _partial_folders(directory):
+        with contextlib.suppress(OSError):  # it is that of another user
+            if is_unlocked(entry):
+                shutil.rmtree(entry)
+    for name in (FETCHED, *_models(directory)):
+        remove_leftovers(directory / name)
+
+
+def _partial_folders(directory: Path) -> list[Path]:
+    found = (entry for entry in directory.iterdir() if _PARTIAL.fullmatch(entry.name))
+    return [entry for entry in found if _is_folder(entry)]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _copy(objects: Objects, folder: Path, progress: Progress, trust: Trust | None) -> CopiedPublication:
@@ -73,14 +119,17 @@ def _copy(objects: Objects, folder: Path, progress: Progress, trust: Trust | Non
 def _replace_models(directory: Path, partial: Path) -> None:
     """Exchange the models of a folder, one after the other; what a killed process leaves, the next one replaces."""
     before, now = _models(directory), _models(partial)
+    for name in now:
+        if os.path.lexists(directory / name) and not (name in before and _is_folder(directory / name)):
+            raise _not_ours(directory / name, "move it out of this folder, or fetch into another one")
     document = {"schema": _SCHEMA, "address": "", "models": sorted({*before, *now})}
     write_text(directory / FETCHED, json.dumps(document, indent=1) + "\n")
     for name in now:
         with replaced_folder(directory / name) as place:
             (partial / name).rename(place)
     for name in before:
-        if name not in now:
-            shutil.rmtree(directory / name, ignore_errors=True)
+        if name not in now and _is_folder(directory / name):
+            remove_folder(directory / name)
     (partial / FETCHED).replace(directory / FETCHED)
 
 
@@ -88,17 +137,25 @@ def _models(folder: Path) -> list[str]:
     """The models that envpack fetched into a folder."""
     try:
         found = read_json(folder / FETCHED)["models"]
-        return [name for name in found if isinstance(name, str) and Path(name).name == name]
+        return [name for name in found if isinstance(name, str) and _is_model_name(name)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
+def _is_model_name(name: str) -> bool:
+    """Whether a name can be that of a published model, so that it leads to no other folder."""
+    return is_object_path(name) and "/" not in name and not name.startswith(".")
+
+
 def _check(directory: Path) -> None:
     if directory.is_dir():
-        names = {entry.name for entry in directory.iterdir()} - {_OF_FILE_SYSTEM}
-        if FETCHED in names or not names:
+        ours = {*_partial_folders(directory), *temporaries_of(directory / FETCHED), directory / _OF_FILE_SYSTEM}
+        if (directory / FETCHED).is_file() or not {*directory.iterdir()} - ours:
             return
     elif not os.path.lexists(directory):
         return
-    fix = "give a folder that does not exist or is empty, or remove this one"
-    raise InputError("output-not-ours", "this exists, and `envpack fetch` did not create it", fix, str(directory))
+    raise _not_ours(directory, "give a folder that does not exist or is empty, or remove this one")
+
+
+def _not_ours(path: Path, fix: str) -> InputError:
+    return InputError("output-not-ours", "this exists, and `envpack fetch` did not create it", fix, str(path))

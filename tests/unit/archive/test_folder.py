@@ -124,7 +124,7 @@ def test_leftovers_that_cannot_be_removed_or_are_gone_are_no_error(tmp_path, cac
             ".env.killed00.partial",
             ".env2.killed00.partial",
         ]
-    monkeypatch.setattr("envpack.archive.folder.temporaries_of", lambda path: [path.with_name(".env.gone.partial")])
+    monkeypatch.setattr("envpack.support.replacement.temporaries_of", lambda path: [path.with_name(".gone.partial")])
     with locked_destination(tmp_path / "env"):
         pass
 

@@ -19,10 +19,10 @@ from envpack.support.replacement import (
     link_or_copy,
     new_folder,
     remove_folder,
+    remove_leftovers,
     replace_link,
     replaced_file,
     replaced_folder,
-    restore_folder,
     temporaries_of,
     write_output,
     write_text,
@@ -286,11 +286,11 @@ def test_a_kill_between_the_two_steps_leaves_the_old_folder_to_be_restored(tmp_p
         patch.setattr(Path, "rename", killed)
         with pytest.raises(KeyboardInterrupt), replaced_folder(folder):
             pass
-    restore_folder(folder)
+    remove_leftovers(folder)
     assert os.listdir(folder) == ["old"]
     assert os.listdir(tmp_path) == ["python3.10"]
     (tmp_path / ".python3.10.replaced.partial").mkdir()  # killed after both
-    restore_folder(folder)
+    remove_leftovers(folder)
     assert os.listdir(tmp_path) == ["python3.10"]
 
 

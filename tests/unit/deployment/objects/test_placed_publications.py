@@ -2,6 +2,11 @@
 
 import json
 import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -93,6 +98,140 @@ def test_a_damaged_description_names_no_models(objects, place, content):
     placed(objects, place)
     assert sorted(os.listdir(place)) == [FETCHED, "a", "b"], "what nothing names stays"
     assert (place.parent / "a").exists()
+
+
+# Fetches an address to a folder, and kills itself before the operation on files there with this number.
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from envpack.deployment.objects.place import place_publication
+from envpack.store import Objects, parse_location
+from envpack.support.progress import NoProgress
+
+url, folder, place = sys.argv[1], sys.argv[2], int(sys.argv[3])
+operations = 0
+
+
+def count(event, arguments):
+    global operations
+    if event != "os.kill" and event.startswith(("open", "os.", "ctypes.")) and folder in str(arguments):
+        operations += 1
+        if operations == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.addaudithook(count)
+place_publication(Objects(parse_location(url)), Path(folder), NoProgress())
+print(operations)
+"""
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+def test_what_a_killed_fetch_leaves_is_removed_by_the_next_one(objects, tmp_path, fetched):
+    publish(publication(**config("a"), **config("gone")), objects)
+    before = tmp_path / "before"
+    before.mkdir()
+    if fetched:
+        placed(objects, before)
+    publish(publication(**config("a", "new"), **config("b")), objects, delete=True)
+
+    def killed_at(number):
+        folder = tmp_path / f"at{number}/models"
+        shutil.copytree(before, folder)
+        command = [sys.executable, "-c", PROGRAM, f"file://{objects.location.folder}", str(folder), str(number)]
+        return folder, subprocess.run(command, capture_output=True, text=True, check=False)
+
+    _, complete = killed_at(0)
+    operations = int(complete.stdout)
+    left = set()
+    for part in range(1, PLACES + 1):
+        folder, done = killed_at(operations * part // (PLACES + 1))
+        assert done.returncode == -signal.SIGKILL, done
+        left |= {re.sub("[a-z0-9_]{8}[.]partial", "X", name) for name in os.listdir(folder)}
+        placed(objects, folder)
+        assert sorted(os.listdir(folder)) == [FETCHED, "a", "b"]
+        assert models_in(folder) == {"a": "new", "b": "a"}
+    assert ".envpack-X" in left
+
+
+PLACES = 6
+
+
+@pytest.mark.parametrize("name", [".a.abcdefgh.partial", ".gone.abcdefgh.partial", ".gone.replaced.partial"])
+def test_what_a_killed_fetch_left_of_a_model_is_removed(objects, place, name):
+    publish(publication(**config("a"), **config("gone")), objects)
+    place.mkdir()
+    placed(objects, place)
+    (place / name / "1").mkdir(parents=True)
+    publish(publication(**config("a")), objects, delete=True)
+    placed(objects, place)
+    assert sorted(os.listdir(place)) == [FETCHED, "a"]
+
+
+def test_the_copy_of_a_fetch_that_runs_stays(objects, place):
+    """It may run in another container, with its own cache and so its own lock."""
+    publish(publication(**config("a")), objects)
+    place.mkdir()
+    with module._partial_folder(place) as other:
+        placed(objects, place)
+        assert other.is_dir()
+    assert sorted(os.listdir(place)) == [FETCHED, "a"]
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/..", ".hidden", "lost\nfound"])
+def test_a_name_that_no_model_has_leads_nowhere(objects, place, name):
+    publish(publication(**config("a")), objects)
+    place.mkdir()
+    placed(objects, place)
+    own = place.parent / "own"
+    own.touch()
+    kept = place / name / "kept"
+    kept.parent.mkdir(exist_ok=True)
+    kept.touch()
+    (place / FETCHED).write_text(json.dumps({"models": ["a", name]}))
+    placed(objects, place)
+    assert (own.exists(), kept.exists(), (place / "a/config.pbtxt").read_text()) == (True, True, "a")
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "link in place of a fetched model"])
+def test_what_has_the_name_of_a_new_model_is_refused_before_anything_changes(objects, place, kind):
+    fetched = ["a", "b"] if kind.endswith("fetched model") else ["a"]
+    publish(publication(**{path: text for name in fetched for path, text in config(name).items()}), objects)
+    place.mkdir()
+    placed(objects, place)
+    own = place.parent / "own"
+    own.mkdir()
+    (own / "config.pbtxt").write_text("own")
+    if kind == "folder":
+        own.rename(place / "b")
+    elif kind == "file":
+        (place / "b").write_text("own")
+    else:
+        shutil.rmtree(place / "b", ignore_errors=True)
+        (place / "b").symlink_to(own)
+    before = (place / FETCHED).read_text()
+    publish(publication(**config("a", "new"), **config("b", "new")), objects, delete=True)
+    with pytest.raises(InputError) as raised:
+        placed(objects, place)
+    error = raised.value
+    assert (error.kind, error.where) == ("output-not-ours", str(place.resolve() / "b"))
+    assert error.message == "this exists, and `envpack fetch` did not create it"
+    assert error.hint == "move it out of this folder, or fetch into another one"
+    assert (place / "a/config.pbtxt").read_text() == "a"
+    assert (place / FETCHED).read_text() == before
+    assert kind == "file" or (place / "b/config.pbtxt").read_text() == "own"
+    assert sorted(os.listdir(place)) == [FETCHED, "a", "b"]
+
+
+def test_a_link_in_place_of_a_model_that_went_is_not_removed(objects, place):
+    publish(publication(**config("a"), **config("b")), objects)
+    place.mkdir()
+    placed(objects, place)
+    (place / "b").rename(place.parent / "own")
+    (place / "b").symlink_to(place.parent / "own")
+    publish(publication(**config("a")), objects, delete=True)
+    placed(objects, place)
+    assert (place / "b/config.pbtxt").read_text() == "a"
 
 
 def test_a_folder_is_left_as_it_was_if_the_models_are_not_as_published(objects, remote, place):
