@@ -11,7 +11,7 @@ from envpack.deployment import ImageAddress, Trust, copy_publication, no_publish
 from envpack.repository import looks_like_model
 from envpack.server import ServerSpec, temporary_home
 from envpack.store import Location, Objects
-from envpack.support.links_and_modes import FOLDER
+from envpack.support.links_and_modes import FILE, FOLDER
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.verification.checks.server import check_published
@@ -108,7 +108,9 @@ def _add_samples(models: Path, repository: Path | None, progress: Progress) -> N
         samples = repository / model.name / SAMPLES_FILE if repository else None
         if samples is not None and samples.is_file() and not (model / SAMPLES_FILE).exists():
             (model / SAMPLES_FILE).parent.mkdir(exist_ok=True)
+            (model / SAMPLES_FILE).parent.chmod(FOLDER)
             shutil.copyfile(samples, model / SAMPLES_FILE)
+            (model / SAMPLES_FILE).chmod(FILE)
             added += 1
     if added:
         progress.detail(f"{counted(added, 'model')} with the samples of {repository}")

@@ -21,7 +21,7 @@ from envpack.store import Location, ObjectInfo, Objects, is_object_path
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.support.failures import disk_full, storage_errors
-from envpack.support.links_and_modes import PROGRAM
+from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM
 from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.progress import Progress
 
@@ -86,6 +86,8 @@ def copy_publication(
         progress=progress,
         done=lambda *_: None,
     )
+    for path in folders:
+        (folder / path).chmod(FOLDER)
     return CopiedPublication(len(expected), total, bool(trust or (record and record.exists)))
 
 
@@ -107,8 +109,8 @@ def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, report:
             report(len(piece))
     if sha256 and digest.hexdigest() != sha256:
         raise _changed(f"{info.path} is not what was published", str(objects.location), _PUBLISH_AGAIN)
-    if file.name == STUB_NAME:
-        file.chmod(PROGRAM)  # as the server does
+    # As in a layout: the server may run as another user, and makes the stub executable itself where it is the owner.
+    file.chmod(0o200 | (PROGRAM if file.name == STUB_NAME else FILE))
 
 
 def _recorded(objects: Objects, record: PublicationRecord) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Published models come without samples; those of their authors' repository are sent."""
 
+import os
+
 from envpack.support.progress import NoProgress
 from envpack.verification import SAMPLES_FILE
 from envpack.verification.published import _add_samples
@@ -21,3 +23,15 @@ def test_a_model_gets_the_samples_that_its_repository_has(tmp_path):
     _add_samples(models, None, NoProgress())
     found = {file.parent.parent.name: file.read_text() for file in models.rglob(SAMPLES_FILE.name)}
     assert found == {"a": "of the author", "own": "its own"}
+
+
+def test_a_server_of_another_user_can_read_them_whatever_the_umask(tmp_path):
+    (tmp_path / "models/a").mkdir(parents=True)
+    write(tmp_path, "a", "of the author")
+    before = os.umask(0o077)
+    try:
+        _add_samples(tmp_path / "models", tmp_path, NoProgress())
+    finally:
+        os.umask(before)
+    place = tmp_path / "models/a" / SAMPLES_FILE
+    assert [path.stat().st_mode & 0o777 for path in (place, place.parent)] == [0o444, 0o755]

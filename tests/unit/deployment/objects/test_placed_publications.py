@@ -13,6 +13,7 @@ import pytest
 from envpack.deployment import publish, read_signing_key, read_trust
 from envpack.deployment.objects import place as module
 from envpack.deployment.objects.place import FETCHED, place_publication
+from envpack.repository import STUB_NAME
 from envpack.store import Objects
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
@@ -232,6 +233,23 @@ def test_a_link_in_place_of_a_model_that_went_is_not_removed(objects, place):
     publish(publication(**config("a")), objects, delete=True)
     placed(objects, place)
     assert (place / "b/config.pbtxt").read_text() == "a"
+
+
+def test_every_user_can_read_the_models_whatever_the_umask(objects, place):
+    stub = {f"a__{STUB_NAME}": "stub"}
+    publish(publication(**config("a"), a__1__data__deep__x="x", **stub), objects)
+    before = os.umask(0o077)
+    try:
+        placed(objects, place / "new")
+        (place / "old").mkdir(mode=0o755)
+        placed(objects, place / "old")
+    finally:
+        os.umask(before)
+    for folder in (place / "new", place / "old"):
+        modes = {path: path.stat().st_mode & 0o777 for path in folder.rglob("*")}
+        assert {mode for path, mode in modes.items() if path.is_dir()} == {0o755}
+        assert modes.pop(folder / "a" / STUB_NAME) == 0o755
+        assert {mode for path, mode in modes.items() if path.is_file()} == {0o644}
 
 
 def test_a_folder_is_left_as_it_was_if_the_models_are_not_as_published(objects, remote, place):
