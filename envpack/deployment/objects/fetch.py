@@ -29,6 +29,7 @@ _PIECE = 4 << 20  # bytes
 _AT_ONCE = 8  # requests
 _SPARE = 64 << 20  # bytes of the disk that a copy leaves free
 _PUBLISH_AGAIN = "publish again; with --force if another program writes there"
+_SIGN_AGAIN = "publish again: with --sign if the statement is older, with --force if another program writes there"
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,16 @@ def copy_publication(
         expected = _signed(objects, present, trust)
     else:
         expected = _recorded(objects, record) if record and record.exists else dict.fromkeys(present, "")
-    _refuse_others(objects, present, expected)
+    fix = _PUBLISH_AGAIN if trust is None else _SIGN_AGAIN
+    _refuse_others(objects, present, expected, fix)
     missing = sorted(expected.keys() - present.keys())
     if missing:
-        raise _changed(f"{missing[0]} is missing", str(objects.location), _PUBLISH_AGAIN)
+        raise _changed(f"{missing[0]} is missing", str(objects.location), fix)
     total = sum(present[path].size for path in expected)
     if total + _SPARE > shutil.disk_usage(folder).free:
         raise disk_full(folder)
     transfer_all(
-        [partial(_copy, objects, present[path], sha256, folder) for path, sha256 in expected.items()],
+        [partial(_copy, objects, present[path], sha256, folder, fix) for path, sha256 in expected.items()],
         total=total,
         threads=_AT_ONCE,
         progress=progress,
@@ -97,7 +99,7 @@ def no_published_models(location: Location) -> InputError:
     return InputError("repository-empty", "no model is published there", fix, str(location))
 
 
-def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, report: Report) -> None:
+def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, fix: str, report: Report) -> None:
     digest, file = hashlib.sha256(), _inside(folder, info.path, objects)
     if file.is_dir():
         raise objects.corrupt(info.path, "another object has its name as a folder")
@@ -108,7 +110,7 @@ def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, report:
             content.write(piece)
             report(len(piece))
     if sha256 and digest.hexdigest() != sha256:
-        raise _changed(f"{info.path} is not what was published", str(objects.location), _PUBLISH_AGAIN)
+        raise _changed(f"{info.path} is not what was published", str(objects.location), fix)
     # As in a layout: the server may run as another user, and makes the stub executable itself where it is the owner.
     file.chmod(0o200 | (PROGRAM if file.name == STUB_NAME else FILE))
 
@@ -158,11 +160,11 @@ def _statement(envelope: bytes | None, model: str, trust: Trust, where: str, add
     return statement
 
 
-def _refuse_others(objects: Objects, present: Iterable[str], expected: Mapping[str, str]) -> None:
+def _refuse_others(objects: Objects, present: Iterable[str], expected: Mapping[str, str], fix: str) -> None:
     """Refuse files that were not published: a server may load them."""
     for path in present:
         if path not in expected:
-            raise _changed(f"{path} was not published", str(objects.location), _PUBLISH_AGAIN)
+            raise _changed(f"{path} was not published", str(objects.location), fix)
 
 
 def _inside(folder: Path, path: str, objects: Objects) -> Path:

@@ -99,12 +99,14 @@ class _Difference:
         changed: what has to be sent.
         gone: what earlier publications sent and this one does not have.
         removable: what of that no other program has written since.
+        stale: the statements in that about models of which files changed: no one signs them anew.
     """
 
     record: PublicationRecord
     changed: Sequence[Described]
     gone: Sequence[str]
     removable: Sequence[str]
+    stale: Sequence[str]
 
 
 class _Publishing:
@@ -159,15 +161,16 @@ class _Publishing:
                 self._progress.detail(_prediction(found.changed, self._files))
                 self._send(found)
                 if delete:
-                    self._remove(found.removable)
+                    self._remove([path for path in found.removable if path not in found.stale])
                 found.record.finish([file.path for file in self._files])
         elif not dry_run and renew and not found.record.renew():
             return self.run(only, dry_run=dry_run, delete=delete)  # it is being removed
+        removed = tuple(found.removable if delete else found.stale)
         return Published(
             tuple(file.path for file in found.changed),
             len(self._files) - len(found.changed),
-            tuple(found.removable) if delete else (),
-            tuple(path for path in found.gone if not delete or path not in found.removable),
+            removed,
+            tuple(path for path in found.gone if path not in removed),
             _size(found.changed),
         )
 
@@ -195,11 +198,15 @@ class _Publishing:
         wanted = {file.path for file in self._files}
         known = [path for path in record.known() if not only or path.split("/")[0] in only]
         gone = [path for path in known if path not in wanted and path in present]
-        return _Difference(record, changed, gone, [path for path in gone if not is_foreign(path, record, present)])
+        removable = [path for path in gone if not is_foreign(path, record, present)]
+        statements = {f"{file.path.split('/')[0]}/{STATEMENT}" for file in changed}
+        return _Difference(record, changed, gone, removable, [path for path in removable if path in statements])
 
     def _send(self, found: _Difference) -> None:
         """Send the content of all models; then what servers act on, model by model; ensembles last."""
         found.record.announce({file.path: file.size for file in found.changed})
+        if found.stale:
+            self._remove(found.stale)
         content = [[file] for file in found.changed if not file.file.is_visible]
         visible = _by_model(file for file in found.changed if file.file.is_visible)
         early = [files for model, files in visible.items() if model not in self._late]

@@ -127,6 +127,54 @@ def test_the_statement_of_a_model_covers_the_archive_of_another_that_it_uses(obj
         assert raised.value.kind == "published-changed"
 
 
+def test_a_statement_goes_with_the_unsigned_publication_that_makes_it_wrong(objects, remote, keys, tmp_path):
+    key = read_signing_key(keys[0])
+    publish(publication(**config("a"), **config("b")), objects, keys=[key])
+    unsigned = publication(**config("a", "new"), **config("b"))
+    assert publish(unsigned, objects, dry_run=True).removed == (SIGNED,)
+    assert (remote / SIGNED).exists()
+    objects.written.clear()
+    done = publish(unsigned, objects)
+    assert (done.removed, done.outdated) == ((SIGNED,), ("b/.envpack-statement.json",))
+    assert (objects.removed, (remote / SIGNED).exists()) == ([SIGNED], False)
+    with pytest.raises(InputError, match="the model has none") as raised:
+        copied(objects, tmp_path, keys[1])
+    assert (raised.value.kind, raised.value.where) == ("signature-invalid", f"{objects.location}/a")
+    assert publish(unsigned, objects).removed == ()
+    publish(unsigned, objects, keys=[key])
+    assert copied(objects, tmp_path, keys[1]).files == 6
+
+
+def test_no_statement_stays_beside_files_of_an_unsigned_publication_that_was_interrupted(objects, remote, keys):
+    publish(publication(**config("a")), objects, keys=[read_signing_key(keys[0])])
+    objects.broken = "a/config.pbtxt"
+    with pytest.raises(KeyboardInterrupt):
+        publish(publication(**config("a", "new")), objects)
+    assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
+
+
+def test_a_statement_that_is_older_than_the_files_has_a_remedy(objects, remote, keys, tmp_path):
+    key = read_signing_key(keys[0])
+    publish(publication(**config("a")), objects, keys=[key])
+    before = (remote / SIGNED).read_bytes()
+    publish(publication(a__1__more="x", **(config("a") | {"a__1__model.py": "new"})), objects)
+    (remote / SIGNED).write_bytes(before)
+    for change, message in (
+        (lambda: None, "a/1/more was not published"),
+        ((remote / "a/1/more").unlink, "a/1/model.py is not what was published"),
+        ((remote / "a/1/model.py").unlink, "a/1/model.py is missing"),
+    ):
+        change()
+        with pytest.raises(InputError) as raised:
+            copied(objects, tmp_path, keys[1])
+        error = raised.value
+        assert (error.kind, error.where) == ("published-changed", str(objects.location))
+        assert error.message == message
+        assert error.hint == (
+            "publish again: with --sign if the statement is older, with --force if another program writes there"
+        )
+
+
 def test_a_statement_names_the_packages_of_the_environment(described, objects, remote, keys):
     publish(described, objects, keys=[read_signing_key(keys[0])])
     statement = opened((remote / "late/.envpack-statement.json").read_bytes(), [read_public_key(keys[1])], "")
