@@ -10,6 +10,7 @@ from typing import Any
 from envpack.deployment import (
     MODELS_ON_SERVER,
     DigestAddress,
+    Pruned,
     Published,
     PublishedImage,
     assemble,
@@ -57,7 +58,7 @@ class PublishedObjects:
         url: the address, with the digest if it is to have one.
         published: what was sent and removed, or would be.
         pruned: addresses of earlier publications that were removed.
-        cautions: what may not work on the server.
+        cautions: what may not work on the server, and earlier publications that could not be removed.
         command: a command that serves it.
     """
 
@@ -132,12 +133,16 @@ def publish_objects(
             progress=progress,
         )
     progress.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB")
-    pruned = (
-        prune_publications(template, prune, publication.digest, progress) if template and prune and not dry_run else ()
-    )
+    pruned = Pruned((), ())
+    if template and prune and not dry_run:
+        pruned = prune_publications(template, prune, publication.digest, progress)
     command = ("tritonserver", f"--model-repository={server_address(location)}")
     return PublishedObjects(
-        url=str(location), published=published, pruned=pruned, cautions=publication.cautions, command=command
+        url=str(location),
+        published=published,
+        pruned=pruned.removed,
+        cautions=(*publication.cautions, *pruned.cautions),
+        command=command,
     )
 
 

@@ -50,7 +50,20 @@ def parse_digest_address(url: str) -> DigestAddress | None:
     return address
 
 
-def prune_publications(address: DigestAddress, keep: int, current: str, progress: Progress) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Pruned:
+    """What `prune_publications` did.
+
+    Attributes:
+        removed: the addresses of the publications that were removed.
+        cautions: those that stay because their records cannot be read, one sentence each.
+    """
+
+    removed: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+
+def prune_publications(address: DigestAddress, keep: int, current: str, progress: Progress) -> Pruned:
     """Remove all publications but the newest ones.
 
     Args:
@@ -58,9 +71,6 @@ def prune_publications(address: DigestAddress, keep: int, current: str, progress
         keep: how many stay.
         current: digest of one that stays, and counts.
         progress: receives each that is removed, or stays because a command holds its lease.
-
-    Returns:
-        The addresses that were removed.
 
     Raises:
         StorageError: the store cannot be used.
@@ -72,11 +82,17 @@ def prune_publications(address: DigestAddress, keep: int, current: str, progress
             info = there.head(f"{name}/{RECORD}")
             found += [(info.modified, name)] if info else []
     old = [name for _, name in sorted(found, reverse=True)[max(keep - 1, 0) :]]
-    return tuple(
-        str(objects.location)
-        for objects in (Objects(parse_location(f"{address.folder}/{name}")) for name in reversed(old))
-        if _removed(objects, progress)
-    )
+    removed, cautions = [], []
+    for name in reversed(old):
+        objects = Objects(parse_location(f"{address.folder}/{name}"))
+        try:
+            if _removed(objects, progress):
+                removed.append(str(objects.location))
+        except StorageError as error:
+            if error.kind != "store-corrupt":
+                raise
+            cautions.append(f"{objects.location} stays: {error.message}; if nothing uses it, remove it from the store")
+    return Pruned(tuple(removed), tuple(cautions))
 
 
 def _removed(objects: Objects, progress: Progress) -> bool:

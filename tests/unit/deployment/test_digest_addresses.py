@@ -111,13 +111,13 @@ def test_prune_keeps_the_newest_and_what_is_of_others(address, parent):
     (parent / f"models-{'0' * 64}").mkdir()
     (parent / f"models-{'0' * 64}/file").write_text("of somebody")
     (parent / f"models-{digests[0]}/m/own.txt").write_text("of somebody")
-    removed = prune_publications(address, 2, digests[3], NoProgress())
+    removed = prune_publications(address, 2, digests[3], NoProgress()).removed
     assert removed == tuple(f"file://{parent}/models-{digest}" for digest in digests[:2])
     assert names(parent) == of(*digests[2:])
     left = sorted(str(path.relative_to(parent)) for path in parent.rglob("*") if path.is_file())
     others = [f"models-{'0' * 64}/file", f"models-{digests[0]}/m/own.txt", "notes/readme.txt"]
     assert [path for path in left if not path.startswith(tuple(of(*digests[2:])))] == sorted(others)
-    assert prune_publications(address, 2, digests[3], NoProgress()) == ()
+    assert prune_publications(address, 2, digests[3], NoProgress()).removed == ()
 
 
 def test_what_was_published_again_unchanged_is_new(address, parent):
@@ -132,7 +132,7 @@ def test_what_somebody_publishes_stays(address, parent):
     objects, old, _ = published(address, "a")
     _, new, _ = published(address, "b")
     objects.write(f"{send.LEASE}9", b"owner")
-    assert prune_publications(address, 1, new, NoProgress()) == ()
+    assert prune_publications(address, 1, new, NoProgress()).removed == ()
     assert names(parent) == of(old, new)
 
 
@@ -146,7 +146,7 @@ def test_who_finds_everything_there_while_it_is_removed_sends_it_again(address, 
     def interrupted(self, only):
         found = real(self, only)
         if not turns:
-            turns.append(prune.prune_publications(address, 1, new, NoProgress()))
+            turns.append(prune.prune_publications(address, 1, new, NoProgress()).removed)
         return found
 
     monkeypatch.setattr(send._Publishing, "_difference", interrupted)
@@ -166,10 +166,22 @@ def test_what_was_published_again_at_the_last_moment_stays(address, parent, monk
         announce(record, paths)
 
     monkeypatch.setattr(PublicationRecord, "announce", late)
-    assert prune_publications(address, 1, newest, steps) == ()
+    assert prune_publications(address, 1, newest, steps).removed == ()
     assert len(names(parent)) == 2
     (text,) = steps.said
     assert text.endswith(" stays: another publication has just ended there")
+
+
+def test_a_publication_with_a_damaged_record_stays_and_does_not_keep_others(address, parent):
+    oldest, damaged, newest = (published(address, text)[:2] for text in ("oldest", "damaged", "newest"))
+    folder = damaged[0].location.folder
+    (folder / RECORD).write_text("{")
+    pruned = prune_publications(address, 1, newest[1], NoProgress())
+    assert pruned.removed == (str(oldest[0].location),)
+    reason = f"{RECORD} in the store cannot be used: it is no record of this version of envpack"
+    assert pruned.cautions == (f"{damaged[0].location} stays: {reason}; if nothing uses it, remove it from the store",)
+    assert len(names(parent)) == 2
+    assert (folder / "m/1/model.py").read_text() == "damaged"
 
 
 def test_another_error_of_the_store_ends_the_removal(address, monkeypatch):
@@ -236,3 +248,8 @@ def test_the_address_is_part_of_the_result(project, parent, tmp_path):
     changed = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress(), prune=1)
     assert changed.pruned == (done.url,)
     assert changed.url != done.url
+    (parent / changed.url.rpartition("/")[2] / RECORD).write_text("{")
+    (project.repository / "early/1/model.py").write_text("another")
+    newest = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress(), prune=1)
+    assert (len(newest.published.sent) > 1, newest.pruned) == (True, ())
+    assert newest.cautions[-1].startswith(f"{changed.url} stays: {RECORD} in the store cannot be used")
