@@ -18,7 +18,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from envpack.cli.streams import Remarks, Results
@@ -133,6 +133,11 @@ class Console:
         """Write the command that usually follows, for a person to copy."""
         if not self.as_json:
             self.note(f"[dim]next:[/dim] {plain(shlex.join(command))}")
+
+    def serve_with(self, command: Sequence[str]) -> None:
+        """Write the command that serves a result, for a person to copy."""
+        self.show("serve it with:")
+        self.show(plain(f"  {shlex.join(command)}"))
 
     def warned(self, *texts: str) -> None:
         """Write warnings; nothing for an empty text."""

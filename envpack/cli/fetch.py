@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain
+from envpack.cli.console import Console
 
 
 @click.command(cls=options.GroupedCommand, short_help="Copy published models to a folder, and check every file.")
@@ -29,8 +28,7 @@ def command(
     if address.startswith("oci://"):
         raise click.UsageError("An image is mounted as a volume; `envpack verify` checks it.")
     done = fetch_models(address, directory, console, trust=options.trust_of(require_signature, max_age))
-    console.show("serve it with:")
-    console.show(plain(f"  {shlex.join(done.command)}"))
+    console.serve_with(done.command)
     console.result(
         {
             "url": address,

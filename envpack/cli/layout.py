@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain
+from envpack.cli.console import Console
 
 if TYPE_CHECKING:
     from envpack.settings import Settings
@@ -39,6 +38,5 @@ def command(models: tuple[str, ...], said: Settings, output: Path, repository: P
     project = open_project(repository, said)
     done = lay_out(project, model_names(project, models), output, console)
     console.warned(*done.cautions)
-    console.show("serve it with:")
-    console.show(plain(f"  {shlex.join(done.docker)}"))
+    console.serve_with(done.docker)
     console.result({"layout": str(output.absolute()), **options.as_json(dataclasses.asdict(done))})

@@ -106,8 +106,7 @@ def _show_objects(done: PublishedObjects, console: Console, *, dry_run: bool, de
     for address in done.pruned:
         console.show(f"  removed {plain(address)}")
     console.show(plain(done.url))
-    console.show("serve it with:")
-    console.show(plain(f"  {' '.join(done.command)}"))
+    console.serve_with(done.command)
     document = {
         "url": done.url,
         "dry_run": dry_run,

@@ -104,6 +104,21 @@ def test_quiet_says_nothing_of_a_success_and_everything_of_an_error(tmp_path, ca
     assert [line.partition(": ")[0].strip() for line in capsys.readouterr().err.splitlines()] == ["error", "fix"]
 
 
+def test_commands_for_people_to_copy_are_quoted(repository, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    place = tmp_path / "pub lished"
+    for words, shown in (
+        (("publish", f"file://{place}", "--repository", str(repository)), f"'--model-repository={place}'"),
+        (("fetch", f"file://{place}", str(tmp_path / "fet ched")), f"'--model-repository={tmp_path}/fet ched'"),
+        (
+            ("layout", "--output", str(tmp_path / "tr ee"), "--repository", str(repository)),
+            f"'{tmp_path}/tr ee/models:",
+        ),
+    ):
+        assert run(words) == 0
+        assert shown in capsys.readouterr().out
+
+
 def test_init_makes_a_repository_and_says_where_as_json(tmp_path, capsys):
     (tmp_path / "r").mkdir()  # an empty folder is as good as none
     assert run(["init", "--json", str(tmp_path / "r")]) == 0
