@@ -203,11 +203,18 @@ def assemble(deployment: Deployment, output: Path, *, link_mode: LinkMode = "aut
     return manifest
 
 
+def is_inside(place: Path, deployment: Deployment) -> bool:
+    """Whether a path leads into the repository of a deployment, or into a folder that a model in it is a link to."""
+    real = place.resolve()
+    folders = {folder.resolve() for model in deployment.models for folder in (model.folder, model.folder.parent)}
+    return any(real.is_relative_to(folder) for folder in folders)
+
+
 def _check_output(output: Path, deployment: Deployment) -> None:
-    real = output.resolve()
+    real, inside = output.resolve(), is_inside(output, deployment)
     for model in deployment.models:
         folder = model.folder.resolve()
-        if real.is_relative_to(folder.parent) or folder.is_relative_to(real):
+        if inside or real.is_relative_to(folder.parent) or folder.is_relative_to(real):
             what = "the output folder cannot be inside the repository or contain it"
             raise UsageError("output-inside", what, f"give a folder outside of {folder.parent}", str(output))
     if output.is_dir() and (not any(output.iterdir()) or (output / MANIFEST_NAME).is_file()):

@@ -9,12 +9,14 @@ from typing import Any
 
 from envpack.deployment import (
     MODELS_ON_SERVER,
+    Deployment,
     DigestAddress,
     Pruned,
     Published,
     PublishedImage,
     assemble,
     docker_command,
+    is_inside,
     parse_digest_address,
     parse_image_address,
     pin,
@@ -98,6 +100,8 @@ def publish_objects(
 ) -> PublishedObjects:
     """Publish models to an object store; raises what `envpack.deployment.publish` does.
 
+    Raises a `UsageError` of kind ``output-inside`` for a folder in the repository.
+
     Args:
         project: the repository.
         names: folder names of the models, all by default.
@@ -114,6 +118,7 @@ def publish_objects(
     keys = [read_signing_key(file) for file in sign]
     # The archives do not contain the path on the server.
     plan = plan_deployment(project, names, served_from=str(project.repository))
+    _refuse_inside((template.of("0" * 64) if template else parse_location(url)).folder, plan, url)
     only = tuple(model.name for model in plan.models) if names else ()
     # Other stores' file systems of the server were not seen to fetch such an archive.
     shares = template is not None and template.of("0" * 64).scheme == "s3" and plan.release.fetches_archives
@@ -144,6 +149,13 @@ def publish_objects(
         cautions=(*publication.cautions, *pruned.cautions),
         command=command,
     )
+
+
+def _refuse_inside(folder: Path | None, plan: Deployment, url: str) -> None:
+    if folder is not None and is_inside(folder, plan):
+        what = "models cannot be published into their own repository: the next publication would contain this one"
+        fix = f"give a folder outside of {plan.models[0].folder.parent}"
+        raise UsageError("output-inside", what, fix, url)
 
 
 def _refuse_options(template: DigestAddress | None, *, delete: bool, prune: int) -> None:

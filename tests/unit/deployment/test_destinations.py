@@ -64,6 +64,31 @@ def test_an_object_store_gets_the_models_that_are_named(plain, tmp_path):
     assert {path.split("/")[0] for path in done.published.sent} == {"late"}
 
 
+@pytest.mark.parametrize(
+    "place", ["repository", "repository/late/{digest}", "repository/new/{digest}", "link", "elsewhere/linked/x"]
+)
+def test_models_are_not_published_into_their_own_repository(plain, tmp_path, place):
+    (tmp_path / "link").symlink_to("repository")
+    (tmp_path / "elsewhere").mkdir()
+    (plain.repository / "early").rename(tmp_path / "elsewhere/linked")
+    (plain.repository / "early").symlink_to(tmp_path / "elsewhere/linked")
+    before = sorted(plain.repository.rglob("*"))
+    url = f"file://{tmp_path}/{place}"
+    with pytest.raises(UsageError) as raised:
+        publish_objects(plain, ["late", "early"], url, NoProgress())
+    error = raised.value
+    assert (error.kind, error.where) == ("output-inside", url)
+    assert error.message.startswith("models cannot be published into their own repository")
+    assert error.hint == f"give a folder outside of {plain.repository}"
+    assert sorted(plain.repository.rglob("*")) == before
+
+
+def test_models_are_published_beside_their_repository(plain, tmp_path):
+    done = publish_objects(plain, ["late"], f"file://{tmp_path}", NoProgress())
+    assert (tmp_path / "late/1/model.py").is_file()
+    assert len(done.published.sent) == 3
+
+
 def test_a_model_that_is_gone_is_removed_if_all_are_published(plain, tmp_path):
     (tmp_path / "remote").mkdir()
     url = f"file://{tmp_path}/remote"
