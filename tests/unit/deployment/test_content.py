@@ -250,6 +250,16 @@ def test_a_place_that_is_not_envpacks_is_refused_with_a_remedy(plan, tmp_path):
     assemble(plan, tmp_path / "empty")
 
 
+def test_a_place_in_a_repository_of_links_is_refused(project, release, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (project.repository / "late").rename(tmp_path / "elsewhere/late")
+    (project.repository / "late").symlink_to(tmp_path / "elsewhere/late")
+    for place in (project.repository / "tree", tmp_path / "elsewhere/late/tree", tmp_path / "elsewhere"):
+        with pytest.raises(UsageError) as raised:
+            assemble(plan_deployment(project, ["late"]), place)
+        assert (raised.value.kind, raised.value.where) == ("output-inside", str(place))
+
+
 def test_a_place_in_the_repository_is_refused_with_a_remedy(plan, project, tmp_path):
     for place in (project.repository / "tree", project.repository / "late/tree", tmp_path):
         with pytest.raises(UsageError) as raised:
