@@ -72,13 +72,16 @@ def lacks_version(model: DeployedModel) -> bool:
     return not model.backend and not version_folders(model.folder)
 
 
-def plan_deployment(project: Project, names: Sequence[str] = (), *, served_from: str = MODELS_ON_SERVER) -> Deployment:
+def plan_deployment(
+    project: Project, names: Sequence[str] = (), *, served_from: str = MODELS_ON_SERVER, packs: bool = False
+) -> Deployment:
     """Determine the content of a deployment of a repository.
 
     Args:
         project: the repository and its settings.
         names: folder names of the models, all by default; the models that an ensemble runs are added.
         served_from: path of the models on the server, if no setting names one.
+        packs: whether environments become archives of their models, so that they may be anywhere in the repository.
 
     Raises:
         InputError: the repository has no models (``repository-empty``), or what is wrong with the only model.
@@ -92,10 +95,12 @@ def plan_deployment(project: Project, names: Sequence[str] = (), *, served_from:
     available = {backend.name: backend for backend in find_backends(backends)}
     needed: dict[str, Backend] = {}
     cautions: dict[str, list[str]] = {}
+    environments: dict[str, Path | None] = {}
     for name, model in found.items():
         try:
             needed |= _backend_of(model, available, backends)
-            cautions[name] = _cautions(model, found, project.repository, served_from)
+            environments[name] = _deployed_environment(model, None if packs else found)
+            cautions[name] = _cautions(model, environments[name], project.repository, served_from)
             if model.is_foreign and (backends / model.backend).is_dir():
                 what = f"{name} needs {backends / model.backend}"
                 cautions[name].append(f"{what}, which is not part of the deployment and must be on the server")
@@ -104,7 +109,7 @@ def plan_deployment(project: Project, names: Sequence[str] = (), *, served_from:
     ModelsError.raise_any(dict(sorted(errors.items())), len(found.keys() | errors))
     models = [found[name] for name in sorted(found)]
     return Deployment(
-        tuple(DeployedModel(m.folder.name, m.folder, m.backend, _deployed_environment(m, found)) for m in models),
+        tuple(DeployedModel(m.folder.name, m.folder, m.backend, environments[m.folder.name]) for m in models),
         tuple(needed[name] for name in sorted(needed)),
         project.release,
         served_from,
@@ -138,24 +143,29 @@ def _within(path: Path | None, folder: Path) -> Path | None:
     return folder / below if below.split("/")[0] != ".." else None
 
 
-def _deployed_environment(model: Model, models: Mapping[str, Model]) -> Path | None:
-    """The execution environment of a model if it is in its folder, or is that of another model in that one's folder."""
+def _deployed_environment(model: Model, models: Mapping[str, Model] | None) -> Path | None:
+    """The execution environment of a model if it is in its folder, or is that of another model in that one's folder.
+
+    Without the models it may be anywhere in the repository.
+    """
     environment, repository = environment_of(model), model.folder.parent
     place = _within(environment, repository)
     if place is None or place == repository:
         return None
+    if models is None:
+        return place
     owner = models.get(place.relative_to(repository).parts[0])
     own = owner and _within(environment_of(owner), owner.folder)
     return place if own == place else None
 
 
-def _cautions(model: Model, models: Mapping[str, Model], repository: Path, served_from: str) -> list[str]:
+def _cautions(model: Model, deployed: Path | None, repository: Path, served_from: str) -> list[str]:
     """Possible problems of a model's execution environment on the server."""
     environment = environment_of(model)
     if environment is None:
         return []
     written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    deployed, is_relative = _deployed_environment(model, models), written.startswith("$$")
+    is_relative = written.startswith("$$")
     if deployed and is_relative:
         if not deployed.exists():
             what = f"EXECUTION_ENV_PATH names {deployed.name}, which does not exist"

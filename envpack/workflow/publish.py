@@ -117,7 +117,7 @@ def publish_objects(
     _refuse_options(template, delete=delete, prune=prune)
     keys = [read_signing_key(file) for file in sign]
     # The archives do not contain the path on the server.
-    plan = plan_deployment(project, names, served_from=str(project.repository))
+    plan = plan_deployment(project, names, served_from=str(project.repository), packs=True)
     _refuse_inside((template.of("0" * 64) if template else parse_location(url)).folder, plan, url)
     only = tuple(model.name for model in plan.models) if names else ()
     # Other stores' file systems of the server were not seen to fetch such an archive.

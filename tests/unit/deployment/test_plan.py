@@ -118,6 +118,17 @@ def test_an_environment_that_is_not_deployed_is_refused_whatever_its_path_begins
         assert error.hint == "run `envpack build late`, which writes a path relative to the model's folder"
 
 
+def test_an_environment_that_becomes_an_archive_may_be_another_models_alone(project, release):
+    """An object store gets one beside the model."""
+    write_environment_path(project, OF_ANOTHER_MODEL)
+    (model,) = plan(project, release, "late", packs=True).models
+    assert model.environment == project.repository / "early/python3.8"
+    write_environment_path(project, "$$TRITON_MODEL_DIRECTORY/../../python3.8")
+    with pytest.raises(ModelsError) as raised:
+        plan(project, release, packs=True)
+    assert raised.value.errors["late"].kind == "environment-elsewhere"
+
+
 def write_environment_path(project, written):
     file = project.repository / "late/config.pbtxt"
     file.write_text(set_execution_environment(file.read_text(), written, file))
