@@ -24,8 +24,9 @@ from envpack.support.replacement import replaced_folder, write_text
 
 _OF_AUTHORS = ("tests", "envpack", "training")
 _TEST = re.compile(r"test_.*\.py|conftest\.py")
-_TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".json")
-_MOST_TEXT = 1 << 20  # bytes of a file that is searched for credentials
+_TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".conf", ".ini", ".json", ".sh")
+_MOST_TEXT = 64 << 20  # bytes of a file that is searched for credentials
+_LONGEST = 4096  # characters on each side of the :// in an address
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,26 @@ def is_for_authors(path: str) -> bool:
 
 
 def content_of_model(model: DeployedModel) -> Iterator[ContentEntry]:
-    """The content of a model's folder, as `content_of`, without what is for its authors."""
+    """The content of a model's folder, as `content_of`, without what is for its authors or has credentials."""
+    return (entry for entry in _all_of(model) if not _is_left_out(entry))
+
+
+def texts_with_credentials(deployment: Deployment) -> tuple[str, ...]:
+    """A caution for each text file of the models that has a password in an address, and is left out."""
+    return tuple(
+        f"{model.name}/{entry.path} contains credentials and is left out"
+        for model in deployment.models
+        for entry in _all_of(model)
+        if _is_left_out(entry)
+    )
+
+
+def _all_of(model: DeployedModel) -> Iterator[ContentEntry]:
     return _Walk(model.folder, model.environment, is_model=True).folder(model.folder, "", in_environment=False)
+
+
+def _is_left_out(entry: ContentEntry) -> bool:
+    return entry.kind == "file" and not entry.in_environment and has_credentials(entry.source)
 
 
 def content_of(folder: Path, environment: Path | None = None) -> Iterator[ContentEntry]:
@@ -143,8 +162,17 @@ def has_credentials(file: Path) -> bool:
     """Whether a text that installers read, such as requirements, has a password in an address."""
     if not file.name.endswith(_TEXTS) or file.stat().st_size > _MOST_TEXT:
         return False
-    text = read_text(file, errors="replace")
-    return any(has_secret(word) for word in text.split() if "://" in word)
+    text = read_text(file, errors="replace", most=_MOST_TEXT)
+    return any(map(has_secret, _addresses(text)))
+
+
+def _addresses(text: str) -> Iterator[str]:
+    """The words of a text that contain ``://``, cut to a length."""
+    at = text.find("://")
+    while at >= 0:
+        before, after = text[max(at - _LONGEST, 0) : at], text[at : at + _LONGEST].split(maxsplit=1)[0]
+        yield ("" if before[-1:].isspace() else "".join(before.rsplit(maxsplit=1)[-1:])) + after
+        at = text.find("://", at + len(after))
 
 
 MANIFEST_NAME = "envpack-layout.json"

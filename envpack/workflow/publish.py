@@ -27,6 +27,7 @@ from envpack.deployment import (
     published_files,
     read_signing_key,
     server_arguments,
+    texts_with_credentials,
 )
 from envpack.settings import Project
 from envpack.store import Objects, parse_location, server_address
@@ -80,7 +81,7 @@ def lay_out(project: Project, names: Sequence[str], output: Path, progress: Prog
     progress.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
     return LaidOut(
         description=dict(description),
-        cautions=plan.cautions,
+        cautions=(*plan.cautions, *texts_with_credentials(plan)),
         command=tuple(server_arguments(plan)),
         docker=tuple(docker_command(plan, output.absolute())),
     )

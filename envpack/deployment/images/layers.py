@@ -22,7 +22,6 @@ from envpack.deployment.folder import (
     content_of,
     content_of_model,
     describe,
-    has_credentials,
 )
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.deployment.stamps import has_settled, stamp_of
@@ -137,7 +136,7 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
         entries += [ContentEntry("1", "folder", model.folder)] if lacks_version(model) else []
         parts = _parts_of(entries, memory)
         shared |= {part.folder: part.layer for part in parts}
-        own.append(_model_layer(model.name, [e for e in entries if not _is_left_out(e)], models, parts))
+        own.append(_model_layer(model.name, entries, models, parts))
     own += [
         ImageLayer(f"backend {backend.name}", _below(f"{backends}/{backend.name}", content_of(backend.folder)))
         for backend in deployment.backends
@@ -159,20 +158,6 @@ class _Part:
     path: str
     folder: str
     layer: ImageLayer
-
-
-def files_with_credentials(deployment: Deployment) -> tuple[str, ...]:
-    """The text files of models that contain a password in an address, and are left out."""
-    return tuple(
-        f"{model.name}/{entry.path}"
-        for model in deployment.models
-        for entry in content_of_model(model)
-        if _is_left_out(entry)
-    )
-
-
-def _is_left_out(entry: ContentEntry) -> bool:
-    return entry.kind == "file" and not entry.in_environment and has_credentials(entry.source)
 
 
 def _parts_of(entries: Sequence[ContentEntry], memory: LayerMemory) -> list[_Part]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import PackedLayer, pack_layer, read_metadata
+from envpack.deployment.folder import texts_with_credentials
 from envpack.deployment.images.address import ImageAddress
 from envpack.deployment.images.documents import CONFIG, LAYER, MANIFEST, Descriptor, digest_of, encoded
 from envpack.deployment.images.fetch import BaseImage, read_base
-from envpack.deployment.images.layers import CONTENT, ImageLayer, LayerMemory, files_with_credentials, image_layers
+from envpack.deployment.images.layers import CONTENT, ImageLayer, LayerMemory, image_layers
 from envpack.deployment.images.registry import Registry, connected
 from envpack.deployment.images.signature import sign_image
 from envpack.deployment.objects.content import packages_of
@@ -95,7 +96,7 @@ def publish_image(
         digest = sending.image(_config(deployment, layers, packed, found), _manifest_parts(packed, layers, found))
         if keys:
             sending.signature(digest, deployment, keys)
-    left_out = [f"{path} contains credentials and is left out" for path in files_with_credentials(deployment)]
+    left_out = texts_with_credentials(deployment)
     titles = [
         {"title": layer.title, "digest": f"sha256:{one.sha256}", "size": one.size}
         for layer, one in zip(layers, packed, strict=True)

@@ -43,6 +43,18 @@ def test_a_folder_gets_the_models_and_the_commands_that_serve_them(project, tmp_
     assert model.stat().st_ino != (project.repository / "late/1/model.py").stat().st_ino
 
 
+def test_a_layout_leaves_out_texts_with_passwords_and_names_them(project, tmp_path):
+    for name, folder in (("requirements.txt", "late"), ("setup.sh", "late/1"), ("pip.conf", "late/python3.8")):
+        (project.repository / folder / name).write_text("--index-url https://me:word@index.example/\n")
+    done = lay_out(project, ["late"], tmp_path / "tree", NoProgress())
+    assert done.cautions == (
+        "late/1/setup.sh contains credentials and is left out",
+        "late/requirements.txt contains credentials and is left out",
+    )
+    named = {"pip.conf", "setup.sh", "requirements.txt"}
+    assert [path.parent.name for path in (tmp_path / "tree").rglob("*") if path.name in named] == ["python3.8"]
+
+
 def test_the_layout_of_an_absent_model_leaves_no_folder(project, tmp_path):
     with pytest.raises(InputError, match="absent"):
         lay_out(project, ["absent"], tmp_path / "tree", NoProgress())
