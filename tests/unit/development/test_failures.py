@@ -1,5 +1,7 @@
 """Errors of loads, with the lines of the model's code first."""
 
+import pytest
+
 from envpack.development.failures import load_failure
 
 
@@ -36,3 +38,17 @@ def test_a_syntax_error_shows_its_line(tmp_path):
         "model/1/model.py:2 in <module>",
         "    y = (",
     ]
+
+
+LOG = "Error parsing text-format inference.ModelConfig: 3:7: Expected identifier.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("failed to load 'model', failed to poll from model repository", "config.pbtxt:3:7: Expected identifier."),
+        ("out of memory", "out of memory"),
+    ],
+)
+def test_the_log_says_why_a_configuration_cannot_be_read(tmp_path, text, said):
+    assert load_failure(text, tmp_path, "/models/m", LOG) == said

@@ -259,6 +259,9 @@ def test_a_long_life_ends_the_count_of_deaths(bench, monkeypatch):
         assert soon(lambda count=number: len(bench.servers) == count)
         bench.servers[-1].dead = True
     assert soon(lambda: len(bench.servers) == 6)
+    monkeypatch.setattr(module, "_LONG_LIFE", 60.0)
+    bench.servers[-1].dead = True  # the second in a row
+    assert soon(lambda: len(bench.servers) == 7)
 
 
 def test_a_load_that_takes_too_long_ends_when_its_model_changes(bench, monkeypatch):

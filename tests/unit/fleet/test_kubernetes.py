@@ -124,6 +124,12 @@ def test_what_decides_the_result_travels_and_no_path_of_this_machine(project, st
     assert str(tmp_path) not in json.dumps(config_map)
     recipe, here = recipe_of(config_map, tmp_path), lock_request(project.saying(said), open_model(tmp_path / "a"))[0]
     assert (recipe.lock_key, recipe.locked) == (here.lock_key, lock)
+    ((name, text),) = config_map["data"].items()
+    document = json.loads(text)
+    document["recipe"]["newer"] = 1
+    (tmp_path / name).write_text(json.dumps(document))
+    with pytest.raises(InputError, match="this is no recipe of envpack"):
+        read_recipe(tmp_path / name)
     assert (recipe.channels, recipe.sources, recipe.target.platform) == (said.channels, ("x",), "linux-aarch64")
     pod = job["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"kubernetes.io/arch": "arm64"}

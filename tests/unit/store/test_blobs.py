@@ -87,6 +87,13 @@ def test_large_blobs_are_sent_in_parts(objects, tmp_path, target, monkeypatch):
     assert target.read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize(("size", "whole"), [(8 << 20, True), ((8 << 20) + 1, False)])
+def test_blobs_of_up_to_eight_mebibytes_are_sent_in_one_request(objects, tmp_path, size, whole):
+    (tmp_path / "file").write_bytes(bytes(size))
+    upload(objects, tmp_path / "file", blobs_of(tmp_path / "file", [size]), NoProgress())
+    assert bool(objects.sent) is whole
+
+
 @pytest.mark.parametrize("left", [1, 50, 100, 101, 350_100, 700_100, len(CONTENT) - 1, len(CONTENT)])
 def test_a_download_goes_on_where_a_killed_one_stopped(objects, stored, target, left):
     target.write_bytes(CONTENT[:left])
@@ -135,3 +142,6 @@ def test_a_download_that_does_not_fit_is_refused_before_it_begins(objects, store
         download(objects, stored, target, NoProgress())
     assert raised.value.kind == "disk-full"
     assert objects.requested == []
+    monkeypatch.setattr(blobs, "_free", lambda folder: (64 << 20) + len(CONTENT))
+    download(objects, stored, target, NoProgress())
+    assert target.read_bytes() == CONTENT

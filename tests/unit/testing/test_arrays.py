@@ -92,6 +92,20 @@ def test_a_file_of_arrays_is_read_by_name(tmp_path):
     assert {name: array.tolist() for name, array in read_arrays(tmp_path / "x.npy").items()} == {"": [4]}
 
 
+def test_arrays_that_do_not_fit_into_the_memory_are_named(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+
+    def load(*_, **__):
+        raise MemoryError("Unable to allocate 8 TiB")
+
+    monkeypatch.setattr(np, "load", load)
+    with pytest.raises(InputError) as raised:
+        read_arrays(tmp_path / "x.npy")
+    error = raised.value
+    assert (error.kind, error.where) == ("bad-input", str(tmp_path / "x.npy"))
+    assert error.message == "cannot be read: there is not enough memory: Unable to allocate 8 TiB"
+
+
 @pytest.mark.parametrize("content", [b"", b"noise", b"PK\x03\x04half"])
 def test_a_file_that_holds_no_arrays_is_named(tmp_path, content):
     (tmp_path / "x.npy").write_bytes(content)

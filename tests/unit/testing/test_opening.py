@@ -58,6 +58,7 @@ def test_a_server_that_is_named_runs_as_a_process(repository, tmp_path, nothing_
 
 def test_an_installed_server_runs_without_being_named(repository, tmp_path, nothing_installed, monkeypatch):
     monkeypatch.setenv("PATH", str(install(tmp_path / "triton") / "bin"))
+    monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: pytest.fail("a container is not needed"))
     runtime = find_runtime(open_project(repository))
     assert (runtime.name, runtime.installation.executable) == ("process", tmp_path / "triton/bin/tritonserver")
 

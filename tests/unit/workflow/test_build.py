@@ -65,7 +65,8 @@ def test_an_ensemble_needs_no_environment(ready):
     built = build_model(ready.project, "e", progress=ready.steps)
     assert (built.name, built.environment, built.changed) == ("e", None, False)
     assert ready.steps.seen == ["e: an ensemble: needs no environment"]
-    assert plan_model(ready.project, "e").changes == ()
+    plan = plan_model(ready.project, "e")
+    assert (plan.python, plan.changes) == ("", ())
 
 
 def test_a_stub_is_placed_where_one_is_wanted(ready, stubs):

@@ -197,6 +197,8 @@ def test_instruments_reach_the_model_as_a_variable(placed, python, port, tmp_pat
 
 
 def test_a_profile_is_read_once_it_is_there(tmp_path):
+    with opened_instruments() as unused:
+        assert not unused.are_used
     with opened_instruments(profile=True) as tools:
         assert (tools.profile, tools.memory, tools.debug_port, tools.functions()) == (True, False, 0, [])
         tools.profile_file.write_text('[{"name": "f"}]')
