@@ -39,6 +39,16 @@ class Source:
         """The first line that contains a text."""
         return self.location.at(line_of(self.text, text))
 
+    def places(self, pattern: str) -> dict[str, Location]:
+        """The first line of each text that the group of a pattern of lines matches."""
+        found: dict[str, Location] = {}
+        line = end = 0
+        for match in re.finditer(pattern, self.text, re.MULTILINE):
+            line += self.text.count("\n", end, match.start(1))
+            end = match.start(1)
+            found.setdefault(match[1], self.location.at(line + 1))
+        return found
+
     @functools.cached_property
     def project(self) -> Source:
         """The ``pyproject.toml`` beside a lock; empty if there is none."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_NEWEST_PATCH = 99
+NEWEST_PATCH = 99
 _MINORS = range(40)
 _PATCHES = range(30)
 
@@ -81,7 +81,7 @@ def _platforms(target: Target) -> Iterator[str]:
 
 def marker_environment(target: Target) -> dict[str, str]:
     """Values of environment markers (PEP 508); a minor version without a patch stands for the newest patch."""
-    full = target.python if target.python.count(".") == 2 else f"{target.minor}.{_NEWEST_PATCH}"
+    full = target.python if target.python.count(".") == 2 else f"{target.minor}.{NEWEST_PATCH}"
     return {
         "implementation_name": "cpython",
         "implementation_version": full,

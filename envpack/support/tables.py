@@ -8,7 +8,7 @@ stack.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -160,6 +160,30 @@ class Table:
         for key, (_, location) in self.values.items():
             if key not in known:
                 raise location.error(f"unknown key {quote(key)}", hint=f"known: {', '.join(sorted(known))}")
+
+
+def table_of(content: Mapping[str, Any], location: Location) -> Table:
+    """A table of TOML or JSON, whose values all have one location; numbers and truth values become text."""
+    table = Table(location)
+    for key, value in content.items():
+        table.values[str(key)] = (_value_of(value, location, 1), location)
+    return table
+
+
+def _value_of(value: Any, location: Location, depth: int) -> Value:
+    if depth > _MAX_DEPTH:
+        raise location.error(_TOO_DEEP, hint=HINT)
+    if isinstance(value, dict):
+        table = Table(location)
+        table.values = {str(key): (_value_of(item, location, depth + 1), location) for key, item in value.items()}
+        return table
+    if isinstance(value, list):
+        found = List(location)
+        found.items = [(_value_of(item, location, depth + 1), location) for item in value]
+        return found
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
 
 
 def parse_yaml(text: str, path: Path, *, kind: str = "bad-requirements") -> Table:

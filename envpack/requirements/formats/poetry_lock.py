@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
+from envpack.requirements.markers import reduced_marker
 from envpack.requirements.model import Requirements
-from envpack.requirements.target import single_minor
-from envpack.support.tables import Location, quote
+from envpack.requirements.target import Target, single_minor
+from envpack.support.tables import List, Location, Table, Value, quote, table_of
 
 _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
 _HINT = "write it again, which keeps the versions: poetry lock"
 _MAIN = "main"
+_NAMES = r'^name = "([^"\n]*)"'
 
 
 @reads("poetry.lock", order=14)
 def read_poetry_lock(source: Source) -> Requirements:
     """`poetry.lock`, versions 1.0 to 2.x
 
-    Read: versions and hashes of the main group, and of the extras that `[tool.envpack]` selects; before version 2.1,
-    with the dependencies of `[tool.poetry]` beside it
+    Read: versions and hashes of the main group, and of the extras and groups that `[tool.envpack]` selects; before
+    version 2.1, with the dependencies of `[tool.poetry]` beside it
 
     Refused: packages that are not from an index; before 2.1, a package that is locked twice: `poetry lock` writes a
     newer version
@@ -35,37 +38,53 @@ def read_poetry_lock(source: Source) -> Requirements:
     return _Reader(source).requirements()
 
 
+class _Wanted(NamedTuple):
+    """A package that is needed if a marker holds; an empty one always does."""
+
+    package: Table
+    marker: str
+
+
 class _Reader:
     def __init__(self, source: Source) -> None:
-        self._source, self._location, content = source, source.location, source.toml
-        metadata = content.get("metadata", {})
-        version = str(metadata.get("lock-version", "")) if isinstance(metadata, dict) else ""
+        self._source, self._location, self._target = source, source.location, source.target
+        content = table_of(source.toml, source.location)
+        self._metadata = content.table("metadata")
+        version = self._metadata.text("lock-version", "")
         if not _VERSIONS.fullmatch(version):
             reason = f"version {quote(version)} of the lock is not supported"
             raise source.place("lock-version").error(reason, hint=_HINT)
-        self._packages: list[dict[str, Any]] = [*content.get("package", [])]
-        self._metadata: dict[str, Any] = metadata
-        self._extras = content.get("extras", {})
+        content.tables("package")  # checks that it is a list of tables
+        places = source.places(_NAMES)
+        self._packages = [
+            table_of(package, places.get(str(package.get("name")), self._location))
+            for package in source.toml.get("package", ())
+        ]
+        self._extras = content.table("extras")
 
     def requirements(self) -> Requirements:
         path, reader = self._location.path, PipReader()
         python_range = self._python_range()
-        sources = {str(source["url"]) for package in self._packages if (source := self._index(package))}
-        for option in extra_index_options(sorted(sources)):
-            reader.read_lines(option, self._location)
-        for package in self._wanted():
-            location = self._place(package)
-            reader.read_lines(self._line(package, location), location)
-        reader.places["python"] = str(self._source.place("python-versions"))
-        return reader.requirements(
+        found = Requirements(
             python=single_minor(python_range) if python_range else "",
             python_range=python_range,
             source=path,
-            files=(path, *reader.files),
+            files=(path,),
+            places={"python": str(self._source.place("python-versions"))},
+        )
+        if not self._target.python and self._source.choose:
+            self._target = replace(self._target, python=self._source.choose(found))
+        for option in extra_index_options(sorted(filter(None, map(_index, self._packages)))):
+            reader.read_lines(option, self._location)
+        for wanted in self._wanted():
+            reader.read_lines(self._line(wanted), wanted.package.location)
+        reader.places.update(found.places)
+        return reader.requirements(
+            python=found.python, python_range=python_range, source=path, files=(path, *reader.files)
         )
 
     def _python_range(self) -> str:
-        allowed = str(self._metadata.get("python-versions", ""))
+        allowed = self._metadata.text("python-versions", "")
         try:
             found = poetry_range(allowed)
             single_minor(found)
@@ -73,116 +92,194 @@ class _Reader:
             raise self._location.error(f"python-versions {quote(allowed)} is not a range", hint=_HINT) from error
         return found
 
-    def _place(self, package: Mapping[str, Any]) -> Location:
-        return self._source.place(f'name = "{package.get("name")}"')
-
-    def _index(self, package: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        source = package.get("source")
-        return source if isinstance(source, dict) and source.get("type") == "legacy" else None
-
-    def _wanted(self) -> list[dict[str, Any]]:
-        extras, _ = read_selection(self._source.project)
-        selected: set[str] = {canonicalize_name(name.split(" ")[0]) for extra in extras for name in self._extra(extra)}
+    def _wanted(self) -> list[_Wanted]:
+        extras, groups = read_selection(self._source.project)
+        selected = {_name_of(entry) for extra in extras for entry in self._extra(extra)}
+        groups = [_MAIN, *map(canonicalize_name, groups)]
         if all(_WITH_GROUPS in package for package in self._packages):
-            return [
-                package
-                for package in self._packages
-                if _MAIN in package[_WITH_GROUPS]
-                and (not package.get("optional") or canonicalize_name(str(package["name"])) in selected)
-            ]
-        return self._reachable(_main_dependencies(self._source.project.toml, self._location), selected)
+            return list(self._of_groups(groups, extras, selected))
+        roots = _Roots(self._source.project, self._location)
+        reachable = _Reachable(self._packages, self._target)
+        return reachable.of([edge for group in groups for edge in roots.of(group, selected)])
+
+    def _of_groups(self, groups: list[str], extras: list[str], selected: set[str]) -> Iterator[_Wanted]:
+        """The packages of groups; a package of extras has a marker that names them, unless no extra has it."""
+        packages = [(package, _groups_of(package)) for package in self._packages]
+        absent = [group for group in groups[1:] if not any(group in of_package for _, of_package in packages)]
+        if absent:
+            raise self._location.error(f"there is no package of the group {quote(absent[0])} in the lock", hint=_HINT)
+        for package, of_package in packages:
+            texts = [_marker_of(package, group) for group in groups if group in of_package]
+            if package.text("optional", "") == "true":
+                listed = canonicalize_name(package.text("name")) in selected
+                texts = [text for text in texts if listed or "extra" in text]
+            reduced = [_reduced(text, package.location, self._target, extras) for text in texts]
+            markers = [marker for marker in reduced if marker is not None]
+            if markers:
+                yield _Wanted(package, _any_of(markers))
 
     def _extra(self, name: str) -> list[str]:
-        if name not in self._extras:
+        known = {canonicalize_name(extra): extra for extra in self._extras.values}
+        if canonicalize_name(name) not in known:
             raise self._location.error(f"there is no extra {quote(name)} in the lock", hint=_HINT)
-        return [str(entry) for entry in self._extras[name]]
+        return [text for text, _ in self._extras.texts(known[canonicalize_name(name)])]
 
-    def _reachable(self, roots: Mapping[str, Any], selected: set[str]) -> list[dict[str, Any]]:
-        """The packages that some dependencies need, directly or not."""
-        by_name: dict[str, dict[str, Any]] = {}
-        for package in self._packages:
-            name = canonicalize_name(str(package["name"]))
-            if name in by_name:
-                raise self._place(package).error(
-                    f"{quote(name)} is locked twice, and this version of the lock does not say for what", hint=_HINT
-                )
-            by_name[name] = package
-        pending: list[tuple[str, tuple[str, ...]]] = [
-            (canonicalize_name(name), extras)
-            for name, entry in roots.items()
-            if not _is_optional(entry) or canonicalize_name(name) in selected
-            for extras in [_extras_of(entry)]
-        ]
-        seen: set[tuple[str, str]] = set()
-        found: dict[str, dict[str, Any]] = {}
-        while pending:
-            needed, extras = pending.pop()
-            if needed not in by_name:
-                continue  # of another platform or Python
-            package = found[needed] = by_name[needed]
-            for extra in {"", *extras}:
-                if (needed, extra) not in seen:
-                    seen.add((needed, extra))
-                    pending += _dependencies(package, extra)
-        return [found[name] for name in sorted(found)]
-
-    def _line(self, package: Mapping[str, Any], location: Location) -> str:
+    def _line(self, wanted: _Wanted) -> str:
         """A package as a line of a requirements file."""
-        name, version = str(package.get("name", "")), str(package.get("version", ""))
-        source = package.get("source")
-        if isinstance(source, dict) and source.get("type") == "url":
-            return f"{name} @ {source.get('url')}"
-        if isinstance(source, dict) and source.get("type") != "legacy":
-            raise location.error(
-                f"{quote(name)} is not from an index but from {quote(str(source.get('url', source.get('type'))))}",
+        package, marker = wanted
+        name, version, source = package.text("name"), package.text("version"), package.table("source")
+        files = package.tables("files") or self._metadata.table("files").tables(name)
+        hashes = "".join(f" --hash={file.text('hash')}" for file in files)
+        condition = f" ; {marker}" if marker else ""
+        kind = source.text("type", "legacy")
+        if kind == "url":
+            return f"{name} @ {source.text('url')}{condition}{hashes}"
+        if kind != "legacy":
+            raise package.location.error(
+                f"{quote(name)} is not from an index but from {quote(source.text('url', kind))}",
                 hint="build a wheel of it, and name the wheel in pyproject.toml",
             )
-        markers = package.get("markers", "")
-        if isinstance(markers, dict):
-            markers = markers.get(_MAIN, "")
-        files = package.get("files") or self._metadata.get("files", {}).get(name, [])
-        hashes = "".join(f" --hash={file['hash']}" for file in files)
-        return f"{name}=={version}{f' ; {markers}' if markers else ''}{hashes}"
+        return f"{name}=={version}{condition}{hashes}"
 
 
-def _main_dependencies(content: Mapping[str, Any], location: Location) -> Mapping[str, Any]:
+class _Edge(NamedTuple):
+    """A dependency: name, extras and marker of the package that is needed."""
+
+    name: str
+    extras: tuple[str, ...]
+    marker: str
+    location: Location
+
+
+class _Roots:
+    """The dependencies of a project: versions of the lock before 2.1 do not say which packages they lead to."""
+
+    def __init__(self, project: Source, lock: Location) -> None:
+        self._poetry = table_of(project.toml, project.location).table("tool").table("poetry")
+        self._lock = lock
+
+    def of(self, group: str, selected: set[str]) -> Iterator[_Edge]:
+        """The dependencies of a group, of the optional ones those that are selected."""
+        dependencies = self._table(group)
+        for name, (entry, location) in dependencies.values.items():
+            parts = list(_parts(entry, location))
+            optional = all(isinstance(part, Table) and part.text("optional", "") == "true" for part in parts)
+            if name != "python" and (canonicalize_name(name) in selected or not optional):
+                yield from _edges(name, entry, location)
+
+    def _table(self, group: str) -> Table:
+        if group == _MAIN and "dependencies" in self._poetry:
+            return self._poetry.table("dependencies")
+        if group == _MAIN:
+            raise self._lock.error(
+                "this version of the lock is read together with the [tool.poetry.dependencies] of its project,"
+                " which are not beside it",
+                hint=_HINT,
+            )
+        groups = self._poetry.table("group")
+        name = next((name for name in groups.values if canonicalize_name(name) == group), "")
+        if not name:
+            raise self._poetry.location.error(
+                f"there is no group {quote(group)} in [tool.poetry.group]", hint="correct tool.envpack.groups"
+            )
+        return groups.table(name).table("dependencies")
+
+
+class _Reachable:
+    """The packages that some dependencies need, directly or not."""
+
+    def __init__(self, packages: list[Table], target: Target) -> None:
+        self._target = target
+        self._by_name: dict[str, Table] = {}
+        for package in packages:
+            name = canonicalize_name(package.text("name"))
+            if name in self._by_name:
+                raise package.location.error(
+                    f"{quote(name)} is locked twice, and this version of the lock does not say for what", hint=_HINT
+                )
+            self._by_name[name] = package
+
+    def of(self, roots: list[_Edge]) -> list[_Wanted]:
+        """The packages, each with the markers of the dependencies that lead to it directly."""
+        pending = [(edge, "") for edge in roots]
+        seen: set[tuple[str, str]] = set()
+        markers: dict[str, list[str]] = {}
+        while pending:
+            edge, active = pending.pop()
+            marker = _reduced(edge.marker, edge.location, self._target, [active] if active else [])
+            package = self._by_name.get(edge.name)
+            if marker is None or package is None:  # of another platform or Python
+                continue
+            markers.setdefault(edge.name, []).append(marker)
+            for extra in ("", *edge.extras):
+                if (edge.name, extra) not in seen:
+                    seen.add((edge.name, extra))
+                    dependencies = package.table("dependencies").values.items()
+                    pending += [(next_edge, extra) for name, at in dependencies for next_edge in _edges(name, *at)]
+        return [_Wanted(self._by_name[name], _any_of(markers[name])) for name in sorted(markers)]
+
+
+def _edges(name: str, entry: Value, location: Location) -> Iterator[_Edge]:
+    for part in _parts(entry, location):
+        if isinstance(part, Table):
+            extras = tuple(text for text, _ in part.texts("extras"))
+            yield _Edge(canonicalize_name(name), extras, _condition(part), location)
+        else:
+            yield _Edge(canonicalize_name(name), (), "", location)
+
+
+def _parts(entry: Value, location: Location) -> Iterator[Value]:
+    for part, _ in entry.items if isinstance(entry, List) else [(entry, location)]:
+        if not isinstance(part, (str, Table)):
+            raise location.error("a dependency must be a version or a table", hint=_HINT)
+        yield part
+
+
+def _condition(part: Table) -> str:
+    """The marker of a dependency, with what Poetry writes apart from it: Python and platform."""
+    found = [f"({text})"] if (text := part.text("markers", "")) else []
+    if platform := part.text("platform", ""):
+        found.append(f'sys_platform == "{platform}"')
     try:
-        return {name: entry for name, entry in content["tool"]["poetry"]["dependencies"].items() if name != "python"}
-    except (LookupError, TypeError, AttributeError):
-        raise location.error(
-            "this version of the lock is read together with the [tool.poetry.dependencies] of its project,"
-            " which are not beside it",
-            hint=_HINT,
-        ) from None
+        alternatives = [SpecifierSet(text) for text in poetry_range(part.text("python", "*")).split("|")]
+    except ValueError as error:
+        raise part.location.error("python of a dependency is not a range", hint=_HINT) from error
+    ranges = [
+        " and ".join(f'python_full_version {one.operator} "{one.version}"' for one in some) for some in alternatives
+    ]
+    if all(ranges):
+        found.append(f"({' or '.join(ranges)})")
+    return " and ".join(found)
 
 
-def _entries(entry: Any) -> Iterable[Any]:
-    return entry if isinstance(entry, list) else [entry]
-
-
-def _is_optional(entry: Any) -> bool:
-    return all(isinstance(part, dict) and part.get("optional") for part in _entries(entry))
-
-
-def _extras_of(entry: Any) -> tuple[str, ...]:
-    return tuple(str(extra) for part in _entries(entry) if isinstance(part, dict) for extra in part.get("extras", ()))
-
-
-def _dependencies(package: Mapping[str, Any], extra: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Names and extras of what a package needs with one of its extras, or without any; markers of systems stay open."""
-    for name, entry in package.get("dependencies", {}).items():
-        markers = [str(part.get("markers", "")) if isinstance(part, dict) else "" for part in _entries(entry)]
-        if any(_needs(marker, extra) for marker in markers):
-            yield canonicalize_name(name), _extras_of(entry)
-
-
-def _needs(marker: str, extra: str) -> bool:
-    if "extra" not in marker:
-        return not extra
+def _reduced(marker: str, location: Location, target: Target, extras: list[str]) -> str | None:
     try:
-        return bool(extra) and Marker(marker).evaluate({"extra": extra})
-    except InvalidMarker:
-        return True
+        return reduced_marker(marker, target, extras)
+    except ValueError as error:
+        raise location.error(f"{quote(marker)} is not a marker", hint=_HINT) from error
+
+
+def _any_of(markers: list[str]) -> str:
+    return "" if "" in markers else " or ".join(dict.fromkeys(markers))
+
+
+def _groups_of(package: Table) -> set[str]:
+    return {canonicalize_name(text) for text, _ in package.texts(_WITH_GROUPS)}
+
+
+def _marker_of(package: Table, group: str) -> str:
+    """The marker of a package, which can differ between groups."""
+    value, _ = package.get("markers")
+    return package.table("markers").text(group, "") if isinstance(value, Table) else package.text("markers", "")
+
+
+def _index(package: Table) -> str:
+    source = package.table("source")
+    return source.text("url") if source.text("type", "") == "legacy" else ""
+
+
+def _name_of(text: str) -> str:
+    return canonicalize_name(re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0])
 
 
 def poetry_range(text: str) -> str:
