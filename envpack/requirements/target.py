@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 NEWEST_PATCH = 99
 _MINORS = range(40)
+_ALL_MINORS = ("2.6", "2.7", *(f"3.{minor}" for minor in _MINORS))
 _PATCHES = range(30)
 
 
@@ -103,6 +104,33 @@ def allows_minor(python_range: str, minor: str) -> bool:
 
     alternatives = [SpecifierSet(alternative) for alternative in python_range.split("|")]
     return any(allowed.contains(f"{minor}.{patch}") for allowed in alternatives for patch in _PATCHES)
+
+
+def common_range(ranges: Collection[str]) -> str:
+    """The Python versions that several ranges allow, as one range.
+
+    Raises:
+        ValueError: they allow none.
+
+    >>> common_range([">=3.11", "<3.13"]), common_range(["==3.8.*|==3.9.*", ">=3.9"])
+    ('>=3.11,<3.13', '==3.9.*')
+    """
+    from packaging.specifiers import SpecifierSet
+
+    different = [found for found in dict.fromkeys(ranges) if found]
+    sets = [[SpecifierSet(alternative) for alternative in found.split("|")] for found in different]
+
+    def allows(version: str) -> bool:
+        return all(any(specifiers.contains(version) for specifiers in alternatives) for alternatives in sets)
+
+    minors = [minor for minor in _ALL_MINORS if any(allows(f"{minor}.{patch}") for patch in _PATCHES)]
+    if not minors:
+        raise ValueError("no version of Python is in all ranges")
+    if len(different) < 2:
+        return "".join(different)
+    if any("|" in found for found in different):
+        return "|".join(f"=={minor}.*" for minor in minors)
+    return ",".join(different)
 
 
 def single_minor(python_range: str) -> str:

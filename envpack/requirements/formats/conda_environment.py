@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 
-from envpack.requirements.conda_spec import parse_spec, python_range, tidy_spec, without_build
+from envpack.requirements.conda_spec import CondaSpec, parse_spec, python_range, tidy_spec, without_build
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.location import CREDENTIALS_HINT, is_url, local_path
 from envpack.requirements.model import Requirements
-from envpack.requirements.target import Target, only_system, selector_of, selects, single_minor, system_of_prefix
+from envpack.requirements.target import (
+    Target,
+    common_range,
+    only_system,
+    selector_of,
+    selects,
+    single_minor,
+    system_of_prefix,
+)
 from envpack.support.redaction import has_secret
 from envpack.support.tables import Location, Table, Value, quote
 
@@ -49,7 +57,7 @@ class _Reader:
         self._content, self._target = content, target
         self._lines = text.splitlines()
         self._system = system_of_prefix(content.text("prefix", ""))
-        self._pip, self._conda, self._python = PipReader(), list[str](), ""
+        self._pip, self._conda, self._pythons = PipReader(), list[str](), dict[str, Location]()
 
     def requirements(self) -> Requirements:
         self._check_keys()
@@ -60,11 +68,11 @@ class _Reader:
                 self._read_pip(value)
             elif self._is_for_target(value, location):
                 self._read_spec(value, location)
-        path = self._content.location.path
+        path, allowed = self._content.location.path, self._python_range()
         return self._pip.requirements(
             conda=tuple(self._conda),
-            python=single_minor(self._python) if self._python else "",
-            python_range=self._python,
+            python=single_minor(allowed) if allowed else "",
+            python_range=allowed,
             channels=_channels(self._content),
             source=path,
             files=(path, *self._pip.files),
@@ -110,11 +118,28 @@ class _Reader:
         if has_secret(spec.channel):
             raise location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
         if spec.name == "python":
-            self._python = _python(value, spec.version, location)
-            self._pip.places["python"] = str(location)
+            self._add_python(value, spec, location)
         elif spec.name != "pip":  # uv installs the pip part, so pip itself is not needed
             self._conda.append(self._without_foreign_build(value, location))
             self._pip.places[self._conda[-1]] = str(location)
+
+    def _add_python(self, value: str, spec: CondaSpec, location: Location) -> None:
+        self._pythons.setdefault(_python(value, spec.version, location), location)
+        self._pip.places["python"] = str(location)
+        if spec.channel:  # the version follows from the target, the channel does not
+            self._conda.append(f"{spec.channel}::python")
+            self._pip.places[self._conda[-1]] = str(location)
+
+    def _python_range(self) -> str:
+        """What all entries for Python allow together."""
+        try:
+            return common_range(self._pythons)
+        except ValueError as error:
+            location = list(self._pythons.values())[-1]
+            raise location.error(
+                f"no version of Python is allowed by {quote(' and '.join(filter(None, self._pythons)))}",
+                hint="correct the ranges",
+            ) from error
 
     def _without_foreign_build(self, value: str, location: Location) -> str:
         """A match spec without its build, if the file was exported on a system whose builds Linux does not have."""

@@ -1,8 +1,11 @@
 """environment.yml of conda, conda.yaml and python_env.yaml of MLflow."""
 
+import json
+
 import pytest
 
 from envpack.requirements import read_requirements
+from tests.tables import every_row
 
 HASH = "sha256:" + "0123456789abcdef" * 4
 
@@ -127,6 +130,35 @@ def test_exported_environment_with_builds(write):
 @pytest.mark.parametrize("spec", ["python >=3.10,<3.11", "python>=3.10,<3.11.0a0", "python ~=3.10.0", "Python=3.10"])
 def test_range_that_allows_one_minor_version_names_it(write, spec):
     assert read_requirements(write("environment.yml", f"dependencies: ['{spec}']")).python == "3.10"
+
+
+@every_row(
+    ("entries", "allowed", "minor"),
+    [
+        (["python>=3.11", "numpy", "python<3.13"], ">=3.11,<3.13", ""),
+        (["python>=3.11", "python<3.12", "python"], ">=3.11,<3.12", "3.11"),
+        (["python=3.8|3.9|3.10", "python>=3.9", "python<3.10"], "==3.9.*", "3.9"),
+        (["python=3.10", "python 3.10.*"], "==3.10.*", "3.10"),
+        (["python", "python"], "", ""),
+    ],
+)
+def test_several_entries_for_python_count_together(write, entries, allowed, minor):
+    found = read_requirements(write("environment.yml", f"dependencies: {json.dumps(entries)}\n"))
+    assert (found.python_range, found.python) == (allowed, minor)
+
+
+@every_row(
+    ("entries", "named"),
+    [
+        (["python>=3.11", "numpy", "python<3.11"], "'>=3.11 and <3.11'"),
+        (["python>=3.10.5", "python", "python<3.10.2"], "'>=3.10.5 and <3.10.2'"),
+        (["numpy", "six", "python>=3.11,<3.10"], "'>=3.11,<3.10'"),
+    ],
+)
+def test_entries_for_python_that_exclude_each_other_are_refused(write, refused, entries, named):
+    file = write("environment.yml", "dependencies:\n" + "".join(f"- {entry}\n" for entry in entries))
+    error = refused(file, 4)
+    assert (error.message, error.hint) == (f"no version of Python is allowed by {named}", "correct the ranges")
 
 
 def test_anchors_are_understood(write):

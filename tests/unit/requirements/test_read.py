@@ -40,7 +40,9 @@ def test_python_without_version_requires_no_version(tmp_path):
 
 def test_channel_prefix_is_kept_in_conda_requirements(tmp_path):
     file = write(tmp_path, "environment.yml", "dependencies: ['some::gdal=3.9', 'some::python=3.9']")
-    assert (read_requirements(file).conda, read_requirements(file).python) == (("some::gdal=3.9",), "3.9")
+    found = read_requirements(file)
+    assert (found.conda, found.python) == (("some::gdal=3.9", "some::python"), "3.9")
+    assert found.places["some::python"] == f"{file}:1"
 
 
 @pytest.mark.parametrize(
