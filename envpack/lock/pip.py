@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 import tempfile
 import tomllib
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from envpack.lock.hashes import check_files, check_lines, requirement_name
 from envpack.lock.uv import failing_requirement, platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
@@ -52,11 +52,6 @@ def _indexes(options: tuple[str, ...]) -> tuple[str, list[str]]:
     return default[-1] if default else "", [address for name, address in addresses if name != "--index-url"]
 
 
-def requirement_name(line: str) -> str:
-    """The normalised name of the package in a line of requirements."""
-    return normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
-
-
 def resolve_pip(
     requirements: Requirements,
     target: Target,
@@ -74,6 +69,7 @@ def resolve_pip(
     pip_requirements = [*requirements.pip, *(_file_requirement(wheel) for wheel in wheels)]
     if not pip_requirements:
         return ()
+    check_lines(requirements, target)
     with temp_dir("lock") as folder:
         pylock = folder / "pylock.toml"
         if prefer:
@@ -99,7 +95,7 @@ def resolve_pip(
             raise uv_error(completed, pip_requirements, folder, places=requirements.places, sources=sources)
         content = tomllib.loads(read_text(pylock))
     packages = sorted((_package(entry) for entry in content.get("packages", ())), key=lambda package: package.name)
-    _check_hashes(packages, requirements.pip)
+    check_files(packages, requirements, target)
     return tuple(packages)
 
 
@@ -133,21 +129,6 @@ def _argument_options(requirements: Requirements) -> list[str]:
             name, []
         )
     return arguments
-
-
-def _check_hashes(packages: Sequence[PipPackage], lines: Sequence[str]) -> None:
-    """Check each package against the hashes in the requirements, if there are any."""
-    by_name = {package.name: package for package in packages}
-    for line in lines:
-        hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
-        name = requirement_name(line)
-        if "--hash=" in line and not hashes:
-            what = f"pip requirement {name!r}: none of its hashes is a SHA-256, the only kind that locks support"
-            raise EnvironmentBuildError("hash-mismatch", what, "add --hash=sha256:… of the file that you trust")
-        if hashes and name in by_name and by_name[name].sha256 not in hashes:
-            what = f"pip requirement {name!r}: none of its hashes matches the file for this Python"
-            fix = "add the hash of that file to the requirements if you trust it"
-            raise EnvironmentBuildError("hash-mismatch", what, fix, by_name[name].url)
 
 
 def _write_lines(file: Path, lines: Sequence[str]) -> Path:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from envpack.requirements.format import find_requirements, read_requirements, unread_above
     from envpack.requirements.formats.pixi_lock import default_environment, locked_entries
     from envpack.requirements.import_names import is_provided, package_of
+    from envpack.requirements.markers import reduced_marker
     from envpack.requirements.model import CondaPackage, PipPackage, Requirements
     from envpack.requirements.target import Target, allows_minor, only_system
 else:
