@@ -99,6 +99,7 @@ def resolve_pip(
     return tuple(packages)
 
 
+_OPTIONS_OF_UV = ("--resolution", "--prerelease", "--index-strategy", "--exclude-newer", "--exclude-newer-package")
 _FILE_OPTIONS = ("--find-links", "--no-index", "--no-binary", "--only-binary")
 
 
@@ -121,10 +122,12 @@ def _write_own_indexes(folder: Path, lines: Sequence[str], indexes: Mapping[str,
 
 
 def _argument_options(requirements: Requirements) -> list[str]:
-    """The options that uv has under another name, none of them secret. ``--prefer-binary`` is uv's default."""
+    """The options that uv takes as arguments, none of them secret. ``--prefer-binary`` is uv's default."""
     arguments = []
     for option in requirements.pip_options:
         name, _, value = option.partition(" ")
+        if name in _OPTIONS_OF_UV:
+            arguments.append(f"{name}={value}")
         arguments += {"--pre": ["--prerelease", "allow"], "--trusted-host": ["--allow-insecure-host", value]}.get(
             name, []
         )

@@ -117,6 +117,15 @@ def test_secrets_in_options_reach_uv_in_variables_only(monkeypatch):
     assert "--prefer-binary" not in uv.arguments
 
 
+def test_settings_that_choose_versions_are_arguments_of_uv(monkeypatch):
+    uv = Uv(monkeypatch, SIX_ENTRY)
+    options = ("--resolution lowest", "--prerelease allow", "--exclude-newer 1 week", "--exclude-newer-package a=false")
+    resolve_pip(Requirements(pip=("six",), pip_options=options), TARGET)
+    assert {"--resolution=lowest", "--prerelease=allow", "--exclude-newer=1 week"} < set(uv.arguments)
+    assert "--exclude-newer-package=a=false" in uv.arguments
+    assert uv.files["requirements.in"] == "six\n"
+
+
 @pytest.mark.parametrize(
     ("sources", "options", "policy"),
     [
@@ -408,6 +417,11 @@ def resolve(sites, tmp_path, monkeypatch):
             "1.0",
         ),
         ("pyproject.toml", PROJECT + '[tool.uv]\nindex-url = "{own}"\n', "1.0"),
+        (
+            "pyproject.toml",
+            PROJECT + '[[tool.uv.index]]\nurl = "{own}"\n[tool.uv]\nindex-strategy = "unsafe-best-match"\n',
+            "9.0",
+        ),
         ("pyproject.toml", PROJECT + '[[tool.pdm.source]]\nname = "pypi"\nurl = "{own}"\n', "1.0"),
         ("pyproject.toml", PROJECT + '[tool.uv]\nconstraint-dependencies = ["leaf<9"]\nindex-url = "{own}"\n', "1.0"),
     ],

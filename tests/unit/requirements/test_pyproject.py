@@ -3,6 +3,7 @@
 import pytest
 
 from envpack.requirements import read_requirements
+from tests.tables import every_row
 
 PROJECT = """\
 [project]
@@ -122,3 +123,54 @@ def test_file_without_a_project_is_refused(write, refused):
 
 def test_other_toml_is_refused(write, refused):
     assert "neither a pyproject.toml nor" in refused(write("Cargo.toml", "[package]\n")).message
+
+
+@every_row(
+    ("settings", "options"),
+    [
+        ('resolution = "lowest-direct"\nprerelease = "allow"', ["--resolution lowest-direct", "--prerelease allow"]),
+        ('index-strategy = "unsafe-best-match"', ["--index-strategy unsafe-best-match"]),
+        ('exclude-newer = "2024-01-31T00:00:00Z"', ["--exclude-newer 2024-01-31T00:00:00Z"]),
+        ('exclude-newer = "1 week"', ["--exclude-newer 1 week"]),
+        (
+            'exclude-newer-package = {Num_Py = "2024-01-31", six = false}',
+            ["--exclude-newer-package num-py=2024-01-31", "--exclude-newer-package six=false"],
+        ),
+        ('find-links = ["https://files.example.org/whl"]', ["--find-links https://files.example.org/whl"]),
+    ],
+)
+def test_settings_of_uv_that_choose_versions_are_options(write, settings, options):
+    found = read_requirements(write("pyproject.toml", f"{PROJECT}[tool.uv]\n{settings}\n"))
+    assert list(found.pip_options) == options
+
+
+@every_row(
+    ("settings", "message", "hint"),
+    [
+        ("exclude-dependencies = ['six']", "[tool.uv] exclude-dependencies is not read", "uv lock"),
+        ("dependency-metadata = [{name = 'six'}]", "[tool.uv] dependency-metadata is not read", "uv lock"),
+        ("index = [{url = 'https://x.org/a', format = 'flat'}]", "with format or exclude-newer is not read", "uv lock"),
+        ("index = [{url = 5}]", "[[tool.uv.index]] must be a list of tables", "https://"),
+        ("resolution = 'oldest'", "tool.uv.resolution is unknown: 'oldest'", "lowest-direct"),
+        ("prerelease = 5", "tool.uv.prerelease must be text", 'prerelease = "…"'),
+        ("exclude-newer = '--pre'", "'--pre' is not a date for uv", "2024-01-31"),
+        ("exclude-newer-package = 5", "exclude-newer-package must be a table", "2024-01-31"),
+        ("exclude-newer-package = {six = 5}", "'5' is not a date for uv", "2024-01-31"),
+        ("index-url = 5", "tool.uv.index-url must be text", 'index-url = "…"'),
+        ("extra-index-url = 'https://x.org'", "tool.uv.extra-index-url must be a list of texts", '["…"]'),
+        ("find-links = 5", "tool.uv.find-links must be a list of texts", '["…"]'),
+        ("constraint-dependencies = [5]", "tool.uv.constraint-dependencies must be a list of texts", '["…"]'),
+    ],
+)
+def test_settings_of_uv_that_cannot_be_passed_on_are_refused(write, refused, settings, message, hint):
+    error = refused(write("pyproject.toml", f"{PROJECT}[tool.uv]\n{settings}\n"))
+    assert message in error.message
+    assert hint in error.hint
+
+
+@every_row("value", ["5", "[5]", "{}"])
+def test_a_dynamic_file_that_is_not_a_name_is_refused(write, refused, value):
+    dynamic = f"[tool.setuptools.dynamic]\ndependencies = {{file = {value}}}\n"
+    error = refused(write("pyproject.toml", f'[project]\nname = "m"\ndynamic = ["dependencies"]\n{dynamic}'), 5)
+    assert error.message == "file must be a list of texts"
+    assert "requirements.txt" in error.hint

@@ -1,0 +1,171 @@
+"""The tables of ``[tool]`` in a ``pyproject.toml`` that decide where packages come from, and which versions of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from envpack.requirements.format import Source
+from envpack.requirements.formats.pip_file import index_options
+from envpack.requirements.location import is_url
+from envpack.support.errors import InputError
+from envpack.support.tables import quote
+
+# Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.
+_LOCKED_BY = (
+    (("uv", "override-dependencies"), "uv lock"),
+    (("uv", "exclude-dependencies"), "uv lock"),
+    (("uv", "dependency-metadata"), "uv lock"),
+    (("uv", "conflicts"), "uv lock"),
+    (("uv", "workspace"), "uv lock"),
+    (("poetry", "source"), "poetry lock"),
+    (("pixi", "dependencies"), "pixi lock"),
+    (("pixi", "pypi-dependencies"), "pixi lock"),
+    (("pixi", "feature"), "pixi lock"),
+    (("pixi", "target"), "pixi lock"),
+    (("pdm", "resolution"), "pdm lock, then pdm export --format pylock --output pylock.toml"),
+)
+# Settings of uv with the same name as an option of its resolver, and their values.
+_CHOICES = {
+    "resolution": ("highest", "lowest", "lowest-direct"),
+    "prerelease": ("disallow", "allow", "if-necessary", "explicit", "if-necessary-or-explicit"),
+    "index-strategy": ("first-index", "unsafe-first-match", "unsafe-best-match"),
+}
+_DATE = re.compile(r"\w[\w:+. -]{0,63}")  # a date, a time or a duration
+_PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
+
+
+_DATE_HINT = 'write it like "2024-01-31"'
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+class ToolTables:
+    """The settings of uv, PDM, Poetry and pixi in a ``pyproject.toml``."""
+
+    def __init__(self, source: Source) -> None:
+        tools = source.toml.get("tool", {})
+        self._tools: Mapping[str, Any] = tools if isinstance(tools, dict) else {}
+        self._source = source
+
+    def refuse_unread(self) -> None:
+        """Refuse settings that decide which packages are installed and that only their tool applies."""
+        for (tool, key), command in _LOCKED_BY:
+            table = self._tools.get(tool)
+            if isinstance(table, dict) and table.get(key):
+                raise self._unread(f"[tool.{tool}] {key}", command, key)
+        if set(self._poetry_dependencies()) - {"python"}:
+            raise self._unread("[tool.poetry.dependencies]", "poetry lock", "[tool.poetry.dependencies")
+
+    def options(self) -> list[str]:
+        """The indexes of uv and PDM as options of a requirements file, and uv's folders of wheels."""
+        uv = self._named("uv")
+        tables = [table for table in self._index_tables() if not table.get("explicit")]
+        default = [str(table["url"]) for table in tables if table.get("default")]
+        default += [index] if (index := self._text("index-url")) else []
+        others = [str(table["url"]) for table in tables if not table.get("default")]
+        others += self._texts("extra-index-url")
+        for table in self._tables(self._named("pdm").get("source", []), "[tool.pdm.source]"):
+            if {"include_packages", "exclude_packages"} & set(table) or table.get("type", "index") != "index":
+                raise self._unread("[[tool.pdm.source]] with more than an index", _PDM_COMMAND, "[[tool.pdm.source")
+            (default if table.get("name") == "pypi" else others).append(str(table["url"]))
+        options = index_options(default[:1]) if default else []
+        options += [f"--extra-index-url {url}" for url in others]
+        folder = self._source.path.parent
+        places = self._texts("find-links")
+        options += [f"--find-links {place if is_url(place) else folder / place}" for place in places]
+        return [*options, *(["--no-index"] if uv.get("no-index") else [])]
+
+    def constraints(self) -> list[str]:
+        """The constraints of uv."""
+        return self._texts("constraint-dependencies")
+
+    def choices(self) -> list[str]:
+        """What else decides which versions uv chooses, as its options."""
+        found = []
+        for key, known in _CHOICES.items():
+            value = self._text(key)
+            if value and value not in known:
+                raise self._error(f"tool.uv.{key} is unknown: {quote(value)}", f"known: {', '.join(known)}", key)
+            found += [f"--{key} {value}"] if value else []
+        found += [f"--exclude-newer {self._date(value)}"] if (value := self._text("exclude-newer")) else []
+        dates = self._named("uv").get("exclude-newer-package", {})
+        if not isinstance(dates, dict):
+            raise self._error("tool.uv.exclude-newer-package must be a table", _DATE_HINT, "exclude-newer-package")
+        of_packages = {canonicalize_name(name): "false" if date is False else date for name, date in dates.items()}
+        return found + [f"--exclude-newer-package {name}={self._date(date)}" for name, date in of_packages.items()]
+
+    def source(self, name: str) -> tuple[str, str]:
+        """Where ``[tool.uv.sources]`` has a package from.
+
+        Returns:
+            ``("index", URL)``, ``("place", path or URL)``, or ``("", "")`` if it names the package not.
+        """
+        sources = self._named("uv").get("sources", {})
+        sources = sources if isinstance(sources, dict) else {}
+        source = next((value for key, value in sources.items() if canonicalize_name(key) == name), None)
+        if source is None:
+            return "", ""
+        if isinstance(source, dict) and not source.get("marker") and not source.get("extra"):
+            place = source.get("path") or source.get("url")
+            if isinstance(place, str) and not source.get("subdirectory"):
+                return "place", place
+            for table in self._index_tables():
+                if source.get("index") and table.get("name") == source["index"]:
+                    return "index", str(table["url"])
+        raise self._unread(f"the source of {name} in [tool.uv.sources]", "uv lock", name)
+
+    def _poetry_dependencies(self) -> Mapping[str, Any]:
+        table = self._named("poetry").get("dependencies", {})
+        return table if isinstance(table, dict) else {}
+
+    def _named(self, name: str) -> Mapping[str, Any]:
+        table = self._tools.get(name, {})
+        if not isinstance(table, dict):
+            raise self._error(f"tool.{name} must be a table", f"write it as [tool.{name}]", name)
+        return table
+
+    def _text(self, key: str) -> str:
+        value = self._named("uv").get(key, "")
+        if not isinstance(value, str):
+            raise self._error(f"tool.uv.{key} must be text", f'write it like {key} = "…"', key)
+        return value
+
+    def _texts(self, key: str) -> list[str]:
+        value = self._named("uv").get(key, [])
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise self._error(f"tool.uv.{key} must be a list of texts", f'write it like {key} = ["…"]', key)
+        return list(value)
+
+    def _date(self, value: object) -> str:
+        if not isinstance(value, str) or not _DATE.fullmatch(value):
+            raise self._error(f"{quote(str(value))} is not a date for uv", _DATE_HINT, "exclude-newer")
+        return value
+
+    def _index_tables(self) -> list[Mapping[str, Any]]:
+        tables = self._tables(self._named("uv").get("index", []), "[[tool.uv.index]]")
+        if any(table.get("format", "simple") != "simple" or "exclude-newer" in table for table in tables):
+            raise self._unread("[[tool.uv.index]] with format or exclude-newer", "uv lock", "[[tool.uv.index")
+        return tables
+
+    def _tables(self, value: object, name: str) -> list[Mapping[str, Any]]:
+        if not isinstance(value, list) or not all(
+            isinstance(table, dict) and _is_text(table.get("url")) for table in value
+        ):
+            raise self._error(f"{name} must be a list of tables, each with a url", 'write url = "https://…"', name)
+        return list(value)
+
+    def _unread(self, what: str, command: str, needle: str) -> InputError:
+        lock = command.split(maxsplit=1)[0] + ".lock"
+        reads = "" if "export" in command else f", which writes {lock}: envpack reads it"
+        return self._error(
+            f"{what} is not read, and would decide which packages are installed", f"{command}{reads}", needle
+        )
+
+    def _error(self, message: str, hint: str, needle: str) -> InputError:
+        return self._source.place(needle).error(quote(message)[1:-1], hint=hint)
