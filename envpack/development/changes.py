@@ -15,6 +15,7 @@ from envpack.requirements import find_requirements, read_requirements
 from envpack.settings import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvpackError, InputError
+from envpack.support.placed_files import is_placed_file, is_placed_folder
 
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
@@ -121,7 +122,9 @@ class FileFinder:
             found, below = self._below(project, _GENERATED)
             folders |= below
             requirements |= {
-                file: stamp for file, stamp in found.items() if not any(file.is_relative_to(part) for part in versions)
+                file: stamp
+                for file, stamp in found.items()
+                if not is_placed_file(file) and not any(file.is_relative_to(part) for part in versions)
             }
         folders |= {file.parent for file in files}
         sources = {file: stamp for file, stamp in sources.items() if file not in requirements}
@@ -169,7 +172,7 @@ class FileFinder:
         if real in seen or folder.name.startswith(".") or not self._matters(str(folder)):
             return False
         seen.add(real)
-        return not any((folder / mark).exists() for mark in _MARKS)
+        return not any((folder / mark).exists() for mark in _MARKS) and not is_placed_folder(folder)
 
 
 def wait_for_changes(folders: frozenset[Path], stop: threading.Event, pause: float) -> Iterator[None]:

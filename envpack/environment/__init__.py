@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from envpack.environment.prefix_files import detect_prefix, holds_credentials
     from envpack.environment.relocation import check_prefix, replace_placeholder, rewrite
     from envpack.environment.store import (
-        MANIFEST,
         Environment,
         EnvironmentManifest,
         Index,
@@ -34,5 +33,6 @@ if TYPE_CHECKING:
         read_environment,
         read_index,
     )
+    from envpack.support.placed_files import MANIFEST
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

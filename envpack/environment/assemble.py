@@ -42,7 +42,7 @@ from envpack.environment.inventory import (
     write_inventory,
 )
 from envpack.environment.relocation import relocate, update_records, write_activation
-from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest
+from envpack.environment.store import SCHEMA, EnvironmentManifest
 from envpack.lock import Lock, install_pip
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import PythonPreference
@@ -52,6 +52,7 @@ from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import protect
+from envpack.support.placed_files import MANIFEST
 from envpack.support.platforms import this_machine
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text

@@ -21,10 +21,10 @@ from typing import Literal
 
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.records import CondaRecord, conda_record_files, read_conda_record
-from envpack.environment.store import MANIFEST
 from envpack.settings import check_minor
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.placed_files import MANIFEST
 from envpack.support.platforms import host_platform
 from envpack.support.pool import map_batches
 from envpack.support.replacement import write_text

@@ -24,10 +24,10 @@ from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import CacheFolder, cache_folder
+from envpack.support.placed_files import MANIFEST
 from envpack.support.pool import map_batches
 from envpack.support.replacement import replaced_file
 
-MANIFEST = "envpack-environment.json"
 SCHEMA = 3
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.support.bounded_reading import opened, read_text
 from envpack.support.errors import InputError
+from envpack.support.placed_files import LOCK_NAME, is_placed_file, is_placed_folder
 from envpack.support.redaction import public_url
 from envpack.support.replacement import write_text
 
@@ -83,7 +84,8 @@ class Lock:
 def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> str:
     """Digest of requirements and channels, in hexadecimal digits; a lock fits requirements with the same digest.
 
-    Sources of local projects are part of it; the requirements files that were read, and passwords, are not.
+    Sources of local projects are part of it. What envpack writes beside them, the requirements files that were read,
+    and passwords are not.
     """
     key_parts = {
         "conda": sorted(set(requirements.conda)),
@@ -134,18 +136,22 @@ def _sha256(file: Path) -> str:
 
 def _sources(folder: Path) -> Iterator[tuple[str, Path]]:
     for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in _NOT_SOURCES and not name.endswith(".egg-info"))
+        folders[:] = sorted(name for name in folders if _has_sources(Path(root, name)))
         for name in sorted(files):
             file = Path(root, name)
-            if file.is_file():
+            if file.is_file() and not is_placed_file(file):
                 yield str(file.relative_to(folder)), file
+
+
+def _has_sources(folder: Path) -> bool:
+    made = folder.name in _NOT_SOURCES or folder.name.endswith(".egg-info")
+    return not made and not is_placed_folder(folder)
 
 
 def _digest(key_parts: object) -> str:
     return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
 
 
-LOCK_NAME = "envpack.lock"
 _OWN_TABLE = "x-envpack"
 _SCHEMA = 1
 _HINT = "restore it from version control, or remove it and run envpack lock"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         set_execution_environment,
     )
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
-    from envpack.repository.folders import CONFIG_NAME, find_folder, is_model_file, looks_like_model, version_folders
+    from envpack.repository.folders import find_folder, is_model_file, looks_like_model, version_folders
     from envpack.repository.model import (
         SHELL_CHARACTER,
         UNADDRESSABLE,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
         BRIDGE,
         ONE_AT_A_TIME,
         PYTHON_BACKEND,
-        RELEASE_FILE,
-        STUB_NAME,
         UTILITIES,
         Backend,
         backend_for,
@@ -65,5 +63,6 @@ if TYPE_CHECKING:
         open_models,
     )
     from envpack.repository.warmups import warmup_data_faults, warmup_faults
+    from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

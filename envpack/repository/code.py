@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.repository.folders import CONFIG_NAME, looks_like_model, version_folders
+from envpack.repository.folders import looks_like_model, version_folders
 from envpack.support.bounded_reading import read_source
+from envpack.support.placed_files import CONFIG_NAME
 
 _MOST_SEARCHED = 1 << 20  # of a source that is searched
 _REQUEST = re.compile(r"InferenceRequest\s*\(")

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.repository.folders import CONFIG_NAME, version_folders
+from envpack.repository.folders import version_folders
 from envpack.repository.model import Model
 from envpack.support.bounded_reading import read_source
+from envpack.support.placed_files import CONFIG_NAME
 
 _METHOD = "auto_complete_config"
 _CLASS = "TritonPythonModel"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.config import parse_config
-from envpack.repository.folders import CONFIG_NAME
 from envpack.repository.model import Model, examine_model, read_config
 from envpack.support.errors import InputError
+from envpack.support.placed_files import CONFIG_NAME
 
 _FOLDER, _SUFFIX = "configs", ".pbtxt"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from envpack.repository.config import ModelConfig
 from envpack.support.errors import InputError
+from envpack.support.placed_files import CONFIG_NAME
 
-CONFIG_NAME = "config.pbtxt"
 LONGEST_NAME = 255  # bytes of a file's name
 
 

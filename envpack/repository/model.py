@@ -13,7 +13,6 @@ from envpack.repository.code import completes_itself, imported_modules, sends_re
 from envpack.repository.config import ModelConfig, parse_config
 from envpack.repository.config_editor import START_PARAMETER, get_string_parameter, starting_faults
 from envpack.repository.folders import (
-    CONFIG_NAME,
     KNOWN,
     LONGEST_NAME,
     PLATFORMS,
@@ -26,6 +25,7 @@ from envpack.repository.folders import (
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import whole_path
+from envpack.support.placed_files import CONFIG_NAME
 
 _KIND_GPU = 1  # of Triton's ModelInstanceGroup
 DEFAULT_CONFIG = 'backend: "python"\n'

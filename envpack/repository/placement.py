@@ -18,16 +18,15 @@ from pathlib import Path
 
 from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment, with_start
-from envpack.repository.folders import CONFIG_NAME, is_too_long
+from envpack.repository.folders import is_too_long
 from envpack.repository.model import Model, config_text
 from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import whole_path
+from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
 
-STUB_NAME = "triton_python_backend_stub"
-RELEASE_FILE = f"{STUB_NAME}.release"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 ONE_AT_A_TIME = "--model-load-thread-count=1"
 PYTHON_BACKEND = "python"

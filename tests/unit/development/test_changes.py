@@ -93,6 +93,18 @@ def test_included_files_and_projects_are_requirements(repository, changes, tmp_p
     assert changes(lambda: (project / "build/p.py").write_text("made")) == []
 
 
+def test_what_envpack_writes_into_a_model_that_is_a_project_is_no_requirement(repository, changes):
+    model = repository / "model"
+    (model / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
+    (model / "requirements.txt").write_text("-e .\n")
+    assert changes(lambda: (model / "helper.py").write_text("new")) == REQUIREMENT
+    for name in ("envpack.lock", "config.pbtxt", "triton_python_backend_stub"):
+        assert changes(lambda place=model / name: place.write_text("new")) == SOURCE
+    (model / "python3.10").mkdir()
+    (model / "python3.10/envpack-environment.json").write_text("{}")
+    assert changes(lambda: (model / "python3.10/module.py").write_text("new")) == []
+
+
 def test_an_included_file_that_is_missing_is_a_requirement(repository, changes, tmp_path):
     (repository / "model/requirements.txt").write_text("-r ../../base.txt\n")
     assert changes(lambda: (tmp_path / "base.txt").write_text("numpy\n")) == REQUIREMENT

@@ -94,14 +94,48 @@ def test_order_of_channels_and_of_pip_options_changes_the_requirements_digest():
     [
         *("build/x.py", ".git/HEAD", ".hg/dirstate", ".venv/bin/python", "node_modules/x.js"),
         *("dist/x.whl", "x.egg-info/PKG-INFO", "__pycache__/x.pyc"),
+        *("envpack.lock", "config.pbtxt", "configs/small.pbtxt", "model/config.pbtxt"),
+        *("triton_python_backend_stub", "triton_python_backend_stub.release"),
+        *("python3.10.tar.gz", "python3.10.tar.json"),
+        "python3.10/envpack-environment.json",
+        "python_3_10/triton_python_backend_stub",
     ],
 )
 def test_files_that_are_no_sources_do_not_change_the_requirements_digest(tmp_path, name):
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
     before = digest_requirements(Requirements(projects=(tmp_path,)), ())
-    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("x")
     assert digest_requirements(Requirements(projects=(tmp_path,)), ()) == before
+
+
+@pytest.mark.parametrize(
+    ("made", "file"),
+    [
+        ("python3.10/envpack-environment.json", "python3.10/lib/x.py"),
+        ("python_3_10/triton_python_backend_stub", "python_3_10/model.py"),
+    ],
+)
+def test_a_folder_that_envpack_made_is_no_source_and_another_of_its_name_is(tmp_path, made, file):
+    def digest():
+        return digest_requirements(Requirements(projects=(tmp_path,)), ())
+
+    empty = digest()
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("x")
+    assert digest() != empty
+    (tmp_path / made).write_text("x")
+    assert digest() == empty
+
+
+@pytest.mark.parametrize(
+    "name", ["graph.pbtxt", "python3.tar.gz", "stub", "python_3_10/__init__.py", "data/python3.10.zip"]
+)
+def test_files_with_other_names_than_those_of_envpack_are_sources(tmp_path, name):
+    before = digest_requirements(Requirements(projects=(tmp_path,)), ())
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("x")
+    assert digest_requirements(Requirements(projects=(tmp_path,)), ()) != before
 
 
 def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_path):
