@@ -39,11 +39,11 @@ class Source:
         """The first line that contains a text."""
         return self.location.at(line_of(self.text, text))
 
-    def places(self, pattern: str) -> dict[str, Location]:
-        """The first line of each text that the group of a pattern of lines matches."""
+    def places(self, pattern: str, *, start: int = 0) -> dict[str, Location]:
+        """The first line of each text that the group of a pattern of lines matches, from a place of the file on."""
         found: dict[str, Location] = {}
         line = end = 0
-        for match in re.finditer(pattern, self.text, re.MULTILINE):
+        for match in re.compile(pattern, re.MULTILINE).finditer(self.text, max(start, 0)):
             line += self.text.count("\n", end, match.start(1))
             end = match.start(1)
             found.setdefault(match[1], self.location.at(line + 1))

@@ -133,6 +133,7 @@ def common_range(ranges: Collection[str]) -> str:
     return ",".join(different)
 
 
+@functools.lru_cache
 def single_minor(python_range: str) -> str:
     """The only Python 3 minor version that a range allows, ``""`` if it allows several or none."""
     from packaging.specifiers import InvalidSpecifier

@@ -3,60 +3,81 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, index_options
 from envpack.requirements.model import Requirements
+from envpack.requirements.target import single_minor
 from envpack.support.bounded_reading import parse_json
-from envpack.support.tables import Location, quote
+from envpack.support.tables import Location, Table, quote, table_of
 
 _HINT = "write it again: pipenv lock"
+_KEYS = r'^[ \t]*"([^"\n]+)"[ \t]*:'
+_VERSION = re.compile(r"(?P<major>\d{1,3})(?:\.(?P<minor>\d{1,3})(?:\.\w+)?)?")
 
 
 @reads("Pipfile.lock", order=15)
 def read_pipfile_lock(source: Source) -> Requirements:
     """`Pipfile.lock` (pipenv)
 
-    Read: versions and hashes of the section `default`, `sources`, `python_version`
+    Read: versions and hashes of the section `default`, `sources`, `python_version`, `python_full_version`
 
     Refused: version control. Left out: `develop`
     """
-    location, text, path = source.location, source.text, source.path
+    location, path = source.location, source.path
     try:
-        content = parse_json(text)
-        packages, meta = dict(content["default"]), dict(content["_meta"])
-        # pipenv replaces $NAME, too.
-        sources = [re.sub(r"\$([A-Z0-9_]+)", r"${\1}", str(source["url"])) for source in meta.get("sources", [])]
-        python = str(dict(meta.get("requires") or {}).get("python_version", ""))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        content = parse_json(source.text)
+    except ValueError as error:
         raise location.error("not a lock of pipenv", hint=_HINT) from error
+    if not isinstance(content, dict) or not {"default", "_meta"} <= set(content):
+        raise location.error("not a lock of pipenv", hint=_HINT)
+    table = table_of(content, location)
+    meta, packages = table.table("_meta"), table.table("default")
     reader = PipReader()
+    # pipenv replaces $NAME, too.
+    sources = [re.sub(r"\$([A-Z0-9_]+)", r"${\1}", index.text("url")) for index in meta.tables("sources")]
     for option in index_options(sources):
         reader.read_lines(option, source.place('"sources"'))
-    start = text.find('"default"')
-    for name, entry in packages.items():
-        place = location.at(text.count("\n", 0, text.find(f'"{name}"', start)) + 1)
-        reader.read_lines(_line(name, entry, place), place)
-    reader.places["python"] = str(source.place('"python_version"'))
+    places = source.places(_KEYS, start=source.text.find('"default"'))
+    for name in packages.values:
+        place = places.get(name, location)
+        if not isinstance(content["default"][name], dict):
+            raise place.error(f"{quote(name)} has no version", hint=_HINT)
+        reader.read_lines(_line(name, table_of(content["default"][name], place)), place)
+    place = source.place('"python_')
+    python_range = _python_range(meta.table("requires"), place)
+    reader.places["python"] = str(place)
     return reader.requirements(
-        python=python, python_range=f"=={python}.*" if python else "", source=path, files=(path, *reader.files)
+        python=single_minor(python_range) if python_range else "",
+        python_range=python_range,
+        source=path,
+        files=(path, *reader.files),
     )
 
 
-def _line(name: str, entry: Any, location: Location) -> str:
+def _python_range(requires: Table, location: Location) -> str:
+    """The range of the Python that a lock is for; only its minor version counts."""
+    text = requires.text("python_full_version", "") or requires.text("python_version", "")
+    if text in ("", "*"):
+        return ""
+    version = _VERSION.fullmatch(text)
+    if not version:
+        raise location.error(f"{quote(text)} is not a version of Python", hint=_HINT)
+    return f"=={'.'.join(filter(None, version.groups()))}.*"
+
+
+def _line(name: str, entry: Table) -> str:
     """A package as a line of a requirements file."""
-    if not isinstance(entry, dict):
-        raise location.error(f"{quote(name)} has no version", hint=_HINT)
-    extras = f"[{','.join(map(str, entry['extras']))}]" if entry.get("extras") else ""
-    marker = f" ; {entry['markers']}" if entry.get("markers") else ""
-    hashes = "".join(f" --hash={digest}" for digest in entry.get("hashes", []))
-    place = entry.get("file") or entry.get("path")
+    extras = ",".join(text for text, _ in entry.texts("extras"))
+    extras = f"[{extras}]" if extras else ""
+    marker = f" ; {text}" if (text := entry.text("markers", "")) else ""
+    hashes = "".join(f" --hash={digest}" for digest, _ in entry.texts("hashes"))
+    place = entry.text("file", "") or entry.text("path", "")
     if place:
-        return f"{name}{extras} @ {place}{marker}"
+        return f"{name}{extras} @ {place}{marker}{hashes}"
     if "git" in entry:
-        return f"{name} @ git+{entry['git']}"
-    version = str(entry.get("version", ""))
+        return f"{name} @ git+{entry.text('git')}"
+    version = entry.text("version", "")
     if not version.startswith("=="):
-        raise location.error(f"{quote(name)} has no version", hint=_HINT)
+        raise entry.location.error(f"{quote(name)} has no version", hint=_HINT)
     return f"{name}{extras}{version}{marker}{hashes}"

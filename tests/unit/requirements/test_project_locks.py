@@ -232,6 +232,51 @@ def test_what_pipenv_takes_from_elsewhere_is_refused_with_its_line(write, refuse
     assert says in refused(write("Pipfile.lock", json.dumps(content, indent=1)), 4).message
 
 
+@every_row(
+    ("requires", "allowed", "python"),
+    [
+        ({"python_version": "3.10"}, "==3.10.*", "3.10"),
+        ({"python_version": "3"}, "==3.*", ""),
+        ({"python_version": "*"}, "", ""),
+        ({"python_version": "3.10.4"}, "==3.10.*", "3.10"),
+        ({"python_full_version": "3.9.4", "python_version": "3.9"}, "==3.9.*", "3.9"),
+        ({"python_full_version": "3.9.4"}, "==3.9.*", "3.9"),
+        ({}, "", ""),
+        (None, "", ""),
+    ],
+)
+def test_the_python_of_a_pipfile_lock(write, requires, allowed, python):
+    content = {"_meta": {"requires": requires}, "default": {}}
+    found = read_requirements(write("Pipfile.lock", json.dumps(content)))
+    assert (found.python_range, found.python) == (allowed, python)
+
+
+@every_row(
+    ("content", "line", "message"),
+    [
+        ({"default": {"x": {"version": "==1", "hashes": 5}}, "_meta": {}}, 3, "hashes must be a list"),
+        (
+            {"default": {"x": {"version": "==1", "extras": [5, []]}}, "_meta": {}},
+            3,
+            "each entry of extras must be text",
+        ),
+        ({"default": {}, "_meta": {"sources": [5]}}, 0, "each entry of sources must be a table"),
+        ({"default": {}, "_meta": {"requires": {"python_version": "new"}}}, 5, "'new' is not a version of Python"),
+        ({"default": {}}, 0, "not a lock of pipenv"),
+        ([], 0, "not a lock of pipenv"),
+    ],
+)
+def test_a_malformed_pipfile_lock_is_refused(write, refused, content, line, message):
+    assert refused(write("Pipfile.lock", json.dumps(content, indent=1)), line).message == message
+
+
+def test_a_pipfile_lock_without_hashes_is_read_and_a_wheel_keeps_its_hash(write):
+    address = "https://example.org/own-1-py3-none-any.whl"
+    packages = {"six": {"version": "==1", "hashes": None}, "own": {"file": address, "hashes": [f"sha256:{A}"]}}
+    found = read_requirements(write("Pipfile.lock", json.dumps({"_meta": {}, "default": packages})))
+    assert found.pip == ("six==1", f"own @ {address} --hash=sha256:{A}")
+
+
 def test_setup_cfg_gives_what_it_installs(write, refused):
     text = "[options]\ninstall_requires =\n    numpy<2\n    six; python_version<'3.9'\npython_requires = >=3.8,<3.9\n"
     found = read_requirements(write("setup.cfg", text))
