@@ -20,6 +20,10 @@ from envpack.support.bounded_reading import read_text as read_bounded
 from envpack.support.errors import InputError
 from envpack.support.tables import Location, Table, line_of, parse_toml
 
+_PIP_LINE = re.compile(
+    r"^(?:[a-z0-9][\w.-]*+(?:\[[\w,. -]*\])?[ \t]*(?:[=~<>!]=|@[ \t])|-[er][ \t]|--[a-z])", re.I | re.M
+)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -60,10 +64,12 @@ class Source:
         """Whether the name is that of a TOML file."""
         return self.path.suffix == ".toml"
 
-    @property
+    @functools.cached_property
     def is_yaml(self) -> bool:
-        """Whether the name is that of a YAML file."""
-        return self.path.suffix in (".yml", ".yaml", ".lock")
+        """Whether the name is that of a YAML file; a lock is one unless it has lines of pip, as Rye writes them."""
+        if self.path.suffix == ".lock":
+            return not _PIP_LINE.search(self.text)
+        return self.path.suffix in (".yml", ".yaml")
 
     @functools.cached_property
     def toml(self) -> dict[str, Any]:

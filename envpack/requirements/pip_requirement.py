@@ -20,8 +20,10 @@ _VCS = re.compile(r"(?:^|@\s*)(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")
 _EXTRAS = re.compile(r"(?P<place>.+?)(?P<extras>\[[^\]/]*\])$")
 _OF_CONDA = re.compile(r"(?P<name>[\w.-]+)=(?P<version>[\w.*!+]+)(?P<build>=[\w.]+)?")
+# Folders of the machines that build conda's packages, and the folder of conda-build on any machine.
 _CONDA_BUILD_FOLDER = re.compile(
-    r"/(?:home/conda/)?feedstock_root/|/(?:croot|opt/concourse|tmp/build/80754af9|work/ci_py)"
+    r"/(?:feedstock_root|conda-bld|croots?|ci_[a-z]*[0-9]+)/|^/(?:opt/concourse|tmp/build/80754af9|home/conda)/"
+    r"|^/home/task_[0-9]+/|_[0-9]+/work(?:/|$)"
 )
 _LONGEST = 4096  # characters of a requirement without its hashes; the patterns of pip's libraries need the square
 _HINT = "write it like numpy<2"
