@@ -6,10 +6,8 @@ import re
 from typing import NamedTuple
 
 _NAME = re.compile(r"(?=.*[a-z])[a-z0-9_][\w.-]*", re.IGNORECASE)
-_BRACKETS = re.compile(r"\[(?P<fields>[^\]]*)\]\s*$")
-_FIELD = re.compile(r"(?P<key>\w+)\s*=\s*(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^,\s'\"]+))")
-# A build follows the version after a blank, or after a "=" that is not part of an operator.
-_BUILD = re.compile(r"(?P<version>.+?)(?: |(?<![=<>!~,|])=(?!=))[^-=,|<>~]+")
+_FIELD = re.compile(r"\b(?P<key>\w++)\s*=\s*(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^,\s'\"]+))")
+_NOT_IN_BUILD = "-=,|<>~"
 _RELATION = re.compile(r"(?P<operator>===?|[<>!~]=|[<>=]|)(?P<version>[\w.*+!]+)")
 
 
@@ -44,15 +42,26 @@ def parse_spec(text: str) -> CondaSpec:
     if not _NAME.fullmatch(name):
         return CondaSpec(channel, "", "")
     rest, version = rest[len(name) :].strip(), ""
-    if brackets := _BRACKETS.search(rest):
-        rest = rest[: brackets.start()].strip()
+    start = rest.find("[", rest.rfind("]", 0, -1) + 1) if rest.endswith("]") else -1
+    if start >= 0:
         fields = {
             field["key"]: field["single"] or field["double"] or field["bare"] or ""
-            for field in _FIELD.finditer(brackets["fields"])
+            for field in _FIELD.finditer(rest[start + 1 : -1])
         }
-        version = fields.get("version", "")
-    with_build = _BUILD.fullmatch(rest)
-    return CondaSpec(channel, name.lower(), version or (with_build["version"] if with_build else rest))
+        rest, version = rest[:start].strip(), fields.get("version", "")
+    return CondaSpec(channel, name.lower(), version or _version_before_build(rest) or rest)
+
+
+def _version_before_build(text: str) -> str:
+    """The version in front of a build, ``""`` without one.
+
+    A build follows after a blank, or after a ``=`` that is not part of an operator.
+    """
+    last = max(text.rfind(mark) for mark in _NOT_IN_BUILD)
+    if 0 < last < len(text) - 1 and text[last] == "=" and text[last - 1] not in "=<>!~,|":
+        return text[:last]
+    blank = text.find(" ", max(last + 1, 1))
+    return text[:blank] if 0 < blank < len(text) - 1 else ""
 
 
 def without_build(spec: str) -> str:
@@ -63,10 +72,9 @@ def without_build(spec: str) -> str:
     """
     channel, separator, rest = spec.rpartition("::")
     name = re.split(r"[\s=<>!~\[]", rest, maxsplit=1)[0]
-    match = _BUILD.fullmatch(rest[len(name) :].strip())
-    if not match:
+    version = _version_before_build(rest[len(name) :].strip())
+    if not version:
         return spec
-    version = match["version"]
     exact = version.startswith("=") and not version.startswith("==") and not version.endswith("*")
     between = " " if version[0].isalnum() else "=" if exact else ""
     return f"{channel}{separator}{name}{between}{version}"
@@ -83,14 +91,14 @@ def python_range(version: str) -> str:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     alternatives = []
-    for alternative in version.split("|") if version else ():
+    for alternative in dict.fromkeys(version.split("|")) if version else ():
         text = ",".join(filter(None, map(_relation, alternative.split(","))))
         try:
             SpecifierSet(text)
         except InvalidSpecifier as error:
             raise ValueError(str(error)) from error
         alternatives.append(text)
-    return "" if "" in alternatives else "|".join(alternatives)
+    return "" if "" in alternatives else "|".join(dict.fromkeys(alternatives))
 
 
 def _relation(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from envpack.support.platforms import MACHINES, abi_flags, platform_name
 
 if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
     from packaging.tags import Tag
 
 
@@ -19,6 +20,7 @@ NEWEST_PATCH = 99
 _MINORS = range(40)
 _ALL_MINORS = ("2.6", "2.7", *(f"3.{minor}" for minor in _MINORS))
 _PATCHES = range(30)
+_LONGEST_RANGE, _MOST_ALTERNATIVES = 1000, 50  # a hundred versions are tried with each
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,18 @@ def marker_environment(target: Target) -> dict[str, str]:
 
 def allows_minor(python_range: str, minor: str) -> bool:
     """Whether some patch of a Python minor version lies in a range."""
+    alternatives = _alternatives(python_range)
+    return any(allowed.contains(f"{minor}.{patch}") for allowed in alternatives for patch in _PATCHES)
+
+
+@functools.lru_cache
+def _alternatives(python_range: str) -> tuple[SpecifierSet, ...]:
     from packaging.specifiers import SpecifierSet
 
-    alternatives = [SpecifierSet(alternative) for alternative in python_range.split("|")]
-    return any(allowed.contains(f"{minor}.{patch}") for allowed in alternatives for patch in _PATCHES)
+    found = python_range.split("|")
+    if len(python_range) > _LONGEST_RANGE or len(found) > _MOST_ALTERNATIVES:
+        raise ValueError(f"more than {_MOST_ALTERNATIVES} alternatives, or {_LONGEST_RANGE} characters")
+    return tuple(map(SpecifierSet, found))
 
 
 def common_range(ranges: Collection[str]) -> str:
@@ -115,10 +125,8 @@ def common_range(ranges: Collection[str]) -> str:
     >>> common_range([">=3.11", "<3.13"]), common_range(["==3.8.*|==3.9.*", ">=3.9"])
     ('>=3.11,<3.13', '==3.9.*')
     """
-    from packaging.specifiers import SpecifierSet
-
     different = [found for found in dict.fromkeys(ranges) if found]
-    sets = [[SpecifierSet(alternative) for alternative in found.split("|")] for found in different]
+    sets = [_alternatives(found) for found in different]
 
     def allows(version: str) -> bool:
         return all(any(specifiers.contains(version) for specifiers in alternatives) for alternatives in sets)

@@ -9,6 +9,7 @@ from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.location import CREDENTIALS_HINT, is_url, local_path
 from envpack.requirements.model import Requirements
+from envpack.requirements.pip_requirement import PipLine, check_length
 from envpack.requirements.target import (
     Target,
     common_range,
@@ -25,6 +26,7 @@ _CONDA_KEYS = {"name", "channels", "dependencies", "prefix", "variables", "platf
 _PYTHON_ENV_KEYS = {"python", "build_dependencies", "dependencies"}
 _NAMES = ("environment.yml", "environment.yaml", "conda.yaml", "conda.yml")
 _DEPENDENCIES = re.compile(r"^dependencies\s*:", re.MULTILINE)
+_MOST_PYTHONS = 20  # different ones; each is tried with a hundred versions
 _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 
 
@@ -55,7 +57,7 @@ def read_conda_environment(source: Source) -> Requirements:
 class _Reader:
     def __init__(self, content: Table, text: str, target: Target) -> None:
         self._content, self._target = content, target
-        self._lines = text.splitlines()
+        self._lines, self._selectors = text.splitlines(), dict[int, str]()
         self._system = system_of_prefix(content.text("prefix", ""))
         self._pip, self._conda, self._pythons = PipReader(), list[str](), dict[str, Location]()
 
@@ -66,7 +68,10 @@ class _Reader:
         for value, location in self._content.items("dependencies"):
             if isinstance(value, Table):
                 self._read_pip(value)
-            elif self._is_for_target(value, location):
+                continue
+            if isinstance(value, str):
+                check_length(value, PipLine(location, quote(value)))
+            if self._is_for_target(value, location):
                 self._read_spec(value, location)
         path, allowed = self._content.location.path, self._python_range()
         return self._pip.requirements(
@@ -95,20 +100,23 @@ class _Reader:
 
     def _is_for_target(self, value: Value, location: Location) -> bool:
         """Whether the target needs an entry; one that is for another platform is left out, and named."""
-        line = self._lines[location.line - 1] if 0 < location.line <= len(self._lines) else ""
-        selector = selector_of(line)
-        reason = ""
+        selector, reason = self._selector(location.line), ""
         if selector:
             try:
                 reason = "" if selects(selector, self._target.platform) else f"its selector is [{selector}]"
             except ValueError:
                 self._pip.warnings.append(f"{location}: the comment {quote(f'[{selector}]')} selects no known system")
-        name = parse_spec(value).name if isinstance(value, str) else ""
-        if self._system and only_system(name) == self._system:
+        if self._system and isinstance(value, str) and only_system(parse_spec(value).name) == self._system:
             reason = f"only {self._system} has it, where this file was exported"
         if reason:
             self._pip.warnings.append(f"{location}: {quote(str(value))} is left out: {reason}")
         return not reason
+
+    def _selector(self, line: int) -> str:
+        """The selector at the end of a line, which may have many entries."""
+        if line not in self._selectors:
+            self._selectors[line] = selector_of(self._lines[line - 1]) if 0 < line <= len(self._lines) else ""
+        return self._selectors[line]
 
     def _read_spec(self, value: Value, location: Location) -> None:
         spec = parse_spec(value) if isinstance(value, str) else None
@@ -124,6 +132,10 @@ class _Reader:
             self._pip.places[self._conda[-1]] = str(location)
 
     def _add_python(self, value: str, spec: CondaSpec, location: Location) -> None:
+        if len(self._pythons) >= _MOST_PYTHONS:
+            raise location.error(
+                f"more than {_MOST_PYTHONS} entries for python", hint="write one range: python>=3.9,<3.12"
+            )
         self._pythons.setdefault(_python(value, spec.version, location), location)
         self._pip.places["python"] = str(location)
         if spec.channel:  # the version follows from the target, the channel does not

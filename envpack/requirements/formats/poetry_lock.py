@@ -22,6 +22,7 @@ _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
 _HINT = "write it again, which keeps the versions: poetry lock"
 _MAIN = "main"
+_LONGEST_RANGE = 1000  # characters; the pattern of its parts needs the square
 _NAMES = r'^name = "([^"\n]*)"'
 
 
@@ -289,6 +290,8 @@ def poetry_range(text: str) -> str:
     ('>=3.8,<4', '>=3.9,<3.10|>=3.11,<3.13', '==3.10.*')
     """
     found = []
+    if len(text) > _LONGEST_RANGE:
+        raise ValueError(f"{text[:20]!r}… is too long for a range")
     for alternative in re.split(r"\|\|?", text):
         parts = re.findall(r"[\^~<>=!]*\s*[\w.*+]+", alternative)
         if re.sub(r"[\s,]", "", alternative) != re.sub(r"\s", "", "".join(parts)):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from envpack.requirements import read_requirements
+from envpack.requirements.formats import conda_environment
 from tests.tables import every_row
 
 HASH = "sha256:" + "0123456789abcdef" * 4
@@ -159,6 +160,32 @@ def test_entries_for_python_that_exclude_each_other_are_refused(write, refused, 
     file = write("environment.yml", "dependencies:\n" + "".join(f"- {entry}\n" for entry in entries))
     error = refused(file, 4)
     assert (error.message, error.hint) == (f"no version of Python is allowed by {named}", "correct the ranges")
+
+
+@every_row(
+    ("entries", "message"),
+    [
+        (["numpy " + "[" * 5000], "has 5006 characters, more than 4096"),
+        (["numpy" + " a" * 3000], "has 6005 characters, more than 4096"),
+        (["python=" + "|".join(f"3.10.{patch}" for patch in range(51))], "does not name a version of Python"),
+        ([f"python>=3.{minor}" for minor in range(21)], "more than 20 entries for python"),
+    ],
+)
+def test_entries_that_would_take_long_are_refused(write, refused, entries, message):
+    file = write("environment.yml", "dependencies:\n" + "".join(f"- '{entry}'\n" for entry in entries))
+    assert message in refused(file, len(entries) + 1).message
+
+
+def test_equal_versions_of_python_count_once(write):
+    found = read_requirements(write("environment.yml", f"dependencies: [python={'|'.join(['3.10'] * 500)}]\n"))
+    assert (found.python, found.python_range) == ("3.10", "==3.10.*")
+
+
+def test_the_selector_of_a_line_with_many_entries_is_searched_once(write, monkeypatch):
+    searched = []
+    monkeypatch.setattr(conda_environment, "selector_of", lambda line: searched.append(line) or "win")
+    found = read_requirements(write("environment.yml", "dependencies: [a, b, {pip: [c]}]\n"))
+    assert (found.conda, found.pip, len(searched)) == ((), (), 1)
 
 
 def test_anchors_are_understood(write):

@@ -200,6 +200,14 @@ def test_poetry_ranges_of_python(text, expected):
     assert poetry_range(text) == expected
 
 
+@every_row("text", [">=3.1||" * 200 + ">=3.1", "=" * 2000, ">=" + "1" * 999])
+def test_a_range_of_python_that_would_take_long_is_refused(write, refused, text):
+    lock = write("poetry.lock", f'[metadata]\nlock-version = "2.1"\npython-versions = "{text}"\n')
+    assert "is not a range" in refused(lock).message
+    project = write("pyproject.toml", f'[project]\nname = "m"\nrequires-python = "{text}"\n')
+    assert "requires-python is not a range" in refused(project, 3).message
+
+
 def test_pipfile_lock_gives_the_section_default(write):
     packages = {
         "click": {"version": "==8.1", "hashes": [f"sha256:{A}"], "markers": "python_version >= '3.7'", "index": "pypi"},
