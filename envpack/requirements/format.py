@@ -54,6 +54,11 @@ class Source:
         return found
 
     @functools.cached_property
+    def package_places(self) -> dict[str, Location]:
+        """The lines of the packages of a lock in TOML, by their names."""
+        return self.places(r'^[ \t]*name = "([^"\n]*)"')
+
+    @functools.cached_property
     def project(self) -> Source:
         """The ``pyproject.toml`` beside a lock; empty if there is none."""
         path = self.path.with_name("pyproject.toml")

@@ -23,7 +23,6 @@ _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
 _HINT = "write it again, which keeps the versions: poetry lock"
 _MAIN = "main"
 _LONGEST_RANGE = 1000  # characters; the pattern of its parts needs the square
-_NAMES = r'^name = "([^"\n]*)"'
 
 
 @reads("poetry.lock", order=14)
@@ -56,21 +55,21 @@ class _Reader:
             reason = f"version {quote(version)} of the lock is not supported"
             raise source.place("lock-version").error(reason, hint=_HINT)
         content.tables("package")  # checks that it is a list of tables
-        places = source.places(_NAMES)
         self._packages = [
-            table_of(package, places.get(str(package.get("name")), self._location))
+            table_of(package, source.package_places.get(str(package.get("name")), self._location))
             for package in source.toml.get("package", ())
         ]
         self._extras = content.table("extras")
 
     def requirements(self) -> Requirements:
-        path, reader = self._location.path, PipReader()
+        path, project, reader = self._location.path, self._source.project.path, PipReader()
+        files = (path, project) if project.is_file() else (path,)
         python_range = self._python_range()
         found = Requirements(
             python=single_minor(python_range) if python_range else "",
             python_range=python_range,
             source=path,
-            files=(path,),
+            files=files,
             places={"python": str(self._source.place("python-versions"))},
         )
         if not self._target.python and self._source.choose:
@@ -81,7 +80,7 @@ class _Reader:
             reader.read_lines(self._line(wanted), wanted.package.location)
         reader.places.update(found.places)
         return reader.requirements(
-            python=found.python, python_range=python_range, source=path, files=(path, *reader.files)
+            python=found.python, python_range=python_range, source=path, files=(*files, *reader.files)
         )
 
     def _python_range(self) -> str:

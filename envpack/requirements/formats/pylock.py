@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from packaging.markers import Environment, Marker
+from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import local_path
 from envpack.requirements.locked_packages import locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
@@ -36,17 +38,22 @@ def read_pylock(source: Source) -> Requirements:
     """`pylock.toml`, `pylock.NAME.toml` (PEP 751: uv, pip, PDM)
 
     Read: for each package the best wheel for the target's Python, processor and glibc, with its hash; default groups,
-    no extras; folders of other projects, which are built; the source of a package that has no wheel for the target, if
-    `--allow-source` names it
+    and those groups and extras of the lock that `[tool.envpack]` in the `pyproject.toml` beside it selects; folders of
+    other projects, which are built; the source of a package that has no wheel for the target, if `--allow-source` names
+    it
 
     Refused: repositories and archives in place of releases, the project that the lock is of (`uv export
     --no-emit-project` leaves it out)
     """
-    return select_wheels(source.toml, source)
+    extras, groups = read_selection(source.project)
+    found = select_wheels(source.toml, source, extras, groups)
+    return replace(found, files=(source.path, source.project.path)) if extras or groups else found
 
 
-def select_wheels(content: Mapping[str, Any], source: Source) -> Requirements:
-    """Select the wheels of a lock that fit a target best."""
+def select_wheels(
+    content: Mapping[str, Any], source: Source, extras: Sequence[str] = (), groups: Sequence[str] = ()
+) -> Requirements:
+    """Select the wheels of a lock that fit a target best, for its default groups and for extras and groups."""
     location, path, target = source.location, source.path, source.target
     python_range = _python_range(content, location)
     minor = single_minor(python_range) if python_range else ""
@@ -67,9 +74,30 @@ def select_wheels(content: Mapping[str, Any], source: Source) -> Requirements:
             )
         target = replace(target, python=python)
     lock = _validated(_with_files(content, target), location)
-    files, projects = _select(lock, source, target)
+    named = {"extras": (extras, lock.extras or ()), "groups": (groups, lock.dependency_groups or ())}
+    warnings = [_check_selected(kind, *names, location) for kind, names in named.items()]
+    files, projects = _select(
+        _Selection(lock, extras if lock.extras else (), groups if lock.dependency_groups else ()), source, target
+    )
     places = {package.name: str(_place(package.name, source)) for package in files}
-    return replace(found, locked_pip=files, projects=projects, places={**found.places, **places})
+    return replace(
+        found,
+        locked_pip=files,
+        projects=projects,
+        places={**found.places, **places},
+        warnings=tuple(filter(None, warnings)),
+    )
+
+
+def _check_selected(kind: str, selected: Sequence[str], known: Sequence[str], location: Location) -> str:
+    """A warning about extras or groups that are selected for a lock without any: it has those it was exported with."""
+    unknown = sorted(set(map(canonicalize_name, selected)) - set(map(canonicalize_name, known)))
+    if unknown and known:
+        raise location.error(
+            f"the lock has no {kind} {quote(', '.join(unknown))}", hint=f"known: {', '.join(known)}; or lock again"
+        )
+    names = quote(", ".join(unknown))
+    return f"{location}: the lock names no {kind}, so {names} must be in what it was made from" if unknown else ""
 
 
 def _python_range(content: Mapping[str, Any], location: Location) -> str:
@@ -109,14 +137,26 @@ def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
         raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
 
 
-def _select(lock: Pylock, source: Source, target: Target) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
+class _Selection(NamedTuple):
+    lock: Pylock
+    extras: Sequence[str]
+    groups: Sequence[str]
+
+
+def _select(selection: _Selection, source: Source, target: Target) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
     """The wheels and source distributions for a target, and the folders of projects to build."""
     from packaging.pylock import PackageDirectory, PylockSelectError, PylockValidationError
 
     environment = cast("Environment", marker_environment(target))
+    lock, extras, groups = selection
     files, projects = [], []
     try:
-        for package, file in lock.select(environment=environment, tags=wheel_tags(target)):
+        for package, file in lock.select(
+            environment=environment,
+            tags=wheel_tags(target),
+            extras=extras,
+            dependency_groups=[*(lock.default_groups or ()), *groups],
+        ):
             name_line = _place(package.name, source)
             if isinstance(file, PackageDirectory):
                 projects.append(_project(package.name, file, name_line))
@@ -131,7 +171,7 @@ def _select(lock: Pylock, source: Source, target: Target) -> tuple[tuple[PipPack
 
 
 def _place(name: str, source: Source) -> Location:
-    return source.place(f'name = "{name}"')
+    return source.package_places.get(name, source.location)
 
 
 def _project(name: str, directory: PackageDirectory, location: Location) -> Path:

@@ -108,6 +108,7 @@ def test_both_versions_of_the_lock_give_the_packages_of_extras_groups_and_python
     write("pyproject.toml", f"{PROJECT}[tool.envpack]\n{selection}\n")
     for version in ("2.0", "2.1"):
         lock = write("poetry.lock", lock_of(version))
+        assert read_requirements(lock).files == (lock, lock.with_name("pyproject.toml"))
         for how in ({"python": python}, {"python": lambda _, chosen=python: chosen}):
             assert read_requirements(lock, **how).pip == tuple(f"{name}==1.0" for name in names.split()), version
 
