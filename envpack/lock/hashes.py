@@ -26,7 +26,7 @@ def check_lines(requirements: Requirements, target: Target) -> None:
     """Check that every requirement has a hash, if they contain ``--require-hashes``, as pip does."""
     if _REQUIRED not in requirements.pip_options:
         return
-    for line in _applying(requirements.pip, target):
+    for line in applying(requirements.pip, target):
         if not _ANY.search(line):
             raise _missing(f"{line!r} has no hash", "add --hash=sha256:…", requirements.places.get(line, ""))
     if requirements.projects:
@@ -38,7 +38,7 @@ def check_files(packages: Sequence[PipPackage], requirements: Requirements, targ
     """Check the files that were chosen against the hashes of the lines that apply to the target."""
     by_name = {package.name: package for package in packages}
     hashed = set()
-    for line in _applying((*requirements.pip, *requirements.constraints), target):
+    for line in applying((*requirements.pip, *requirements.constraints), target):
         name, hashes = requirement_name(line), {digest.lower() for digest in _SHA256.findall(line)}
         if _ANY.search(line):
             hashed.add(name)
@@ -56,7 +56,7 @@ def check_files(packages: Sequence[PipPackage], requirements: Requirements, targ
                 raise _missing(f"the dependency {package.name!r} has no hash", f"add a line {line}", package.url)
 
 
-def _applying(lines: Sequence[str], target: Target) -> Iterator[str]:
+def applying(lines: Sequence[str], target: Target) -> Iterator[str]:
     """The lines whose markers hold; as for uv, a minor version of Python stands for its first patch."""
     exact = target if target.python.count(".") == 2 else replace(target, python=f"{target.python}.0")
     for line in lines:

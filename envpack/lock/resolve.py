@@ -18,7 +18,7 @@ from envpack.conda import (
     interpreter_here,
     reason_to_fetch,
 )
-from envpack.lock.hashes import requirement_name
+from envpack.lock.hashes import applying, requirement_name
 from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, write_lock
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.settings import PythonPreference
@@ -248,7 +248,7 @@ class _Resolver:
         return packages
 
     def _provided_beside(self, conda: Sequence[CondaPackage], requirements: Requirements) -> tuple[str, ...]:
-        return _without_named(self._provided_by(conda), requirements) if len(conda) > 1 else ()
+        return _without_named(self._provided_by(conda), requirements, self.target) if len(conda) > 1 else ()
 
     def _updated(self) -> set[str]:
         return {normalise_name(name) for name in self.options.update}
@@ -291,7 +291,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _without_named(provided: Sequence[str], requirements: Requirements) -> tuple[str, ...]:
-    """The packages of conda that no pip requirement names: those are replaced by pip's."""
-    named = {requirement_name(line) for line in requirements.pip}
+def _without_named(provided: Sequence[str], requirements: Requirements, target: Target) -> tuple[str, ...]:
+    """The packages of conda that no pip requirement for the target names: those are replaced by pip's."""
+    named = {requirement_name(line) for line in applying(requirements.pip, target)}
     return tuple(name for name in provided if name not in named)

@@ -173,6 +173,12 @@ def test_python_packages_of_conda_are_not_resolved_again_unless_pip_requires_the
     assert list((tools.folder / "cache").iterdir()) == []
 
 
+def test_a_pip_requirement_for_another_target_replaces_no_package_of_conda(tools):
+    tools.provides = ("numpy", "scipy")
+    tools.lock(Requirements(pip=("a", 'numpy; sys_platform == "win32"', 'scipy; python_version >= "3.10"')))
+    assert tools.asked["pip"]["provided"] == ("numpy",)
+
+
 def test_a_project_beside_a_lock_brings_no_second_version_of_its_packages(tools):
     tools.conda = (conda("python"),)
     locked = PipPackage("six", "1.16.0", "https://x/six-1.16.0-py3-none-any.whl", "a" * 64)
