@@ -27,6 +27,8 @@ _LOCKED_BY = (
     (("pixi", "feature"), "pixi lock"),
     (("pixi", "target"), "pixi lock"),
     (("pdm", "resolution"), "pdm lock, then pdm export --format pylock --output pylock.toml"),
+    (("pdm", "overrides"), "pdm lock, then pdm export --format pylock --output pylock.toml"),
+    (("rye", "sources"), "uv export --format pylock.toml --output-file pylock.toml"),
 )
 # Settings of uv with the same name as an option of its resolver, and their values.
 _CHOICES = {
@@ -119,6 +121,13 @@ class ToolTables:
                 if source.get("index") and table.get("name") == source["index"]:
                     return "index", str(table["url"])
         raise self._unread(f"the source of {name} in [tool.uv.sources]", "uv lock", name)
+
+    def poetry_python(self) -> str:
+        """The range of Python in Poetry's syntax, ``""`` if Poetry's table names none."""
+        python = self._poetry_dependencies().get("python", "")
+        if not isinstance(python, str):
+            raise self._error("python of [tool.poetry.dependencies] must be text", 'write python = ">=3.10"', "python")
+        return python
 
     def _poetry_dependencies(self) -> Mapping[str, Any]:
         table = self._named("poetry").get("dependencies", {})

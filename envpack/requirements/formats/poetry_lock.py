@@ -15,6 +15,7 @@ from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.markers import reduced_marker
 from envpack.requirements.model import Requirements
+from envpack.requirements.poetry_range import poetry_range
 from envpack.requirements.target import Target, single_minor
 from envpack.support.tables import List, Location, Table, Value, quote, table_of
 
@@ -22,7 +23,6 @@ _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
 _HINT = "write it again, which keeps the versions: poetry lock"
 _MAIN = "main"
-_LONGEST_RANGE = 1000  # characters; the pattern of its parts needs the square
 
 
 @reads("poetry.lock", order=14)
@@ -280,33 +280,3 @@ def _index(package: Table) -> str:
 
 def _name_of(text: str) -> str:
     return canonicalize_name(re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0])
-
-
-def poetry_range(text: str) -> str:
-    """A range of Python versions in Poetry's syntax as version specifiers; alternatives are separated by ``|``.
-
-    >>> poetry_range("^3.8"), poetry_range("~3.9 || >=3.11,<3.13"), poetry_range("3.10.*")
-    ('>=3.8,<4', '>=3.9,<3.10|>=3.11,<3.13', '==3.10.*')
-    """
-    found = []
-    if len(text) > _LONGEST_RANGE:
-        raise ValueError(f"{text[:20]!r}… is too long for a range")
-    for alternative in re.split(r"\|\|?", text):
-        parts = re.findall(r"[\^~<>=!]*\s*[\w.*+]+", alternative)
-        if re.sub(r"[\s,]", "", alternative) != re.sub(r"\s", "", "".join(parts)):
-            raise ValueError(f"{text!r} is not a range")
-        found.append(",".join(filter(None, (_specifier(part) for part in parts))))
-    return "" if "" in found else "|".join(found)
-
-
-def _specifier(text: str) -> str:
-    operator, version = re.fullmatch(r"([\^~<>=!]*)\s*(.+)", text.strip()).groups()  # type: ignore[union-attr]
-    if version == "*":
-        return ""
-    if operator not in ("^", "~"):
-        bare = version.removesuffix(".*")
-        return f"=={bare}.*" if operator in ("", "=", "==") else f"{operator}{bare if operator != '!=' else version}"
-    numbers = [int(part) for part in version.split(".")]
-    kept = 1 if operator == "^" or len(numbers) == 1 else 2
-    limit = [*numbers[: kept - 1], numbers[kept - 1] + 1]
-    return f">={version},<{'.'.join(map(str, limit))}"

@@ -11,7 +11,8 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.model import Requirements
-from envpack.requirements.target import single_minor
+from envpack.requirements.poetry_range import poetry_range
+from envpack.requirements.target import common_range, single_minor
 from envpack.requirements.tool_tables import ToolTables
 from envpack.support import bounded_reading
 from envpack.support.errors import InputError
@@ -206,10 +207,22 @@ class _Reader:
         try:
             if isinstance(text, str):
                 single_minor(text)
-                return text
+                return self._with_range_of_poetry(text)
         except ValueError:
             pass
         raise self._error("requires-python is not a range of versions", 'write it like ">=3.10"', "requires-python")
+
+    def _with_range_of_poetry(self, requires: str) -> str:
+        """The Python versions that the project and ``[tool.poetry.dependencies]`` allow, as Poetry reads both."""
+        python = self._tools.poetry_python()
+        try:
+            return common_range([requires, poetry_range(python)]) if python else requires
+        except ValueError as error:
+            raise self._error(
+                f"python = {quote(python)} of [tool.poetry.dependencies] is not a range in that of requires-python",
+                'write it like python = ">=3.10"',
+                "[tool.poetry.dependencies",
+            ) from error
 
 
 def _of_groups(table: dict[str, Any], names: list[str]) -> list[str]:

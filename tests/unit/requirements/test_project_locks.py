@@ -6,7 +6,7 @@ import pytest
 
 from envpack.requirements import read_requirements
 from envpack.requirements.formats.pip_file import _PUBLIC
-from envpack.requirements.formats.poetry_lock import poetry_range
+from envpack.requirements.poetry_range import poetry_range
 from tests.tables import every_row
 
 PUBLIC = f"https://{_PUBLIC[0]}/simple"  # the public index, which a lock names although nobody chose it
@@ -299,6 +299,7 @@ def test_setup_cfg_gives_what_it_installs(write, refused):
     [
         ("Pipfile", "pipenv lock"),
         ("pixi.toml", "pixi lock"),
+        ("pdm.lock", "pdm export --format pylock --output pylock.toml"),
         ("setup.py", "uv pip compile setup.py --output-file requirements.txt"),
     ],
 )

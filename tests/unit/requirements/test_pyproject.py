@@ -44,6 +44,35 @@ def test_requires_python_names_a_python_only_if_it_allows_one_minor_version(writ
     assert read_requirements(file).python == python
 
 
+@every_row(
+    ("requires", "poetry", "allowed", "python"),
+    [
+        (">=3.10", "^3.9", ">=3.10,>=3.9,<4", ""),
+        (">=3.10", "<3.11", ">=3.10,<3.11", "3.10"),
+        ("", "~3.10", ">=3.10,<3.11", "3.10"),
+        (">=3.9", "3.8.* || 3.9.*", "==3.9.*", "3.9"),
+    ],
+)
+def test_the_range_of_poetry_counts_beside_that_of_the_project(write, requires, poetry, allowed, python):
+    text = PROJECT.replace(">=3.10,<3.11", requires) + f'[tool.poetry.dependencies]\npython = "{poetry}"\n'
+    found = read_requirements(write("pyproject.toml", text))
+    assert (found.python_range, found.python) == (allowed, python)
+
+
+@every_row(
+    ("python", "message"),
+    [
+        ('"^3.11"', "python = '^3.11' of [tool.poetry.dependencies] is not a range in that of requires-python"),
+        ('"new"', "python = 'new' of [tool.poetry.dependencies] is not a range in that of requires-python"),
+        ("5", "python of [tool.poetry.dependencies] must be text"),
+    ],
+)
+def test_a_range_of_poetry_outside_of_that_of_the_project_is_refused(write, refused, python, message):
+    error = refused(write("pyproject.toml", f"{PROJECT}[tool.poetry.dependencies]\npython = {python}\n"))
+    assert error.message == message
+    assert "python = " in error.hint
+
+
 def test_extras_and_groups_that_the_project_selects(write):
     file = write("pyproject.toml", PROJECT + '[tool.envpack]\nextras = ["all"]\ngroups = ["serve"]\n')
     assert read_requirements(file).pip[2:] == ("six", "cupy-cuda12x", "pillow", "orjson", "click")
@@ -147,6 +176,8 @@ def test_settings_of_uv_that_choose_versions_are_options(write, settings, option
 @every_row(
     ("settings", "message", "hint"),
     [
+        ("[tool.pdm.overrides]\nsix = '1'", "[tool.pdm] overrides is not read", "pdm lock"),
+        ("[[tool.rye.sources]]\nname = 'x'", "[tool.rye] sources is not read", "uv export --format pylock.toml"),
         ("exclude-dependencies = ['six']", "[tool.uv] exclude-dependencies is not read", "uv lock"),
         ("dependency-metadata = [{name = 'six'}]", "[tool.uv] dependency-metadata is not read", "uv lock"),
         ("index = [{url = 'https://x.org/a', format = 'flat'}]", "with format or exclude-newer is not read", "uv lock"),

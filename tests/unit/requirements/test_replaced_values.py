@@ -87,7 +87,7 @@ LINES = [
     ("setup.cfg", "[options]\ninstall_requires =\n    numpy<2\n    six\npython_requires = >=3.8,<3.9\n"),
 ]
 # uv itself reads the values of uv.lock; the others are refused by their name.
-NOT_READ = {"uv.lock", "pixi.toml", "Pipfile", "setup.py"}
+NOT_READ = {"uv.lock", "pdm.lock", "pixi.toml", "Pipfile", "setup.py"}
 
 
 def places(value):
