@@ -58,7 +58,7 @@ def check_files(packages: Sequence[PipPackage], requirements: Requirements, targ
 
 def applying(lines: Sequence[str], target: Target) -> Iterator[str]:
     """The lines whose markers hold; as for uv, a minor version of Python stands for its first patch."""
-    exact = target if target.python.count(".") == 2 else replace(target, python=f"{target.python}.0")
+    exact = replace(target, python=f"{target.python}.0") if target.python.count(".") == 1 else target
     for line in lines:
         try:
             marker = Requirement(line.partition(" --hash=")[0]).marker

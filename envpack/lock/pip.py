@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from envpack.lock.hashes import check_files, check_lines, requirement_name
+from envpack.lock.hashes import check_files, requirement_name
 from envpack.lock.uv import failing_requirement, platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
@@ -69,7 +69,6 @@ def resolve_pip(
     pip_requirements = [*requirements.pip, *(_file_requirement(wheel) for wheel in wheels)]
     if not pip_requirements:
         return ()
-    check_lines(requirements, target)
     with temp_dir("lock") as folder:
         pylock = folder / "pylock.toml"
         if prefer:

@@ -18,7 +18,7 @@ from envpack.conda import (
     interpreter_here,
     reason_to_fetch,
 )
-from envpack.lock.hashes import applying, requirement_name
+from envpack.lock.hashes import applying, check_lines, requirement_name
 from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, write_lock
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.settings import PythonPreference
@@ -109,6 +109,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
     """Resolve requirements to every package that they need on the target."""
     _check_target(requirements, target)
     _check_hashes(requirements)
+    check_lines(requirements, target)
     _check_sources(requirements, target, options)
     _check_update(options)
     channels = resolve_channels(options, target, progress)

@@ -248,6 +248,23 @@ CATALOGUE = (
     ),
     _requirements("a lock without version", "pylock.toml", "packages = []\n", "PEP 751"),
     _requirements("no Python", "environment.yml", "dependencies: ['python>=three']\n", "python=3.10"),
+    _requirements(
+        "several Pythons",
+        "environment.yml",
+        "dependencies:\n- python>=3.11\n- python<3.11\n",
+        "environment.yml:3",
+        "no version of Python is allowed by",
+        "correct the ranges",
+    ),
+    _requirements("a lock of PDM", "pdm.lock", "", "pdm export --format pylock --output pylock.toml"),
+    BadInput(
+        "requirements: no hash",
+        _BUILD_M,
+        4,
+        "hash-missing",
+        ("requirements.txt:2", "'six' has no hash", "add --hash=sha256:…"),
+        MODEL | {"m/requirements.txt": "--require-hashes\nsix\n"},
+    ),
     _requirements("a lock that is not beside its project", "uv.lock", "version = 1\n", "uv export"),
     _requirements("another tool's file", "Pipfile", "[packages]\n", "pipenv lock"),
     BadInput(

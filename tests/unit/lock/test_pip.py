@@ -206,13 +206,6 @@ def test_another_hash_than_in_the_requirements_is_rejected(monkeypatch, line, re
     assert caught.value.hint
 
 
-def test_required_hashes_are_checked_before_uv_runs(monkeypatch):
-    uv = Uv(monkeypatch, SIX_ENTRY)
-    with pytest.raises(EnvironmentBuildError) as caught:
-        resolve_pip(Requirements(pip=("six",), pip_options=("--require-hashes",)), TARGET)
-    assert (caught.value.kind, uv.runs) == ("hash-missing", 0)
-
-
 def test_a_failed_run_is_an_error_about_the_requirement(monkeypatch):
     Uv(monkeypatch, returncode=1, stderr="Because you require six<1 and six>2, we can conclude")
     with pytest.raises(EnvironmentBuildError, match="six>2") as caught:

@@ -157,6 +157,12 @@ def test_a_projects_wheel_is_built_for_the_target_and_required(tools):
     assert tools.asked["pip"]["wheels"] == ()
 
 
+def test_required_hashes_are_checked_before_anything_is_resolved_or_built(tools):
+    with pytest.raises(EnvironmentBuildError, match="'a' has no hash") as caught:
+        tools.lock(Requirements(pip=("a",), pip_options=("--require-hashes",), projects=(Path("/src/tool"),)))
+    assert (caught.value.kind, tools.asked) == ("hash-missing", {})
+
+
 def test_a_lock_without_python_is_refused(tools):
     with pytest.raises(InputError, match="no package python") as caught:
         tools.lock(Requirements(locked_conda=(conda("numpy"),), source=Path("/m/pixi.lock")))
