@@ -26,9 +26,33 @@ class CondaSpec(NamedTuple):
 
 
 def tidy_spec(text: str) -> str:
-    """A match spec with single blanks, and none beside operators and commas, as ``numpy >=1.20,<2``."""
+    """A match spec with single blanks, none beside operators and commas, and the channel in front.
+
+    >>> tidy_spec("numpy >= 1.20 , < 2"), tidy_spec("numpy[version='<2', channel=conda-forge]")
+    ('numpy >=1.20,<2', "conda-forge::numpy[version='<2']")
+    """
     text = re.sub(r"\s*([,|])\s*", r"\1", " ".join(text.split()))
-    return re.sub(r"([<>=!~])\s+(?=[\w*])", r"\1", text)
+    return _with_channel_in_front(re.sub(r"([<>=!~])\s+(?=[\w*])", r"\1", text))
+
+
+def _with_channel_in_front(spec: str) -> str:
+    start = _start_of_fields(spec)
+    fields = spec[start + 1 : -1] if start >= 0 else ""
+    found = next((field for field in _FIELD.finditer(fields) if field["key"] == "channel"), None)
+    if not found:
+        return spec
+    others = ",".join(filter(None, (fields[: found.start()].strip(" ,"), fields[found.end() :].strip(" ,"))))
+    name = spec[:start].rpartition("::")[2]
+    return f"{_value(found)}::{name}{f'[{others}]' if others else ''}"
+
+
+def _start_of_fields(spec: str) -> int:
+    """Where the brackets at the end of a match spec begin, -1 without any."""
+    return spec.find("[", spec.rfind("]", 0, -1) + 1) if spec.endswith("]") else -1
+
+
+def _value(field: re.Match[str]) -> str:
+    return field["single"] or field["double"] or field["bare"] or ""
 
 
 def parse_spec(text: str) -> CondaSpec:
@@ -42,12 +66,9 @@ def parse_spec(text: str) -> CondaSpec:
     if not _NAME.fullmatch(name):
         return CondaSpec(channel, "", "")
     rest, version = rest[len(name) :].strip(), ""
-    start = rest.find("[", rest.rfind("]", 0, -1) + 1) if rest.endswith("]") else -1
+    start = _start_of_fields(rest)
     if start >= 0:
-        fields = {
-            field["key"]: field["single"] or field["double"] or field["bare"] or ""
-            for field in _FIELD.finditer(rest[start + 1 : -1])
-        }
+        fields = {field["key"]: _value(field) for field in _FIELD.finditer(rest[start + 1 : -1])}
         rest, version = rest[:start].strip(), fields.get("version", "")
     return CondaSpec(channel, name.lower(), version or _version_before_build(rest) or rest)
 

@@ -188,6 +188,13 @@ def test_the_selector_of_a_line_with_many_entries_is_searched_once(write, monkey
     assert (found.conda, found.pip, len(searched)) == ((), (), 1)
 
 
+def test_a_channel_in_the_brackets_of_a_match_spec_is_read_and_checked(write, refused):
+    found = read_requirements(write("environment.yml", "dependencies: ['numpy[channel=c]', 'python[channel=d]']\n"))
+    assert found.conda == ("c::numpy", "d::python")
+    error = refused(write("environment.yml", "dependencies: ['numpy[channel=https://me:very-secret@x.org/c]']\n"), 1)
+    assert error.message == "the channel contains a password or a token"
+
+
 def test_anchors_are_understood(write):
     text = "dependencies:\n- &np numpy\n- *np\n- pip: &more [six]\n- pip: *more\n"
     found = read_requirements(write("environment.yml", text))

@@ -25,6 +25,10 @@ from tests.tables import every_row
         ("_libgcc_mutex=0.1=main", "", "_libgcc_mutex", "=0.1"),
         ("numpy=1.2[build='a]b']", "", "numpy", "=1.2[build"),
         ("numpy[[version='1.2']", "", "numpy", "1.2"),
+        ("numpy[channel=conda-forge]", "conda-forge", "numpy", ""),
+        ("a::numpy[version='>1', channel='https://x.org/c', build=py*]", "https://x.org/c", "numpy", ">1"),
+        ("numpy >1[channel=c]", "c", "numpy", ">1"),
+        ("numpy[build='channel=c']", "", "numpy", ""),
         ("numpy=1.2=", "", "numpy", "=1.2="),
         ("numpy ==1.2 a b", "", "numpy", "==1.2"),
         (">=3", "", "", ""),
@@ -41,6 +45,9 @@ def test_parts_of_a_match_spec(text, channel, name, version):
         ("numpy   >=  1.2 ,  < 2", "numpy >=1.2,<2"),
         ("numpy = 1.2", "numpy =1.2"),
         ("x == 1.2 py_0", "x ==1.2 py_0"),
+        ("a::numpy[version='>1', channel=\"c\", build=py*]", "c::numpy[version='>1',build=py*]"),
+        ("numpy[channel=c]", "c::numpy"),
+        ("numpy[channels=c]", "numpy[channels=c]"),
     ],
 )
 def test_blanks_of_a_match_spec_are_reduced(text, expected):
