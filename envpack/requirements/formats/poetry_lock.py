@@ -23,6 +23,7 @@ _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
 _HINT = "write it again, which keeps the versions: poetry lock"
 _MAIN = "main"
+_DEV, _DEV_DEPENDENCIES = "dev", "dev-dependencies"  # the only group before Poetry 1.2, and its table
 
 
 @reads("poetry.lock", order=14)
@@ -176,6 +177,8 @@ class _Roots:
                 " which are not beside it",
                 hint=_HINT,
             )
+        if group == _DEV and _DEV_DEPENDENCIES in self._poetry:
+            return self._poetry.table(_DEV_DEPENDENCIES)
         groups = self._poetry.table("group")
         name = next((name for name in groups.values if canonicalize_name(name) == group), "")
         if not name:

@@ -90,7 +90,9 @@ python-versions = "^3.9"
 
 
 def lock_of(version):
-    return LOCK if version == "2.1" else re.sub(r"(?m)^(groups|markers) = .*\n", "", LOCK).replace('"2.1"', '"2.0"')
+    return (
+        LOCK if version == "2.1" else re.sub(r"(?m)^(groups|markers) = .*\n", "", LOCK).replace('"2.1"', f'"{version}"')
+    )
 
 
 @every_row(
@@ -111,6 +113,14 @@ def test_both_versions_of_the_lock_give_the_packages_of_extras_groups_and_python
         assert read_requirements(lock).files == (lock, lock.with_name("pyproject.toml"))
         for how in ({"python": python}, {"python": lambda _, chosen=python: chosen}):
             assert read_requirements(lock, **how).pip == tuple(f"{name}==1.0" for name in names.split()), version
+
+
+def test_the_group_dev_of_an_old_project_is_read(write):
+    write(
+        "pyproject.toml", f'{PROJECT}[tool.poetry.dev-dependencies]\npytest = "*"\n[tool.envpack]\ngroups = ["dev"]\n'
+    )
+    lock = write("poetry.lock", lock_of("1.1"))
+    assert read_requirements(lock, python="3.12").pip == ("portalocker==1.0", "pytest==1.0")
 
 
 def test_a_package_for_some_pythons_keeps_its_marker_while_python_is_unknown(write):
