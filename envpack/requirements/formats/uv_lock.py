@@ -45,7 +45,9 @@ def read_uv_lock(source: Source) -> Requirements:
         )
         if completed.returncode != 0:
             reason = quote(" ".join(completed.stderr.split()).removeprefix("error: "))[1:-1]
-            raise location.error(f"uv cannot read it: {reason}", hint="write it again: uv lock")
+            unknown = reason.startswith(("Extra ", "Group "))
+            hint = "correct extras and groups in [tool.envpack]" if unknown else "write it again: uv lock"
+            raise location.error(f"uv cannot read it: {reason}", hint=hint)
         exported = read_text(pylock)
         content = _with_absolute_paths(parse_toml(exported, location), folder)
     found = select_wheels(content, replace(source, text=exported))

@@ -1,6 +1,7 @@
 """Locks and settings of tools for projects: uv, Poetry, pipenv, setuptools; and files that another tool converts."""
 
 import json
+import textwrap
 
 import pytest
 
@@ -79,7 +80,23 @@ def test_uv_lock_without_its_project_or_damaged_is_refused(write, refused):
     assert "uv export --no-emit-project" in refused(lock).hint
     write("pyproject.toml", PROJECT)
     write("uv.lock", UV_LOCK.replace("[[package]]", "[[package", 1))
-    assert "uv cannot read it" in refused(lock, python="3.10").message
+    error = refused(lock, python="3.10")
+    assert error.message.startswith("uv cannot read it: ")
+    assert error.hint == "write it again: uv lock"
+
+
+@every_row(
+    ("selection", "message"),
+    [
+        ('extras = ["gpu"]', "Extra `gpu` is not defined"),
+        ('groups = ["serve"]', "Group `serve` is not defined"),
+    ],
+)
+def test_an_extra_or_group_that_uv_lock_lacks_is_refused(write, refused, selection, message):
+    write("pyproject.toml", f"{textwrap.dedent(PROJECT)}[tool.envpack]\n{selection}\n")
+    error = refused(write("uv.lock", UV_LOCK), python="3.10")
+    assert message in error.message
+    assert error.hint == "correct extras and groups in [tool.envpack]"
 
 
 POETRY_NEW = f"""\
