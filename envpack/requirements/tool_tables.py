@@ -28,7 +28,7 @@ _LOCKED_BY = (
     (("pixi", "target"), "pixi lock"),
     (("pdm", "resolution"), "pdm lock, then pdm export --format pylock --output pylock.toml"),
     (("pdm", "overrides"), "pdm lock, then pdm export --format pylock --output pylock.toml"),
-    (("rye", "sources"), "uv export --format pylock.toml --output-file pylock.toml"),
+    (("rye", "sources"), "rye lock, and name its requirements.lock in envpack.toml"),
 )
 # Settings of uv with the same name as an option of its resolver, and their values.
 _CHOICES = {
@@ -171,7 +171,7 @@ class ToolTables:
 
     def _unread(self, what: str, command: str, needle: str) -> InputError:
         lock = command.split(maxsplit=1)[0] + ".lock"
-        reads = "" if "export" in command else f", which writes {lock}: envpack reads it"
+        reads = "" if "," in command else f", which writes {lock}: envpack reads it"
         return self._error(
             f"{what} is not read, and would decide which packages are installed", f"{command}{reads}", needle
         )

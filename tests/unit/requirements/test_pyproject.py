@@ -177,7 +177,11 @@ def test_settings_of_uv_that_choose_versions_are_options(write, settings, option
     ("settings", "message", "hint"),
     [
         ("[tool.pdm.overrides]\nsix = '1'", "[tool.pdm] overrides is not read", "pdm lock"),
-        ("[[tool.rye.sources]]\nname = 'x'", "[tool.rye] sources is not read", "uv export --format pylock.toml"),
+        (
+            "[[tool.rye.sources]]\nname = 'x'",
+            "[tool.rye] sources is not read",
+            "rye lock, and name its requirements.lock in envpack.toml",
+        ),
         ("exclude-dependencies = ['six']", "[tool.uv] exclude-dependencies is not read", "uv lock"),
         ("dependency-metadata = [{name = 'six'}]", "[tool.uv] dependency-metadata is not read", "uv lock"),
         ("index = [{url = 'https://x.org/a', format = 'flat'}]", "with format or exclude-newer is not read", "uv lock"),
