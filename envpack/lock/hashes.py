@@ -10,6 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from envpack.requirements import PipPackage, Requirements, Target, reduced_marker
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.tables import quote
 from envpack.support.text import normalise_name
 
 _REQUIRED = "--require-hashes"
@@ -28,7 +29,7 @@ def check_lines(requirements: Requirements, target: Target) -> None:
         return
     for line in applying(requirements.pip, target):
         if not _ANY.search(line):
-            raise _missing(f"{line!r} has no hash", "add --hash=sha256:…", requirements.places.get(line, ""))
+            raise _missing(f"{quote(line)} has no hash", "add --hash=sha256:…", requirements.places.get(line, ""))
     if requirements.projects:
         folder = requirements.projects[0]
         raise _missing("a local project has no hash", "build its wheel, and name that with its hash", str(folder))
@@ -40,12 +41,13 @@ def check_files(packages: Sequence[PipPackage], requirements: Requirements, targ
     hashed = set()
     for line in applying((*requirements.pip, *requirements.constraints), target):
         name, hashes = requirement_name(line), {digest.lower() for digest in _SHA256.findall(line)}
-        if _ANY.search(line):
-            hashed.add(name)
+        if not _ANY.search(line) or name not in by_name:
+            continue
+        hashed.add(name)
         if " --hash=" in line and not hashes:
             what = f"pip requirement {name!r}: none of its hashes is a SHA-256, the only kind that locks support"
             raise EnvironmentBuildError("hash-mismatch", what, "add --hash=sha256:… of the file that you trust")
-        if hashes and name in by_name and by_name[name].sha256 not in hashes:
+        if hashes and by_name[name].sha256 not in hashes:
             what = f"pip requirement {name!r}: none of its hashes matches the file for this Python"
             fix = "add the hash of that file to the requirements if you trust it"
             raise EnvironmentBuildError("hash-mismatch", what, fix, by_name[name].url)

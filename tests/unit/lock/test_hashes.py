@@ -49,6 +49,11 @@ def test_hashes_of_lines_that_apply_must_match(tmp_path, text, reason):
     assert caught.value.kind == "hash-mismatch"
 
 
+def test_a_hash_of_a_package_that_is_not_installed_does_not_matter(tmp_path):
+    (tmp_path / "limits.txt").write_text(f"idna --hash=sha512:{A}{A}\nclick --hash=sha256:{A}\n")
+    check_files([SIX], read(tmp_path, "-c limits.txt\nsix\n"), TARGET)
+
+
 def test_a_hash_of_a_constraint_counts(tmp_path):
     (tmp_path / "limits.txt").write_text(f"six --hash=sha256:{A}\n")
     with pytest.raises(EnvironmentBuildError, match="none of its hashes matches") as caught:
