@@ -74,10 +74,10 @@ class Judge:
         preflight: Callable[[Model], Sequence[Finding]] = lambda _: (),
         build_state: Callable[[Model], BuildState] = lambda _: BuildState("unknown"),
     ) -> None:
-        self._server = server
+        self.server = server
         self._preflight = preflight
         self._build_state = build_state
-        self._client = client
+        self.client = client
         self._options = options
         self._failed: set[str] = set()
         self._missing = MissingBackends()
@@ -85,18 +85,36 @@ class Judge:
         self._dead_before: frozenset[int] = frozenset()
         self._stuck: set[str] = set()
         self._fit: list[str] = []
+        self._away: list[str] = []  # models that are fit to serve and not loaded in this server
 
     @property
     def stuck(self) -> int:
         """For how many models the server waits, whose stubs are dead or blocked; it must be killed then."""
         return len(self._stuck)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other model is loaded, that could end the server."""
+        return len(self._away) == len(self._fit)
+
     def go_on_in(self, server: Server, client: Client) -> None:
-        """Go on in another server, with the models that are fit to serve: others may send requests to them."""
-        self._server, self._client, self._stuck = server, client, set()
-        for name in self._fit:
+        """Go on in another server, which has no model yet."""
+        self.server, self.client, self._stuck, self._away = server, client, set(), list(self._fit)
+
+    def withdraw(self, verdict: ModelVerdict) -> ModelVerdict:
+        """The verdict on a model that was fit to serve until the server ended; any other verdict stays."""
+        if verdict.name not in self._fit:
+            return verdict
+        self._failed.add(verdict.name)
+        self._fit.remove(verdict.name)
+        died = Failure("server-died", "the server ended after its requests", last_lines(self.server.log()))
+        return replace(verdict, ok=False, failure=died)
+
+    def _bring_what_it_may_call(self, model: Model) -> None:
+        """Load the models that are fit to serve for one whose code may send requests to any of them."""
+        while self._away and (model.sends_requests or model.steps):
             with contextlib.suppress(RequestError):  # who needs it fails, and says why
-                client.load(name, timeout=self._options.timeout)
+                self.client.load(self._away.pop(0), timeout=self._options.timeout)
 
     @check(
         "requirements",
@@ -107,7 +125,7 @@ class Judge:
     )
     def judge(self, model: Model) -> ModelVerdict:
         """Load a model, send requests to it, and return the verdict; a faulty model never raises an exception."""
-        self._log_start = self._server.log_size()
+        self._log_start = self.server.log_size()
         state = self._build_state(model)
         verdict = self._judge(model, state)
         if state.status == "changed":
@@ -115,6 +133,7 @@ class Judge:
             verdict = replace(verdict, checks=(outdated, *verdict.checks))
         if verdict.is_verified and verdict.ok:
             self._fit.append(model.name)
+            self._failed.discard(model.name)  # it may be the second attempt
         if not verdict.ok:
             self._failed.add(model.name)
             # With a dead stub the server does not stop before its exit timeout, and leaves files behind.
@@ -145,9 +164,10 @@ class Judge:
         known = self._verdict_before_load(model, state)
         if known:
             return known
-        self._dead_before = frozenset(dead_stubs(self._server))
+        self._bring_what_it_may_call(model)
+        self._dead_before = frozenset(dead_stubs(self.server))
         timeout = self._options.timeout
-        loaded = load_model(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
+        loaded = load_model(self.server, self.client, model, timeout=timeout, ignore_dead=self._dead_before)
         if loaded.stuck:
             self._stuck.add(model.name)
         if not loaded.failure:
@@ -182,9 +202,9 @@ class Judge:
         verdict = ModelVerdict(name=model.name, ok=True, load_seconds=loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
         if model.has_stub:
-            running = process.examine(self._server, model, self._log, self._options.release, self._options.preload)
+            running = process.examine(self.server, model, self._log, self._options.release, self._options.preload)
             checks += process.process_checks(running)
-            phases = read_phases(self._server.log(), self._log())
+            phases = read_phases(self.server.log(), self._log())
             verdict = replace(verdict, stub=running.stub if running else None, phases=phases)
         result = self._infer_all(model)
         if unverified := self._missing.check_of_answer(model, _error_answer(result)):
@@ -200,18 +220,18 @@ class Judge:
 
     def _infer_all(self, model: Model) -> _InferenceResult:
         """Check the responses of every version that the server serves, the newest first; stops at the first failure."""
-        result = self._infer(model, self._client)
+        result = self._infer(model, self.client)
         for version in self._older_versions(model) if result.chosen else ():
             if not result.ok:
                 break
-            others = self._infer(model, self._client.of_version(version), f"version {version}: ", result.chosen)
+            others = self._infer(model, self.client.of_version(version), f"version {version}: ", result.chosen)
             result = replace(result, checks=(*result.checks, *others.checks), failure=others.failure)
         return result
 
     def _older_versions(self, model: Model) -> list[str]:
         """The served versions of a model without the newest; none if the server has ended, which the result says."""
         try:
-            entries = self._client.index()
+            entries = self.client.index()
         except RequestError:
             return []
         served = (entry.version for entry in entries if entry.name == model.name and entry.state == "READY")
@@ -233,8 +253,8 @@ class Judge:
     def _request(self, model: Model, client: Client, before: Chosen | None) -> _InferenceResult:
         """Send the user's samples or generated requests to a model, and check the responses."""
         config = read_served_config(client.config(model.name))
-        memory = {p.pid: self._server.memory_bytes(p.pid) for p in stub_processes(self._server, model.name)}
-        chosen = before or choose_requests(self._server, client, model, config)
+        memory = {p.pid: self.server.memory_bytes(p.pid) for p in stub_processes(self.server, model.name)}
+        chosen = before or choose_requests(self.server, client, model, config)
         if isinstance(chosen, Check):
             return _InferenceResult((chosen,))
         requests, samples = chosen.requests, None if before else chosen.samples
@@ -255,27 +275,27 @@ class Judge:
             checks += [together] if together else []
         latency = inference.measure_latency(client, model.name, config, requests[0], self._options.requests)
         if model.has_stub:
-            checks.append(process.check_stability(self._server, model, memory))
+            checks.append(process.check_stability(self.server, model, memory))
         return _InferenceResult(tuple(checks), count, latency, chosen=chosen)
 
     def _inference_failure(self, model: Model, error: RequestError | InputError) -> Failure:
         if isinstance(error, InputError):
             return Failure(error.kind, f"{error.where}: {error.message}", (), error.hint)
         log = self._log()
-        if self._server.ended() or (error.status == 0 and not error.timed_out):
+        if self.server.ended() or (error.status == 0 and not error.timed_out):
             return Failure("server-died", "the server ended during a request", last_lines(log))
-        model_error = read_model_error(error.message, self._server.server_path(model.folder))
-        ended = describe_exit(self._server, self._dead_before) if "not healthy" in error.message else ""
+        model_error = read_model_error(error.message, self.server.server_path(model.folder))
+        ended = describe_exit(self.server, self._dead_before) if "not healthy" in error.message else ""
         message = append_exit(model_error.text, ended)
         kind, fix = explain(message, "inference-timeout" if error.timed_out else "inference-failed")
-        blocked = abort_and_read_frames(self._server, model) if error.timed_out else ()
+        blocked = abort_and_read_frames(self.server, model) if error.timed_out else ()
         details = model_error.frames or (*plain_lines(log), *blocked)
         fix = locate(fix, model_error.frames) or _suggest_fix(model, blocked or model_error.frames, error)
         return Failure(kind, append_exit(model_error.reason, ended), details, fix)
 
     def _log(self) -> str:
         """The log since the verification of this model began."""
-        return self._server.log(self._log_start)
+        return self.server.log(self._log_start)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import datetime
 import functools
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.inspection import BuildState, build_state, find_unsafe_archive, fit_findings, preflight_model
@@ -48,7 +48,13 @@ from envpack.support.folders import cache_root, whole_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.verification.checks.register import check
-from envpack.verification.checks.server import check_repository, check_runtime, check_together, unload_all
+from envpack.verification.checks.server import (
+    check_repository,
+    check_runtime,
+    check_together,
+    failed_together,
+    unload_all,
+)
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped, unchecked
@@ -114,26 +120,22 @@ class _Verification:
 
     def run(self) -> Verdict:
         with _folder_for_probe(self._said) as probe, contextlib.ExitStack() as servers:
-            server, client, version = self._start(servers, probe)
+            start = functools.partial(self._start, servers, probe)
+            server, client, version = start()
             release = all_releases().get(self._runtime.release) or release_of_server(version)
             judge = self._judge(server, client, release)
-            verdicts = tuple(judge.reject(name, error) for name, error in self._errors.items())
-            for model in self._models:
-                # It would wait behind the others, or find no server, and its verdict would be theirs.
-                if server.ended() or judge.stuck >= self._spec.load_threads(self._models):
-                    server.stop(force=True)
-                    server, client, _ = self._start(servers, probe)
-                    judge.go_on_in(server, client)
-                verdicts += (self._verify_model(judge, model),)
+            rejected = tuple(judge.reject(name, error) for name, error in self._errors.items())
+            judged, died = self._judge_all(judge, start)
+            server, client, verdicts = judge.server, judge.client, rejected + judged
             loaded = [verdict.name for verdict in verdicts if verdict.is_verified]
-            all_right = all(verdict.ok for verdict in verdicts)
+            all_right = not died and all(verdict.ok for verdict in verdicts)
             elsewhere = check_runtime(self._runtime)
-            checks = [elsewhere] if elsewhere else []
+            checks = [*died, *([elsewhere] if elsewhere else [])]
             checks += self._checks_of_release(release, version)
             checks += [check_repository(self._repository)] if self._whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
             checks += self._server_checks(server, client, loaded) if all_right and not judge.stuck else ()
-            judged = self._seconds()
+            seconds = self._seconds()
             kept, leftovers = self._end(server, client, judge, loaded, checks)
             log = _keep_log(server.log())
         made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
@@ -149,10 +151,37 @@ class _Verification:
             leftovers=leftovers,
             started=self._began.isoformat(timespec="seconds"),
             seconds=self._seconds(),
-            verdict_seconds=judged,
+            verdict_seconds=seconds,
             kept=kept,
             log=log,
         )
+
+    def _judge_all(
+        self, judge: Judge, start: Callable[[], tuple[Server, Client, str]]
+    ) -> tuple[tuple[ModelVerdict, ...], list[Check]]:
+        """The verdict on each model, and a failed check for each that ended the server only because others were loaded.
+
+        A model gets another server if it would wait in this one behind others, or find that it has ended: its verdict
+        would be theirs.
+        """
+        verdicts, died = list[ModelVerdict](), list[Check]()
+
+        def go_on_in_another() -> None:
+            judge.server.stop(force=True)
+            judge.go_on_in(*start()[:2])
+
+        for model in self._models:
+            if judge.server.ended() and verdicts:
+                verdicts[-1] = judge.withdraw(verdicts[-1])
+            if judge.server.ended() or judge.stuck >= self._spec.load_threads(self._models):
+                go_on_in_another()
+            verdict = self._verify_model(judge, model)
+            if verdict.failure and verdict.failure.kind == "server-died" and not judge.is_alone:
+                go_on_in_another()
+                verdict = self._verify_model(judge, model)
+                died += [failed_together(model.name)] if verdict.ok else []
+            verdicts.append(verdict)
+        return tuple(verdicts), died
 
     def _start(self, servers: contextlib.ExitStack, probe: Path | None) -> tuple[Server, Client, str]:
         """Start a server, which ends with the stack; returns it with a client and its version."""

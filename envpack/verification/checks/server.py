@@ -55,6 +55,9 @@ def check_repository(repository: Path) -> Check:
     return warning("repository", evidence, findings[0].fix)
 
 
+_COMPETE = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
+
+
 @check("together", of="server", step="together", kind="together")
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
     """All models load at the same time, as at the start of a server in production
@@ -77,9 +80,13 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     broken = {name: f"its state is {states.get(name)}" for name in models if name not in ready} | broken
     if broken:
         name, reason = next(iter(broken.items()))
-        fix = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
-        return failed("together", f"loaded at the same time, {name} fails: {reason.splitlines()[0]}", fix)
+        return failed("together", f"loaded at the same time, {name} fails: {reason.splitlines()[0]}", _COMPETE)
     return passed("together", f"all {len(models)} loaded at the same time in {time.monotonic() - started:.1f} s")
+
+
+def failed_together(model: str) -> Check:
+    """The check for a model that ended the server while others were loaded, and alone did not."""
+    return failed("together", f"the server ended when {model} was loaded beside the models before it", _COMPETE)
 
 
 @check("shutdown", of="server", step="unload", kind="shutdown")

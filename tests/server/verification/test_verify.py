@@ -22,6 +22,21 @@ from tests.server.model_environments import ModelEnvironments
 PROCESS = ServerSpec(Settings(runtime="process"))
 
 
+# Ends the server as soon as a file is there.
+WATCHES = """import os
+import signal
+import threading
+import time
+
+
+def watch():
+    while not os.path.exists({sign!r}):
+        time.sleep(0.01)
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+threading.Thread(target=watch, daemon=True).start()
+"""
 # Sends a request to another model, which must be loaded.
 CALLED = """
 
@@ -385,6 +400,22 @@ def test_a_model_is_judged_for_itself_after_one_that_ended_the_server(environmen
     assert of(verdict, "b_ends_it").failure.kind == "server-died"
     assert of(verdict, "c_calls").ok, of(verdict, "c_calls").failure
     assert (of(verdict, "a_good").ok, verdict.ok) == (True, False)
+
+
+def test_a_model_that_ends_the_server_only_beside_another_one_is_not_blamed_alone(environment, faults, tmp_path):
+    """The first model ends the server when the second one is loaded; what follows is judged for itself."""
+    sign = tmp_path / "sign"
+    watches = WATCHES.format(sign=str(sign)) + faults.DOUBLE
+    loads = f"import pathlib\nimport time\n\nsign = pathlib.Path({str(sign)!r})\nif not sign.exists():\n"
+    loads += "    sign.touch()\n    time.sleep(60)\n" + faults.DOUBLE
+    repository = tmp_path / "models"
+    for name, code in (("a_watches", watches), ("b_loads", loads), ("c_good", faults.DOUBLE)):
+        faults.write_model(repository, replace(faults.GOOD, name=name, code=code), environment)
+    verdict = verify(repository, spec=PROCESS)
+    assert [model.ok for model in verdict.models] == [True, True, True], [model.failure for model in verdict.models]
+    (together,) = (check for check in verdict.checks if check.id == "together" and not check.ok)
+    assert together.evidence == "the server ended when b_loads was loaded beside the models before it"
+    assert not verdict.ok
 
 
 class Alive(http.server.BaseHTTPRequestHandler):

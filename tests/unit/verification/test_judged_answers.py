@@ -60,7 +60,7 @@ def test_the_users_samples_are_sent_instead_of_ones(server, model):
     assert (verdict.ok, verdict.samples.right, verdict.samples.sent) == (True, 2, 2)
     assert ids(verdict).keys() >= {"infer", "formats", "expected"}
     assert "sent with the first sample" in next(check for check in verdict.checks if check.id == "infer").evidence
-    assert judged._client.sent[0] == ((Tensor("IN", "FP32", (1,), (3.0,)),), {})
+    assert judged.client.sent[0] == ((Tensor("IN", "FP32", (1,), (3.0,)),), {})
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_first_sample_of_a_sequence_is_sent_as_a_whole_sequence(server, mode
     with_samples(model, {"data": [[{"IN": [3]}, {"IN": [4]}]]})
     judged = judge(server, config={**CONFIG, "sequence_batching": {}})
     assert judged.judge(model).ok
-    assert judged._client.sent[0][1] == {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
+    assert judged.client.sent[0][1] == {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
 def test_wrong_answers_are_a_fault(server, model):

@@ -114,7 +114,18 @@ def test_another_server_gets_what_is_fit_to_serve_and_waits_for_nothing(server, 
     other_client = Versions(server)
     other_client.load = lambda name, timeout: loaded.append((name, timeout))
     judged.go_on_in(server, other_client)
-    assert (loaded, judged.stuck) == ([("m", 5.0)], 0)
+    assert (loaded, judged.stuck, judged.is_alone) == ([], 0, True)
+    (other.folder / "1/model.py").write_text("pb_utils.InferenceRequest(model_name='m')")
+    judged.judge(dataclasses.replace(other, name="calls"))
+    assert (loaded, judged.is_alone) == ([("m", 5.0)], False)
+
+
+def test_a_model_is_withdrawn_if_the_server_ends_after_its_requests(server, model):
+    judged = judge(server)
+    verdict = judged.withdraw(judged.judge(model))
+    assert (verdict.ok, verdict.failure.kind) == (False, "server-died")
+    assert verdict.failure.reason == "the server ended after its requests"
+    assert judged.withdraw(verdict) == verdict, "it is not fit to serve any more"
 
 
 def test_an_ensemble_of_a_faulty_member_is_not_loaded(server, model, tmp_path):

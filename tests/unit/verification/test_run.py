@@ -1,0 +1,90 @@
+"""A verification from the start of its server to its end, with a server of words."""
+
+import contextlib
+
+import pytest
+
+from envpack.inspection import this_host
+from envpack.server import StopResult
+from envpack.verification import run as module, verify
+from envpack.verification.judge import Judge
+from envpack.verification.loading import LoadResult
+from envpack.verification.verdict import ModelVerdict, passed
+
+LOADED = LoadResult(0.1)
+
+
+class Server:
+    """A server that ends by itself when a test says so."""
+
+    url, poll_seconds = "http://127.0.0.1:1", 0.1
+
+    def __init__(self):
+        self.dead, self.stopped = False, None
+
+    def ended(self):
+        return self.dead
+
+    def log(self, since=0):
+        return "Signal (11) received.\n" if self.dead else ""
+
+    def log_size(self):
+        return 0
+
+    def children(self, of=None):
+        return ()
+
+    def stop(self, *, force=False):
+        self.stopped = self.stopped or StopResult(-11 if self.dead else 0, force, (), 0.1)
+        return self.stopped
+
+
+class Runtime:
+    """Starts such servers."""
+
+    name, image, instead_of, release, default_stub = "process", "", "", "24.10", None
+
+    def __init__(self):
+        self.host, self.started = this_host(), []
+
+    @contextlib.contextmanager
+    def start(self, _, __=None):
+        self.started.append(Server())
+        yield self.started[-1]
+
+
+class Client:
+    def __init__(self, *_, **__):
+        pass
+
+    def server_version(self):
+        return "2.51.0"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    for name in "abc":
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1/model.py").touch()
+        (tmp_path / name / "config.pbtxt").write_text('backend: "python"\n')
+    return tmp_path
+
+
+def test_a_server_that_ends_between_two_models_is_the_first_ones_failure(repository, monkeypatch):
+    runtime = Runtime()
+
+    def check_loaded(judge, model, _):
+        judge.server.dead = model.name == "a"  # after its requests
+        return ModelVerdict(name=model.name, ok=True, load_seconds=0.1, checks=(passed("load", "READY"),))
+
+    monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "_keep_log", lambda _: "")
+    monkeypatch.setattr(Judge, "_verdict_before_load", lambda *_: None)
+    monkeypatch.setattr(Judge, "_check_loaded", check_loaded)
+    monkeypatch.setattr("envpack.verification.judge.load_model", lambda *_, **__: LOADED)
+    verdict = verify(repository, runtime=runtime)
+    first, *others = verdict.models
+    assert (first.failure.kind, first.failure.reason) == ("server-died", "the server ended after its requests")
+    assert first.failure.details == ("Signal (11) received.",)
+    assert [model.ok for model in others] == [True, True]
+    assert (verdict.ok, len(runtime.started)) == (False, 2)
