@@ -91,12 +91,15 @@ def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
 def difference(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> str:
     """The first difference in one phrase, or ``""``.
 
-    Floating-point elements may differ by the tolerance, and NaN equals NaN; all other elements must be equal.
+    The shape counts if one is expected. Floating-point elements may differ by the tolerance, and NaN equals NaN; all
+    other elements must be equal.
     """
     if expected.datatype != actual.datatype:
         return f"type {actual.datatype} instead of {expected.datatype}"
     if len(expected.data) != len(actual.data):
         return f"{len(actual.data)} elements instead of {len(expected.data)}"
+    if expected.shape and expected.shape != actual.shape:
+        return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
     floating = expected.datatype in FLOATING
     for index, (wanted, found) in enumerate(zip(expected.data, actual.data, strict=True)):
         equal = _is_close(float(wanted), float(found), tolerance) if floating else wanted == found

@@ -48,6 +48,12 @@ _TRACE = "\n\nAt:\n"  # between an exception and its frames
 _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_]\w{0,100})(?:: |\n|$)")
 _TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
+# How an answer begins that is not of the model's own making: its `pb_utils.TritonError` may have any text.
+_ANSWER_OF_THE_SERVER = re.compile(
+    r"(?:in ensemble '[^'\n]{1,300}', )?(?:Failed to process the request\(s\)[^\n]{0,300}?: )?"
+    r"(?:Stub process '[^'\n]{1,300}' is not healthy|(?:[Tt]he model's )?process (?:\d{1,10} )?(?:was|exited) "
+    r"|Failed to increase the shared memory pool|[Uu]nable to (?:create|initialize) shared memory)"
+)
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
 # Errors that no other input would have spared: wrong code, a process that has ended, steps that do not fit, or a call
 # of a model that is not there, unless its name is the text that was made up.
@@ -57,7 +63,7 @@ _WHATEVER_THE_INPUT = re.compile(
     r"|TypeError: \w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)"
     r"|TritonModelException: .{0,300}(?:Model '(?!1')[^'\n]{1,300}' is not ready|unknown model: '(?!1'))"
     r"|in ensemble '[^'\n]{1,300}', .{0,300}(?:data-type is|expected \d{1,9} inputs but got)"
-    r"|.{0,300}not healthy"
+    r"|(?:in ensemble '[^'\n]{1,300}', )?Stub process '[^'\n]{1,300}' is not healthy"
 )
 _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
@@ -359,6 +365,12 @@ FAULTS = (
 )
 
 
+def explain_answer(message: str, default_kind: str) -> tuple[str, str]:
+    """As `explain`, for the error with which a loaded model answered a request."""
+    is_of_the_server = _ANSWER_OF_THE_SERVER.match(message) is not None
+    return explain(message, default_kind) if is_of_the_server or _exception(message) else (default_kind, "")
+
+
 def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> tuple[str, str]:
     """Kind and fix for an error; ``default_kind`` and no fix if the catalogue does not know it."""
     message = clipped(message, _MOST)
@@ -375,7 +387,7 @@ def may_be_refusal(message: str) -> bool:
 
     It cannot if the catalogue knows the fault, or if the exception is of a kind that code raises whatever its input is.
     """
-    if explain(message, "inference-failed")[0] != "inference-failed":
+    if explain_answer(message, "inference-failed")[0] != "inference-failed":
         return False
     return not _WHATEVER_THE_INPUT.match(_exception(message) or message)
 

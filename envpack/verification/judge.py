@@ -14,7 +14,7 @@ from envpack.settings import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.checks.register import CHECKS, check
-from envpack.verification.fault_catalogue import explain
+from envpack.verification.fault_catalogue import explain_answer
 from envpack.verification.loading import (
     LoadResult,
     abort_and_read_frames,
@@ -287,7 +287,7 @@ class Judge:
         model_error = read_model_error(error.message, self.server.server_path(model.folder))
         ended = describe_exit(self.server, self._dead_before) if "not healthy" in error.message else ""
         message = append_exit(model_error.text, ended)
-        kind, fix = explain(message, "inference-timeout" if error.timed_out else "inference-failed")
+        kind, fix = explain_answer(message, "inference-timeout" if error.timed_out else "inference-failed")
         blocked = abort_and_read_frames(self.server, model) if error.timed_out else ()
         details = model_error.frames or (*plain_lines(log), *blocked)
         fix = locate(fix, model_error.frames) or _suggest_fix(model, blocked or model_error.frames, error)

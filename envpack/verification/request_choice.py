@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from envpack.repository import Model
 from envpack.server import Client, RequestError, ServedConfig, Server, read_model_error
 from envpack.verification.answers import ask, unsendable
-from envpack.verification.fault_catalogue import explain, may_be_refusal
+from envpack.verification.fault_catalogue import explain_answer, may_be_refusal
 from envpack.verification.generated import (
     PLAIN,
     Filling,
@@ -98,7 +98,7 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
             found = read_model_error(error.message, server.server_path(model.folder))
             # The sizes that follow a refusal may be too large for the model, which is no fault of it.
             is_refusal = may_be_refusal(found.text) or (
-                bool(refusal) and explain(found.text, "inference-failed")[0] == "out-of-memory"
+                bool(refusal) and explain_answer(found.text, "inference-failed")[0] == "out-of-memory"
             )
             if error.timed_out or not error.status or not is_refusal or server.ended():
                 raise

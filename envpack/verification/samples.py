@@ -8,7 +8,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +118,20 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
 def _expected(answer: object, known: Mapping[str, TensorConfig], where: str, config: ServedConfig) -> Responses | None:
     """The expected responses to a request; a list has all of a decoupled model's, an empty object is not compared."""
     if not isinstance(answer, list):
-        return (_tensors(answer, known, where, batched=config.batched),) if answer != {} else None
+        return (_outputs(answer, known, where, config),) if answer != {} else None
     if not config.decoupled:
         raise TypeError(f"{where} must be an object: only a decoupled model has a list of responses")
+    return tuple(_outputs(response, known, f"{where}[{number}]", config) for number, response in enumerate(answer))
+
+
+def _outputs(answer: object, known: Mapping[str, TensorConfig], where: str, config: ServedConfig) -> tuple[Tensor, ...]:
+    """Expected outputs; they have a shape if the user says one, and a response has one: those of a stream have none."""
+    outputs = _tensors(answer, known, where, batched=config.batched)
+    if not isinstance(answer, dict):
+        return outputs
+    shaped = {name for name, value in answer.items() if isinstance(value, dict) and "shape" in value}
     return tuple(
-        _tensors(response, known, f"{where}[{number}]", batched=config.batched)
-        for number, response in enumerate(answer)
+        tensor if tensor.name in shaped and not config.decoupled else replace(tensor, shape=()) for tensor in outputs
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from envpack.server import BINARY_ONLY, FLOATING, Client, RequestError, ServedConfig, Tensor, Tolerance, needs_binary
+from envpack.support.text import counted
 from envpack.verification.answers import Responses, ask, responses_difference
 from envpack.verification.checks.register import check
 from envpack.verification.generated import SmokeRequest
@@ -42,13 +43,17 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     since servers send it.
     """
     shown, shape, infinite = "", "", ""
+    one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
     for request in requests:
         responses = ask(client, model, config, request.inputs, request.parameters)
         shown = shown or _in_words(responses, config)
+        items = items_of(config, request.inputs)
         for outputs in responses:
-            mismatch = configuration_mismatch(config, outputs)
+            mismatch = configuration_mismatch(config, outputs) or _lost_item(outputs, items, one_for_one)
             if mismatch:
                 return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
+            if items == 1:
+                one_for_one -= {tensor.name for tensor in outputs if tensor.shape[:1] != (1,)}
             shape = shape or shape_mismatch(config, outputs)
             infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
     checks = [passed("infer", f"{shown}; sent {', '.join(request.description for request in requests)}")]
@@ -210,6 +215,19 @@ def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) ->
         if len(tensor.data) != tensor.size:
             return f"the output {declared.name} has {len(tensor.data)} elements, and the shape {list(tensor.shape)}"
     return "" if outputs else "there are no outputs"
+
+
+def items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
+    """How many items a request has; 0 if the model does not batch, or does not answer once for each request."""
+    return inputs[0].shape[0] if config.batched and not config.decoupled and inputs and inputs[0].shape else 0
+
+
+def _lost_item(outputs: Sequence[Tensor], items: int, one_for_one: Collection[str]) -> str:
+    """Which output has fewer or more items than the request, although it has one for a request with one item."""
+    for tensor in outputs if items > 1 else ():
+        if tensor.name in one_for_one and tensor.shape and tensor.shape[0] != items:
+            return f"the output {tensor.name} has {counted(tensor.shape[0], 'item')} for {items} in the request"
+    return ""
 
 
 def shape_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:

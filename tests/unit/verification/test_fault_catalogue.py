@@ -4,7 +4,7 @@ import pytest
 
 from envpack.server import read_model_error
 from envpack.server.log import last_lines, plain_lines, stub_reports
-from envpack.verification.fault_catalogue import FAULTS, explain
+from envpack.verification.fault_catalogue import FAULTS, explain, explain_answer, may_be_refusal
 from tests.tables import every_row
 
 MEGABYTE = 1 << 20
@@ -152,3 +152,37 @@ def test_shared_memory_that_cannot_be_made_is_a_fault_of_dev_shm(words, fix):
     kind, told = explain(message, "load-failed")
     assert kind == "shared-memory-full"
     assert fix in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upstream 'tokenizer' is not healthy",
+        "Permission denied: the request has no API key",
+        "cannot parse: failed to parse the document",
+        "tenant 1: No space left on device quota",
+        "the job 7 was killed by signal 9",
+    ],
+)
+def test_what_a_model_answers_by_itself_proves_nothing(text):
+    """A `pb_utils.TritonError` has any text; a model may refuse what was made up with it."""
+    assert explain_answer(text, "inference-failed") == ("inference-failed", "")
+    assert may_be_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Stub process 'm_0_0' is not healthy.",
+        "in ensemble 'e', Stub process 'm_0_0' is not healthy: it was ended by SIGKILL",
+        "the model's process 7 was killed by signal 11 (SIGSEGV) at model.py:12 in execute",
+        "process 7 was ended, since execute() did not return within the 2.5 seconds of ENVPACK_EXECUTE_TIMEOUT",
+        "Failed to increase the shared memory pool size for key '/x' to 9 bytes",
+        "PermissionError: [Errno 13] Permission denied: '/srv/x'\n\nAt:\n  /m/1/model.py(3): execute\n",
+    ],
+)
+def test_what_a_server_or_a_stub_answers_is_explained(text):
+    kind, fix = explain_answer(text, "inference-failed")
+    assert (kind, fix) == explain(text, "inference-failed")
+    assert kind != "inference-failed"
+    assert not may_be_refusal(text)

@@ -256,6 +256,29 @@ def test_a_shape_that_the_configuration_does_not_have_is_a_warning(dims, outputs
     assert all(f"the output OUT has {found}: the server sends it" in check.evidence for check in warned)
 
 
+BATCHING = read_served_config({**SERVED, "max_batch_size": 8})
+ONE, TWO = (SmokeRequest(f"with {n} items", (Tensor("IN", "FP32", (n, 2), (1.0,) * 2 * n),)) for n in (1, 2))
+
+
+def rows(count):
+    return output(*[1.0] * count, shape=(count, 1))
+
+
+@pytest.mark.parametrize(
+    ("requests", "answers", "fault"),
+    [
+        ([ONE, TWO], [rows(1), rows(2)], ""),
+        ([ONE, TWO], [rows(1), rows(1)], "sent with 2 items: the output OUT has 1 item for 2 in the request"),
+        ([ONE, TWO], [rows(1), rows(3)], "sent with 2 items: the output OUT has 3 items for 2 in the request"),
+        ([ONE, TWO], [rows(5), rows(7)], ""),  # boxes that were found, for example
+        ([TWO], [rows(1)], "sent with 2 items: the output OUT has 1 item for 2 in the request"),
+    ],
+)
+def test_a_model_that_loses_items_of_a_batch_is_not_fit_to_serve(requests, answers, fault):
+    check, *_ = check_smoke(Client(*answers), "m", BATCHING, tuple(requests))
+    assert (check.status, check.evidence if fault else "") == ("failed" if fault else "ok", fault)
+
+
 def test_a_model_without_outputs_is_a_fault():
     assert check_smoke(Client(()), "m", read_served_config({}), (REQUEST,))[0].evidence.endswith("there are no outputs")
 

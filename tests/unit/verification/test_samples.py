@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.server.tensors import Tolerance, read_served_config
+from envpack.server.tensors import Tensor, Tolerance, read_served_config
 from envpack.support.errors import InputError
 from envpack.verification.generated import generate_requests, inputs_too_large
 from envpack.verification.samples import read_samples
@@ -303,3 +303,24 @@ def test_every_type_can_be_generated(kind):
     (tensor,) = question.inputs
     assert tensor.shape == (1, 3)
     assert len(encode(kind, tensor.data)) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    ("expected", "shape", "difference"),
+    [
+        ({"content": [1, 2, 3, 4, 5, 6], "shape": [2, 3]}, (1, 2, 3), ""),
+        ({"content": [1, 2, 3, 4, 5, 6], "shape": [2, 3]}, (1, 3, 2), "OUT shape [1, 3, 2] instead of [1, 2, 3]"),
+        ({"content": [1, 2, 3, 4, 5, 6], "shape": [2, 3]}, (6,), "OUT shape [6] instead of [1, 2, 3]"),
+        ([1, 2, 3, 4, 5, 6], (1, 3, 2), ""),  # only its elements are expected
+    ],
+)
+def test_a_shape_that_is_expected_is_compared(tmp_path, expected, shape, difference):
+    served = {
+        "max_batch_size": 8,
+        "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],
+        "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [2, -1]}],
+    }
+    content = {"data": [{"IN": [1]}], "validation_data": [{"OUT": expected}]}
+    samples = read(tmp_path, content, read_served_config(served))
+    answer = (Tensor("OUT", "INT32", shape, (1, 2, 3, 4, 5, 6)),)
+    assert samples.samples[0].difference((answer,), samples) == difference
