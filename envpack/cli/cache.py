@@ -49,7 +49,7 @@ def list_command(store: str, console: Console) -> None:
 @command.command()
 @click.option(
     "--days",
-    type=click.FloatRange(min=0),
+    type=options.Days(min=0),
     default=30.0,
     help="Remove entries unused for this many days. Default: 30; 0 for all.",
 )

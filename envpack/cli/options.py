@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,14 @@ class PlatformChoice(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(platform_name(value), param, ctx)
+
+
+class Days(click.FloatRange):
+    """A number of days that is neither infinite nor NaN, with which no time can be compared."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        days = super().convert(value, param, ctx)
+        return days if math.isfinite(days) else self.fail(f"{value!r} is no number of days.", param, ctx)
 
 
 class _KindType(click.ParamType[Any]):
@@ -181,7 +190,7 @@ def signature(help_text: str) -> Callable[[Command], Command]:
         )
         age = click.option(
             "--max-age",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Days(min=0, min_open=True),
             metavar="DAYS",
             help="Refuse what was signed longer ago.",
         )

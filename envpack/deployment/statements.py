@@ -6,6 +6,7 @@ A statement says what lies there, by its digests; what it was made from; and whe
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 import envpack
 from envpack.deployment.signing import PublicKey, SigningKey, opened, read_public_key, sign, signature_invalid
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, UsageError
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PROVENANCE = "https://slsa.dev/provenance/v1"
@@ -85,9 +86,11 @@ def read_trust(files: Sequence[Path], max_days: float | None = None) -> Trust | 
     """The keys in files, and how many days ago they may have signed; ``None`` without keys.
 
     Raises:
-        UsageError: kind ``signing-missing``.
+        UsageError: kind ``signing-missing``, or the age is no number of days.
         InputError: kind ``bad-key``.
     """
+    if max_days is not None and not 0 <= max_days < math.inf:
+        raise UsageError("usage", f"{max_days:g} days are no age", "give --max-age a number of days")
     if not files:
         return None
     return Trust(tuple(map(read_public_key, files)), None if max_days is None else max_days * _DAY)

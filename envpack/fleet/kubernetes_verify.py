@@ -175,7 +175,9 @@ def _verify(
     project: Project, names: Sequence[str], served_from: str, published: Published | None, variables: dict[str, str]
 ) -> dict[str, Any]:
     said = project.of()
-    more = project.said.only("server", "env", "preload", "server_arg", "requests").words("verify")
+    # The Job reads the settings of a repository that it mounts, and for published models those that are said here.
+    settings = project.said.over(project.settings) if published else project.said
+    more = settings.only("server", "env", "preload", "server_arg", "requests").words("verify")
     words = ["verify", *([published.address] if published else []), *names, "--runtime", "process"]
     words += [] if "--server" in more else ["--server", "/opt/tritonserver"]
     words += ["--repository", served_from or _TMP, "--timeout", str(said.timeout)]

@@ -90,9 +90,9 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     placed = environment_of(model)
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
-        from envpack.workflow import environment_in_cache  # with all that builds one
+        from envpack.workflow import environment_to_run  # with all that builds one
 
-        prefix = environment_in_cache(project, model, progress, store).prefix
+        prefix = environment_to_run(project, model, progress, store).prefix
     stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
         from envpack.stub import target_from_prefix

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from envpack.stub import Cell
     from envpack.verification import ModelVerdict, Verdict, combine_verdicts, write_report
     from envpack.workflow.adoption import AdoptedModel, adopt
-    from envpack.workflow.build import BuiltModel, build_model, environment_in_cache
+    from envpack.workflow.build import BuiltModel, build_model, environment_to_run
     from envpack.workflow.cache import CacheCheck, CacheEntry, list_cache, prune_cache, verify_cache
     from envpack.workflow.channel import add_python, list_channel
     from envpack.workflow.doctor.examination import examine

@@ -18,12 +18,12 @@ from envpack.inspection import (
     read_stub_requirements,
     record_requirements,
 )
-from envpack.repository import PYTHON_BACKEND, Model, open_model, python_configs
+from envpack.repository import PYTHON_BACKEND, Model, environment_of, open_model, python_configs
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
-from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress, Progress
@@ -189,6 +189,23 @@ def environment_in_cache(
     """The environment that a build of a model would place, which stays in the cache."""
     request = build_request(project, model)
     return environment_for(request.source, with_note_on_python(request.python, progress), store)
+
+
+def environment_to_run(
+    project: Project, model: Model, progress: Progress, store: SharedStore | None = None
+) -> Environment:
+    """As `environment_in_cache`, for a model that has no folder with an environment.
+
+    Raises:
+        InputError: also kind ``requirements-changed``: it has an archive with another environment, with which a server
+            would run it.
+    """
+    found, placed = environment_in_cache(project, model, progress, store), environment_of(model)
+    if placed is not None and placed.is_file() and read_metadata(placed).get("key") != found.key:
+        what = f"{placed.name} has another environment than its requirements and settings give now"
+        fix = f"run `envpack build {model.folder.name}`, or let a server run it: envpack verify"
+        raise InputError("requirements-changed", what, fix, str(model.folder))
+    return found
 
 
 def environment_for(source: Recipe | TakenOver, progress: Progress, store: SharedStore | None) -> Environment:

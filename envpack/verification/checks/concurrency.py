@@ -7,6 +7,7 @@ another order, keeps the inputs of a request in itself, or fails a whole batch f
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ _ALONE_SECONDS = 2.0  # for the answers to single requests, which those of many 
 _TOGETHER_SECONDS = (
     10.0  # for a round, if requests are answered one after the other; at most half of the client's limit
 )
+# How a server refuses a request by the policy of a queue: too many wait, or it has waited for too long.
+_OF_THE_QUEUE = re.compile(r"Exceeds maximum queue size|Request timeout expired")
+_UNAVAILABLE = 503  # its status
 _MOST_BYTES = 64 << 20  # of the requests of a round
 _FIX = "give each request of the list that execute gets its own response, in the same order, and keep none in the model"
 
@@ -155,6 +159,7 @@ class _Burst:
         wrong: how answers differ from those that their requests get alone.
         exchanged: how many of them are the answer to another request.
         refused: requests that a policy of the queue refused.
+        compared: requests whose answers were compared with those that they get alone.
         largest: mean number of requests in a batch of the round with the largest batches.
     """
 
@@ -168,7 +173,7 @@ class _Burst:
         self._order = random.Random(1)  # noqa: S311 - the same order in every run
         self._next_id = 2 << 20
         self.clients = clients
-        self.sent = self.exchanged = self.refused = 0
+        self.sent = self.exchanged = self.refused = self.compared = 0
         self.errors: list[str] = []
         self.wrong: list[str] = []
         self.largest = 1.0
@@ -214,12 +219,13 @@ class _Burst:
         if not conversation.answers:  # refused alone, and so perhaps here; its neighbours must not notice
             return
         if isinstance(answer, RequestError):
-            if self._config.refuses and ("queue" in answer.message or "timeout" in answer.message):
+            if self._config.refuses and answer.status == _UNAVAILABLE and _OF_THE_QUEUE.search(answer.message):
                 self.refused += 1
             else:
                 self.errors.append(next(iter(answer.message.splitlines()), ""))
             return
         unequal = _mismatch(conversation.answers[step], answer)
+        self.compared += 1
         if not unequal:
             return
         self.wrong.append(f"the answer to the request {conversation.requests[step].description}: {unequal}")
@@ -258,6 +264,8 @@ def _judged(burst: _Burst, alone: _Alone) -> Check:
         whose = f", {burst.exchanged} of them the answer to another request" if burst.exchanged else ""
         evidence = f"{len(burst.wrong)} {together} have wrong answers{whose}; alone they are right: {burst.wrong[0]}"
         return failed("concurrency", evidence, _FIX)
+    if burst.refused and not burst.compared:
+        return skipped("concurrency", f"no answer to compare: the queue's policy refused {burst.refused} {together}")
     formed = f"batches of {burst.largest:.1f} requests formed" if burst.largest > 1 else "no batch formed"
     refused = f", {burst.refused} refused by the queue's policy" if burst.refused else ""
     return passed("concurrency", f"all answers {together} are those that they get alone; {formed}{refused}")

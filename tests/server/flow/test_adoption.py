@@ -11,7 +11,7 @@ import pytest
 from envpack.repository import open_model
 from envpack.settings import DEFAULT_RELEASE, find_release, open_project
 from envpack.support.progress import NoProgress
-from envpack.workflow import environment_in_cache
+from envpack.workflow.build import environment_in_cache
 from tests.needed_pythons import need
 
 TRAINING = Path(__file__).with_name("training.py")

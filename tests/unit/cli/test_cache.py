@@ -54,3 +54,10 @@ def test_pruning_removes_what_nobody_used_for_a_month(stub, capsys):
     assert run(["cache", "prune"]) == 0
     assert capsys.readouterr().err.splitlines()[-1:] == ["  remove … 1 entry, 2.0 MB"]
     assert not stub.exists()
+
+
+@pytest.mark.parametrize("days", ["nan", "inf", "-1"])
+def test_days_that_no_time_can_be_compared_with_are_refused(days, capsys):
+    """Everything would be older than NaN days, or nothing."""
+    assert run(["cache", "prune", "--days", days]) == 2
+    assert "--days" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import math
 import sys
 
 import pytest
@@ -298,3 +299,10 @@ GOOD = {"payload": "e30=", "payloadType": "application/vnd.in-toto+json", "signa
 def test_damaged_envelopes(public_key, content):
     with read_or_refused():
         opened(content, [public_key], "m")
+
+
+@pytest.mark.parametrize("days", [math.nan, math.inf, -1.0])
+def test_an_age_must_be_a_number_of_days(days):
+    """Nothing is older than NaN days."""
+    with pytest.raises(UsageError, match="days are no age"):
+        read_trust([], days)

@@ -155,6 +155,21 @@ def test_a_job_ends_and_is_removed():
     assert (spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (3600, 86400)
 
 
+def test_a_job_for_published_models_gets_the_settings_that_it_cannot_read():
+    """Nothing of the repository is mounted there, so that what its envpack.toml says is part of the command."""
+    own = Settings(env=("MODE=strict",), server_arg=("--strict-readiness=true",), requests=0)
+    project = Project(repository=Path("/models"), settings=own, said=SAID)
+
+    def command(**where):
+        made = verification_job(project, ("a",), envpack_image="envpack", **where)
+        return made["spec"]["template"]["spec"]["containers"][0]["command"]
+
+    assert not {"MODE=strict", "requests=0"} & {word for word in command() if isinstance(word, str)}
+    published = command(published=Published(address="s3://bucket/models"))
+    for words in (["--env", "MODE=strict"], ["--set", "requests=0"], ["--server-arg", "--strict-readiness=true"]):
+        assert " ".join(words) in " ".join(published)
+
+
 @pytest.fixture
 def keys(tmp_path):
     return write_pair(tmp_path)

@@ -124,6 +124,23 @@ def test_a_policy_of_the_queue_may_refuse_requests(check):
     model = Model(lambda batch: [full, *batch[1:]] if len(batch) > 1 else batch)
     assert check(model, config_with(refuses=True)).evidence.endswith(", 12 refused by the queue's policy")
     assert not check(model, config_with()).ok
+    never = Model(lambda batch: [full] * len(batch) if len(batch) > 1 else batch)
+    all_refused = check(never, config_with(refuses=True))
+    assert all_refused.status == "skipped"
+    assert all_refused.evidence.startswith("no answer to compare: the queue's policy refused ")
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        ("QueuePool limit of size 5 reached, connection timed out, timeout 30.00", 500),
+        ("Exceeds maximum queue size", 500),
+    ],
+)
+def test_an_error_of_the_model_is_no_refusal_by_the_queue(check, message, status):
+    error = RequestError(message, status=status)
+    model = Model(lambda batch: [error] * len(batch) if len(batch) > 1 else batch)
+    assert check(model, config_with(refuses=True)).status == "failed"
 
 
 def test_no_more_sequences_are_begun_than_the_model_answers_at_once(check):

@@ -113,6 +113,28 @@ def test_an_environment_and_a_stub_are_made_for_a_model_that_has_none(machine, m
     assert asked == [("3.10", None, None)]
 
 
+@pytest.mark.parametrize(("key", "runs"), [("its own", True), ("another", False), ("", False)])
+def test_a_model_with_an_archive_runs_in_no_other_environment(machine, monkeypatch, tmp_path, key, runs):
+    """A server unpacks the archive, whatever the requirements say now."""
+    machine.write_lock()
+    made = machine.install()
+    (machine.folder / "env.tar.gz").touch()
+    recorded = {"key": made.key if key == "its own" else key}
+    (machine.folder / "env.tar.gz.json").write_text(json.dumps(recorded))
+    (machine.folder / "config.pbtxt").write_text(
+        'backend: "python" parameters { key: "EXECUTION_ENV_PATH"'
+        ' value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }'
+    )
+    monkeypatch.setattr(module, "_placed_stub", lambda *_: tmp_path / "stub")
+    model = open_model(machine.folder)
+    if runs:
+        assert python_of(machine.project, model, machine.steps).prefix == made.prefix
+        return
+    with pytest.raises(InputError, match="has another environment than its requirements") as raised:
+        python_of(machine.project, model, machine.steps)
+    assert (raised.value.kind, raised.value.where) == ("requirements-changed", str(model.folder))
+
+
 def test_a_stub_for_another_python_than_that_of_a_new_environment_is_not_taken(placed, tmp_path):
     model, stub = open_model(placed.folder), placed.folder / STUB_NAME
     for minor, taken in ((inspect_stub(stub).python, stub), ("2.7", None)):
