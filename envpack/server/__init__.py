@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         read_abort_frames,
         read_model_error,
         request_failures,
+        stated,
         stub_reports,
     )
     from envpack.server.process import is_free

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envpack.server.log import stated
 from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 from envpack.support.bounded_reading import parse_json
 from envpack.support.isolation import trusted_certificates
@@ -20,11 +21,11 @@ Event = dict[str, Any]
 
 
 class RequestError(Exception):
-    """The server rejected a request, or no response was received."""
+    """The server rejected a request, or no response was received. The message is never blank."""
 
     def __init__(self, message: str, *, status: int = 0, timed_out: bool = False, streamed: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = stated(message)
+        super().__init__(self.message)
         self.status = status
         self.timed_out = timed_out
         self.streamed = streamed
@@ -325,5 +326,4 @@ def _error_text(content: bytes) -> str:
         value = parse_json(text)
     except ValueError:
         value = None
-    reason = str(value["error"]) if isinstance(value, dict) and "error" in value else text
-    return reason if reason.strip() else "no reason given"
+    return str(value["error"]) if isinstance(value, dict) and "error" in value else text

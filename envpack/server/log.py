@@ -14,6 +14,7 @@ STUB_REPORT = "envpack-stub "  # begins the line in which a stub says what it ru
 _LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
 _LONGEST_DURATION = 1e6  # seconds
 _STARTS = ("cold", "warm")
+_NO_REASON = "no reason given"
 _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
 _FAILURE = re.compile(r"\"?Failed to process the request\(s\) for model '(?P<instance>[^']+)', message: ")
@@ -71,6 +72,11 @@ class ModelError:
     text: str
 
 
+def stated(error: str) -> str:
+    """The text of an error, which a model can leave empty: then it reads like none."""
+    return error if error.strip() else _NO_REASON
+
+
 def read_model_error(text: str, model_folder: str) -> ModelError:
     """Parse the error message of a failed load or inference request."""
     body = _LOAD_PREFIX.sub("", clipped(text, _LONGEST_ERROR)).strip().rstrip(";").strip()
@@ -80,7 +86,7 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
         match = _FRAME.match(line)
         if match and _is_of_the_model(match["file"], model_folder):
             frames.append(f"{match['file']}:{match['line']} in {match['function']}")
-    reason = next((line.strip() for line in head.splitlines() if line.strip()), "no reason given")
+    reason = next((line.strip() for line in head.splitlines() if line.strip()), _NO_REASON)
     return ModelError(clipped(reason), tuple(clipped(frame) for frame in reversed(frames)), body)
 
 

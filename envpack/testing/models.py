@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from envpack.local import Request, Response
+from envpack.server import stated
 
 
 class ModelError(Exception):
@@ -17,8 +18,8 @@ class ModelError(Exception):
     """
 
     def __init__(self, text: str, fix: str = "") -> None:
-        super().__init__(f"{text}\nfix: {fix}" if fix else text)
-        self.text, self.fix = text, fix
+        self.text, self.fix = stated(text), fix
+        super().__init__(f"{self.text}\nfix: {fix}" if fix else self.text)
 
 
 class Models(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.local import Request, Response, readable
-from envpack.server import ServedConfig, Tensor, read_model_error, read_served_config
+from envpack.server import ServedConfig, Tensor, read_model_error, read_served_config, stated
 from envpack.support.progress import NoProgress, Progress
 from envpack.testing.inputs import read_requests
 from envpack.testing.models import Models
@@ -200,7 +200,7 @@ def _compare(answers: Sequence[Answer], samples: Samples) -> None:
 def _fault(responses: Sequence[Response], config: ServedConfig) -> str:
     error = next((response.error for response in responses if response.error is not None), None)
     if error is not None:
-        return error
+        return stated(error)
     if not config.decoupled and len(responses) != 1:
         return f"expected a single response, got {len(responses)}"
     for response in responses:

@@ -121,7 +121,7 @@ def _load(client: Client, model: str, timeout: float) -> str:
     try:
         client.load(model, timeout=timeout)
     except RequestError as error:
-        return error.message or "no reason given"
+        return error.message
     return ""
 
 

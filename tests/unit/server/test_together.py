@@ -148,6 +148,7 @@ BAD_STREAMS = {
     ),
     "an error": (streamed(b'data: {"Y": 1}', b'data: {"error": "boom"}'), "boom", 200, None),
     "an error at once": (streamed(b'data: {"error":"boom"}', status=400), "boom", 400, None),
+    "an error without a text": (streamed(b'data: {"error": ""}'), "no reason given", 200, None),
     "no JSON": (streamed(b"data: {"), "the response is malformed: ", 200, None),
     "no object": (streamed(b"data: 1"), "the response is malformed: it is no JSON object", 200, None),
     "a broken chunk": ((streamed()[0][:-5] + b"5\r\nab", True), "the stream of responses broke off: ", 200, None),

@@ -233,7 +233,7 @@ def test_a_load_that_never_ends_is_given_up_with_its_server(models, monkeypatch)
 def test_what_fails_in_a_stream_ends_it_as_a_response(models, service, monkeypatch):
     monkeypatch.setattr(module, "abort_and_read_frames", lambda server, model: ())
     models.server.port = service.port
-    *good, bad = models.stream(Request((INPUT,), model="one", id="fail"))
+    *good, bad = models.stream(Request((INPUT,), model="one", id="fail boom"))
     assert (len(good), bad.error) == (3, "boom")
     monkeypatch.setattr(models, "_timeout", 0.3)
     models.forget("one")
@@ -311,14 +311,18 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
             if request.id == "refuse":
                 context.abort(grpc.StatusCode.UNAVAILABLE, "shutting down")
             for number in range(3):
-                answer = service_pb2.ModelInferResponse(raw_output_contents=[struct.pack("<i", number)])
+                answer = service_pb2.ModelInferResponse(
+                    model_name=request.model_name, raw_output_contents=[struct.pack("<i", number)]
+                )
                 answer.outputs.add(name="OUT", datatype="INT32", shape=[1])
                 yield service_pb2.ModelStreamInferResponse(infer_response=answer)
             if request.id == "hang":
                 while context.is_active():
                     time.sleep(0.01)
-            if request.id == "fail":
-                yield service_pb2.ModelStreamInferResponse(error_message="boom")
+            if request.id.startswith("fail"):
+                failed = service_pb2.ModelInferResponse(id=request.id)
+                text = request.id.removeprefix("fail").strip()
+                yield service_pb2.ModelStreamInferResponse(error_message=text, infer_response=failed)
 
 
 @pytest.fixture
@@ -353,8 +357,10 @@ def test_a_stream_carries_shapes_and_types(service, models):
 def test_an_error_in_a_stream_follows_its_responses(service):
     found = []
     with pytest.raises(ModelError, match="^boom$"):
-        found.extend(stream_by_grpc(service, Request((INPUT,), model="one", id="fail"), {}, 60))
-    responses = stream_by_grpc(service, Request((INPUT,), model="one", id="fail"), {}, 60)
+        found.extend(stream_by_grpc(service, Request((INPUT,), model="one", id="fail boom"), {}, 60))
+    with pytest.raises(ModelError, match="^no reason given$"):
+        list(stream_by_grpc(service, Request((INPUT,), model="one", id="fail"), {}, 60))
+    responses = stream_by_grpc(service, Request((INPUT,), model="one", id="fail boom"), {}, 60)
     assert len([next(responses) for _ in range(3)]) == 3
     responses.close()
     with pytest.raises(ModelError, match="^shutting down$"):

@@ -64,6 +64,7 @@ def test_a_model_is_loaded_and_sent_each_request_as_often_as_asked(repository, s
 
 FAULTS = {
     "an error": ("raise ValueError('boom')", "", "boom"),
+    "an error without a text": ("return [Response(error='') for _ in requests]", "", "no reason given"),
     "another type": (
         "return [Response([replace(out(r).outputs[0], datatype='FP32')]) for _, r in requests]",
         "",
