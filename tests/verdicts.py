@@ -27,7 +27,7 @@ def full_verdict():
         ok=True,
         load_seconds=2.4,
         stub=StubIdentity(7, "/models/good/triton_python_backend_stub", "3.10.13", "1.26.4", "0.1.0"),
-        samples=SampleCount(179, 180, "images", needed=175),
+        samples=SampleCount(179, 180, "images", needed=175, expected=180),
         checks=(passed("load", "READY after 2.4 s"), warning("libraries", "libffi.so.8 the system's", "add libffi")),
         latency=Latency(20, 0.0021, 0.004),
         phases=(Phase("extraction", 0.4, 1.0), Phase("import", 1.4, 0.6), Phase("initialize", 2.0, 0.8)),

@@ -122,7 +122,7 @@ def try_model(
         _send_together(models, config, [answer for answer in answers if not _is_error(answer.responses)])
     count = None
     if given.samples is not None and given.samples.have_answers:
-        count = given.samples.count(sum(not (answer.fault or answer.difference) for answer in answers))
+        count = given.samples.count(_right(answers, given.samples))
     return Trial(name, config, load_seconds, answers, count)
 
 
@@ -195,6 +195,12 @@ def _compare(answers: Sequence[Answer], samples: Samples) -> None:
     for answer, sample in zip(answers, samples.samples, strict=True):
         if not answer.fault:
             answer.difference = answer.difference or sample.difference(_read(answer.responses), samples)
+
+
+def _right(answers: Sequence[Answer], samples: Samples) -> int:
+    """How many answers are those that samples expect."""
+    pairs = zip(answers, samples.samples, strict=True)
+    return sum(s.expected is not None and not (a.fault or a.difference) for a, s in pairs)
 
 
 def _fault(responses: Sequence[Response], config: ServedConfig) -> str:

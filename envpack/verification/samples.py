@@ -52,7 +52,7 @@ class Samples:
     Attributes:
         samples: in the order of the file.
         tolerances: by output; the entry ``""`` applies to all others.
-        minimum_match: required share of matching samples, 0 to 1.
+        minimum_match: required share of matching samples among those with expected answers, 0 to 1.
         noun: plural noun for the samples, for example ``"images"``.
     """
 
@@ -67,9 +67,10 @@ class Samples:
         return any(sample.expected is not None for sample in self.samples)
 
     def count(self, right: int) -> SampleCount:
-        """How many samples are right, and have to be."""
-        sent = len(self.samples)
-        return SampleCount(right, sent, self.noun, needed=math.ceil(round(self.minimum_match * sent, 9)))
+        """How many samples with expected answers are right, and have to be."""
+        expected = sum(sample.expected is not None for sample in self.samples)
+        needed = math.ceil(round(self.minimum_match * expected, 9))
+        return SampleCount(right, len(self.samples), self.noun, needed=needed, expected=expected)
 
     def tolerance(self, output: str) -> Tolerance:
         """Tolerance for an output."""
@@ -97,8 +98,8 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
     if not isinstance(content, dict):
         raise TypeError("the document is no JSON object")
     data = _streams(content["data"], "data", config)
-    expected = _answers(content["validation_data"], config) if "validation_data" in content else []
-    if expected and [len(stream) for stream in expected] != [len(stream) for stream in data]:
+    expected = _answers(content["validation_data"], config) if "validation_data" in content else None
+    if expected is not None and [len(stream) for stream in expected] != [len(stream) for stream in data]:
         raise ValueError("validation_data must have one entry for each entry of data, in the same lists")
     if not any(data):
         raise ValueError("data is empty")
@@ -108,7 +109,7 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
     for number, stream in enumerate(data, 1):
         for step, entry in enumerate(stream):
             where = f"[{len(samples)}]"
-            answer = expected[number - 1][step] if expected else {}
+            answer = {} if expected is None else expected[number - 1][step]
             inputs = _tensors(entry, known_inputs, f"data{where}", batched=config.batched)
             wanted = _expected(answer, known_outputs, f"validation_data{where}", config)
             samples.append(Sample(inputs, wanted, _sequence(config, number, step, len(stream))))

@@ -97,12 +97,14 @@ class SampleCount:
         sent: all samples.
         noun: plural noun for them.
         needed: how many must be right; fewer than all if the file of samples says so (``minimum_match``).
+        expected: samples that have expected outputs; the others only need an answer.
     """
 
     right: int
     sent: int
     noun: str
     needed: int
+    expected: int
 
     @property
     def ok(self) -> bool:
@@ -110,8 +112,9 @@ class SampleCount:
         return self.right >= self.needed
 
     def __str__(self) -> str:
-        needed = f", {self.needed} needed" if self.right < self.sent else ""
-        return f"{self.right} of {self.sent} {self.noun} right{needed}"
+        needed = f", {self.needed} needed" if self.right < self.expected else ""
+        others = f", {self.sent - self.expected} without expected outputs" if self.sent > self.expected else ""
+        return f"{self.right} of {self.expected} {self.noun} right{needed}{others}"
 
 
 @dataclass(frozen=True)

@@ -150,13 +150,14 @@ def _difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
 def check_samples(
     client: Client, model: str, config: ServedConfig, samples: Samples
 ) -> tuple[Check, SampleCount | None]:
-    """Your samples get the answers that you expect
+    """Your samples get the answers that you expect; skipped if none has one
 
-    Fewer samples of `envpack/smoke.json` than required got the expected answer. The first differences are shown.
+    Fewer samples of `envpack/smoke.json` than required got the expected answer, or one without an expected answer got
+    an error. The first differences are shown.
     Correct the model or the expectation; `rtol`, `atol` and `minimum_match` under the key `envpack` set how exact
     answers must be.
     """
-    right = 0
+    right = refused = 0
     wrong = []
     for index, sample in enumerate(samples.samples):
         try:
@@ -165,17 +166,19 @@ def check_samples(
             if error.timed_out or not error.status:  # so would every other sample
                 raise
             wrong.append(f"{index}: {error.message.splitlines()[0]}")
+            refused += sample.expected is None
             continue
         mismatch = sample.difference(found, samples)
-        right += not mismatch
+        right += sample.expected is not None and not mismatch
         wrong += [f"{index}: {mismatch}"] if mismatch else []
     count = samples.count(right)
     reported = count if samples.have_answers else None
-    if count.ok:
-        return passed("expected", str(count)), reported
-    shown = "; ".join(wrong[:_SHOWN_FAILURES])
+    shown = str(count) if reported else f"none of {count.sent} {count.noun} has expected outputs"
+    if count.ok and not refused:
+        return (passed if reported else skipped)("expected", shown), reported
+    errors = f"; {refused} without expected outputs got an error" if refused else ""
     fix = "correct the model, or the expected outputs of the samples"
-    return failed("expected", f"{count} ({shown})", fix), reported
+    return failed("expected", f"{shown}{errors} ({'; '.join(wrong[:_SHOWN_FAILURES])})", fix), reported
 
 
 def measure_latency(

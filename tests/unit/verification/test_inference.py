@@ -370,7 +370,8 @@ def test_every_sample_of_a_decoupled_model_is_compared_with_its_own_stream(name)
     client = Client(({"OUT": 1.0}, {"OUT": 2}), ({"OUT": 7.0},))
     two = Samples((Sample(REQUEST.inputs, expected), Sample(REQUEST.inputs, (output(7.0),))))
     check, count = check_samples(client, "m", STREAMED, two)
-    assert (check.ok, count.right, count.sent) == (not mismatch, 1 + (not mismatch), 2)
+    right = 1 + (expected is not None and not mismatch)
+    assert (check.ok, count.right, count.expected) == (not mismatch, right, 1 + (expected is not None))
     assert mismatch in check.evidence
 
 
@@ -419,18 +420,35 @@ def unanswered(*_, **__):
 
 
 @pytest.mark.parametrize(("minimum", "status"), [(0.5, "ok"), (0.51, "failed"), (0.0, "ok"), (1.0, "failed")])
-def test_the_minimum_match_is_a_share_of_all_samples(minimum, status):
+def test_the_minimum_match_is_a_share_of_the_samples_with_expected_outputs(minimum, status):
     check, _ = check_samples(
         Client(output(1.0), output(2.0)), "m", CONFIG, samples(output(1.0), output(1.0), minimum_match=minimum)
     )
     assert check.status == status
 
 
-def test_samples_without_expected_outputs_need_a_response_only():
-    check, count = check_samples(Client(output(5.0)), "m", CONFIG, samples(None))
-    assert (check.status, count) == ("ok", None)
-    check, count = check_samples(Client("wrong"), "m", CONFIG, samples(None))
-    assert (check.status, count) == ("failed", None)
+# The samples, the answers, and what is said of them; of the samples of the last row none is compared.
+ONLY_ANSWERED = {
+    "a wrong one among many": ([output(5.0), *[None] * 20], [output(9.0)] * 21, "failed", (0, 1, 1),
+        "0 of 1 images right, 1 needed, 20 without expected outputs (0: OUT element 0 is 9 instead of 5)"),
+    "a right one among many": ([None, output(9.0)], [output(9.0)] * 2, "ok", (1, 1, 1),
+        "1 of 1 images right, 1 without expected outputs"),
+    "an error": ([output(9.0), *[None] * 20], [output(9.0), "", *[output(9.0)] * 19], "failed", (1, 1, 1),
+        ("1 of 1 images right, 20 without expected outputs;"
+         " 1 without expected outputs got an error (1: no reason given)")),
+    "an error alone": ([None], ["wrong"], "failed", None,
+        "none of 1 images has expected outputs; 1 without expected outputs got an error (0: wrong)"),
+    "nothing is compared": ([None, None], [output(9.0)] * 2, "skipped", None, "none of 2 images has expected outputs"),
+}  # fmt: skip
+
+
+@every_row("name", ONLY_ANSWERED)
+def test_samples_without_expected_outputs_need_an_answer_and_count_as_none(name):
+    expected, answers, status, counted, evidence = ONLY_ANSWERED[name]
+    sent = samples(*expected, minimum_match=0.95, noun="images")
+    check, count = check_samples(Client(*answers), "m", CONFIG, sent)
+    assert (check.id, check.status, check.evidence) == ("expected", status, evidence)
+    assert (count and (count.right, count.expected, count.needed)) == counted
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ def test_streams_of_a_decoupled_sequence_model_are_in_the_lists_of_their_sequenc
         ),
         ({"data": [{"TEXT": {"b64_with_lengths": "aGk="}}]}, "the length of a string is truncated"),
         ({"data": [ONE], "validation_data": [{}, {}]}, "one entry for each entry of data"),
+        ({"data": [ONE], "validation_data": []}, "one entry for each entry of data"),
+        ({"data": [ONE], "validation_data": None}, "validation_data must be a list"),
         ({"data": [3]}, r"data\[0\] must be an object, with tensors by their names"),
         ({"data": [ONE], "validation_data": [3]}, r"validation_data\[0\] must be an object, with tensors by"),
         ({"data": [ONE], "validation_data": [[{}]]}, "holds sequences"),
