@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from envpack.server.log import (
         STUB_REPORT,
         StubReport,
+        before_loads,
         configuration_error,
         last_lines,
         last_started_stub,

@@ -29,6 +29,7 @@ _STANDING = "Python traceback:"
 _STANDING_AT = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
 _PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<line>\d+):(?P<column>\d+): (?P<what>.+)")
 _POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)
+_FIRST_LOAD = re.compile(r"^I\d{4} .*\bmodel_lifecycle\.cc:\d+\] \"?loading: ", re.MULTILINE)
 _LAUNCH = re.compile(r"Starting Python backend stub")
 
 
@@ -112,6 +113,12 @@ def configuration_error(log: str) -> str:
         return f"config.pbtxt:{parsing['line']}:{parsing['column']}: {parsing['what']}"
     polling = _POLLING.search(log)
     return polling["what"] if polling else ""
+
+
+def before_loads(log: str) -> str:
+    """What a log has before the first load; after that, the output of models is in it, which can say anything."""
+    first = _FIRST_LOAD.search(log)
+    return log[: first.start()] if first else log
 
 
 def last_lines(log: str, count: int = 8) -> tuple[str, ...]:

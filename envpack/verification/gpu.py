@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
-from envpack.server import Client, RequestError, Server, Tensor
+from envpack.server import Client, RequestError, Server, Tensor, before_loads
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
 from envpack.verification.checks.register import check
@@ -47,7 +47,7 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
 @check("gpu", of="server", step="start", condition="See [below](#gpus)")
 def check_gpu(server: Server) -> Check:
     """Whether the server uses a GPU; a successful start proves nothing, since a server also starts without a GPU."""
-    log = server.log()
+    log = before_loads(server.log())
     devices = sorted({match["device"] for match in _POOL.finditer(log)})
     nodes = [name for name in server.list_folder(_DEVICES) if name.startswith("nvidia")]
     sign = next((match[0] for pattern in _SIGNS if (match := pattern.search(log))), "")

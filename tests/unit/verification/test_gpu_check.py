@@ -40,6 +40,16 @@ def test_a_pool_on_each_device_is_a_gpu():
     assert check == passed("gpu", "the server created memory pools on GPU 0, 1, driver 550.54.15")
 
 
+def test_what_models_print_is_no_sign_of_a_gpu_or_of_none():
+    loading = 'I1126 18:43:20.601468 22149 model_lifecycle.cc:472] "loading: m:1"\n'
+    printed = "E cuda_driver.cc:152] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"
+    nodes = ("nvidia0", "nvidiactl")
+    assert check_gpu(Server(POOL.format(0) + loading + printed, nodes)).ok
+    assert check_gpu(Server(POOL.format(0) + loading.replace('"', "") + printed, nodes)).ok  # up to 24.02
+    assert not check_gpu(Server(POOL.format(0) + printed + loading, nodes)).ok
+    assert not check_gpu(Server(loading + POOL.format(0), nodes)).ok
+
+
 def test_no_device_is_no_gpu():
     check = check_gpu(Server("", ("null", "shm")))
     assert check == failed(
