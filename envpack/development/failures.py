@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.server import configuration_error, read_model_error
+from envpack.server import configuration_error, is_poll_failure, read_model_error
 
 _SYNTAX = re.compile(r"\((?P<file>\w+\.py), line (?P<line>\d+)\)$")
 _TRACE = "At:"  # begins the list of frames
@@ -28,7 +28,7 @@ def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
         details = [line for line in details if f"{on_server}/" not in line]
         details = details if details != [_TRACE] else []
     reason = error.reason
-    if not places and "failed to poll" in reason and (better := configuration_error(log)):
+    if is_poll_failure(message) and (better := configuration_error(log)):
         reason = better
     return "\n".join([reason, *places, *details])
 

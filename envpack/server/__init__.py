@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from envpack.server.launch import find_server, user_site_was_read
     from envpack.server.log import (
         STUB_REPORT,
+        UNHEALTHY,
         StubReport,
         before_loads,
         configuration_error,
+        is_poll_failure,
         last_lines,
         last_started_stub,
         plain_lines,

@@ -11,6 +11,8 @@ from envpack.support.bounded_reading import parse_json
 from envpack.support.text import clipped
 
 STUB_REPORT = "envpack-stub "  # begins the line in which a stub says what it runs
+# What the server says of a stub that does not respond: with an instance's name in a request, without it in a load.
+UNHEALTHY = re.compile(r"Stub process (?:'[^'\n]{1,300}' )?is not healthy")
 _LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
 _LONGEST_DURATION = 1e6  # seconds
 _STARTS = ("cold", "warm")
@@ -30,6 +32,7 @@ _STANDING_AT = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P
 _PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<line>\d+):(?P<column>\d+): (?P<what>.+)")
 _POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)
 _FIRST_LOAD = re.compile(r"^I\d{4} .*\bmodel_lifecycle\.cc:\d+\] \"?loading: ", re.MULTILINE)
+_NOT_POLLED = re.compile(r"failed to load '.+', failed to poll from model repository")
 _LAUNCH = re.compile(r"Starting Python backend stub")
 
 
@@ -104,6 +107,11 @@ def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
 
 def _is_of_the_model(file: str, model_folder: str) -> bool:
     return file.startswith(f"{model_folder}/") and not _NOT_OF_THE_MODEL.search(file)
+
+
+def is_poll_failure(message: str) -> bool:
+    """Whether the server cannot read the configuration of a model; the exception of a model has more around it."""
+    return _NOT_POLLED.fullmatch(message.strip()) is not None
 
 
 def configuration_error(log: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from envpack.server import UNHEALTHY
 from envpack.support.text import clipped
 
 
@@ -349,7 +350,7 @@ FAULTS = (
     _fault(
         "stub-died",
         "the model's process ended or is blocked: look for a crash in native code, os._exit, or too little memory",
-        reported=r"is not healthy",
+        reported=UNHEALTHY.pattern,
     ),
     _fault(
         "bad-config",

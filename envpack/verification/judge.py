@@ -9,7 +9,16 @@ from pathlib import Path
 
 from envpack.inspection import BuildState, find_damage
 from envpack.repository import UNADDRESSABLE, Model
-from envpack.server import Client, RequestError, Server, last_lines, plain_lines, read_model_error, read_served_config
+from envpack.server import (
+    UNHEALTHY,
+    Client,
+    RequestError,
+    Server,
+    last_lines,
+    plain_lines,
+    read_model_error,
+    read_served_config,
+)
 from envpack.settings import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.checks import concurrency, inference, process
@@ -285,7 +294,7 @@ class Judge:
         if self.server.ended() or (error.status == 0 and not error.timed_out):
             return Failure("server-died", "the server ended during a request", last_lines(log))
         model_error = read_model_error(error.message, self.server.server_path(model.folder))
-        ended = describe_exit(self.server, self._dead_before) if "not healthy" in error.message else ""
+        ended = describe_exit(self.server, self._dead_before) if UNHEALTHY.search(error.message) else ""
         message = append_exit(model_error.text, ended)
         kind, fix = explain_answer(message, "inference-timeout" if error.timed_out else "inference-failed")
         blocked = abort_and_read_frames(self.server, model) if error.timed_out else ()

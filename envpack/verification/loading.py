@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from envpack.repository import Model
 from envpack.server import (
+    UNHEALTHY,
     Client,
     RequestError,
     Server,
     configuration_error,
+    is_poll_failure,
     last_lines,
     last_started_stub,
     plain_lines,
@@ -125,10 +127,10 @@ def _load_failure(
     server: Server, error: RequestError | None, client: Client, model: Model, log: str, ended: str
 ) -> Failure | None:
     if error is not None:
-        if "failed to poll" in error.message:
+        if is_poll_failure(error.message):
             return _misconfigured(error.message, log)
         model_error = read_model_error(error.message, server.server_path(model.folder))
-        unhealthy = "not healthy" in error.message
+        unhealthy = UNHEALTHY.search(model_error.text)
         ended = ended if unhealthy else ""
         output = plain_lines(log) if unhealthy else ()
         kind, fix = explain(append_exit(model_error.text, ended), "load-failed", output=output)

@@ -48,6 +48,7 @@ LOG = "Error parsing text-format inference.ModelConfig: 3:7: Expected identifier
     [
         ("failed to load 'model', failed to poll from model repository", "config.pbtxt:3:7: Expected identifier."),
         ("out of memory", "out of memory"),
+        ("RuntimeError: the consumer failed to poll", "RuntimeError: the consumer failed to poll"),
     ],
 )
 def test_the_log_says_why_a_configuration_cannot_be_read(tmp_path, text, said):

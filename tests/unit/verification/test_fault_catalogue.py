@@ -82,7 +82,7 @@ def test_words_of_the_server_in_an_exception_of_the_model_prove_nothing():
 
 def test_what_the_loader_prints_is_evidence_and_what_the_model_prints_is_not():
     line = "/models/m/stub: error while loading shared libraries: libpython3.8.so.1.0: cannot open shared object file"
-    kind, fix = explain("the stub is not healthy", "x", output=["loading", line])
+    kind, fix = explain("Stub process is not healthy.", "x", output=["loading", line])
     assert kind == "libpython-missing"
     assert "libpython3.8.so.1.0" in fix
     for printed in (f"saw {line}", "Permission denied", "MemoryError", "No space left on device"):

@@ -255,6 +255,15 @@ def test_a_stub_that_died_during_a_request_is_described(server, model):
     assert judged.stuck
 
 
+def test_a_model_that_calls_something_else_unhealthy_has_not_died(server, model):
+    judged = judge(server, error=RequestError("the upstream 'tokenizer' is not healthy", status=500))
+    assert judged.judge(model).ok  # it refuses what was made up
+    with_samples(model, {"data": [{"IN": [3]}]})
+    failure = judged.judge(model).failure
+    assert (failure.kind, failure.reason) == ("inference-failed", "the upstream 'tokenizer' is not healthy")
+    assert not judged.stuck
+
+
 def test_a_stub_that_was_dead_before_is_not_blamed(server, model):
     server.processes = [STUB, Process(9, "triton_python_b", dead=True, arguments=(), status=11)]
     error = RequestError("Stub process 'm_0_0' is not healthy.", status=500)

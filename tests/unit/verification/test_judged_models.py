@@ -91,6 +91,32 @@ def test_a_failed_load_is_the_only_check(server, model):
     assert not judged.stuck
 
 
+OF_THE_SERVER = "failed to load 'm', failed to poll from model repository"
+STATE = "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: "
+IN_THE_MODEL = STATE + "{}\n\nAt:\n  /srv/m/1/model.py(9): initialize\n;\n"
+# An error of a load, and the kind, reason and fix of the failure.
+LOAD_ERRORS = {
+    "the server's": (OF_THE_SERVER, "bad-config", OF_THE_SERVER, "correct config.pbtxt"),
+    "an exception with its words": (
+        IN_THE_MODEL.format("RuntimeError: the consumer failed to poll topic 'a'"),
+        *("load-failed", "RuntimeError: the consumer failed to poll topic 'a'"),
+        "correct the model's code at /srv/m/1/model.py:9",
+    ),
+    "an exception about another model": (
+        IN_THE_MODEL.format(f"c_python_backend_utils.TritonModelException: {OF_THE_SERVER}"),
+        *("load-failed", f"c_python_backend_utils.TritonModelException: {OF_THE_SERVER}"),
+        "correct the model's code at /srv/m/1/model.py:9",
+    ),
+}
+
+
+@every_row("name", LOAD_ERRORS)
+def test_a_configuration_is_wrong_only_if_the_server_cannot_read_it(server, model, name):
+    error, *expected = LOAD_ERRORS[name]
+    failure = judge(server, load_error=error).judge(model).failure
+    assert [failure.kind, failure.reason, failure.fix] == expected
+
+
 def test_a_load_that_never_ends_blocks_the_server(server, model, monkeypatch):
     failure = Failure("load-timeout", "not loaded after 5 s")
     results = [LoadResult(5.0, failure, stuck=True), LoadResult(1.0, failure)]
