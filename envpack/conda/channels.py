@@ -133,18 +133,21 @@ def _describe(folder: Path, package: InterpreterPackage) -> None:
 
 
 def _read_local(folder: Path) -> LocalChannel | None:
+    """The channel in a folder of the cache; None if there is none, or it is damaged."""
     try:
         description: _Description = read_json(folder / _DESCRIPTION)
-    except FileNotFoundError:
+        package = InterpreterPackage(
+            folder / description["file"],
+            str(description["version"]),
+            str(description["build"]),
+            str(description["glibc"]),
+            str(description["sha256"]),
+        )
+        indexed = _find(folder, package.file.name)
+    except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError, InputError):
         return None
-    package = InterpreterPackage(
-        folder / description["file"],
-        description["version"],
-        description["build"],
-        description["glibc"],
-        description["sha256"],
-    )
-    return LocalChannel(folder, package)
+    is_intact = indexed is not None and indexed.sha256 == package.sha256 and package.file.is_file()
+    return LocalChannel(folder, package) if is_intact else None
 
 
 def keep_package(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -137,7 +136,6 @@ def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
         found = read_environment(folder)
         if found:
             return found
-        shutil.rmtree(folder, ignore_errors=True)  # incomplete without a manifest
         with new_folder(folder) as partial:
             fill(partial)
         write_index(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,7 +41,6 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
     with storage_errors(folder), being_made(folder, waiting):
         if is_intact(folder):
             return False
-        shutil.rmtree(folder, ignore_errors=True)  # damaged
         with new_folder(folder) as made:
             make(made)
             write_text(made / _MANIFEST, json.dumps(_digests(made), indent=1, sort_keys=True))

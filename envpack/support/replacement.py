@@ -245,12 +245,13 @@ def new_folder(destination: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside ``destination``; it becomes ``destination`` when the block succeeds.
 
     For folders that are created once and never changed. The caller holds a lock for ``destination``, so every other
-    temporary folder for it was left by a killed process and is removed first.
+    temporary folder for it was left by a killed process and is removed first, and so is a damaged ``destination``.
 
     Raises:
         OSError: the disk is full, or the folder is not writable.
     """
     _remove_stale_folders(destination)
+    shutil.rmtree(destination, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
     try:
         yield temporary

@@ -1,0 +1,92 @@
+"""The channel with an interpreter in the cache is used as long as it is intact; tests/environment makes real ones."""
+
+import hashlib
+import shutil
+
+import pytest
+
+from envpack.conda import channels
+from envpack.conda.channels import keep_package, local_channel
+from envpack.conda.interpreter_package import InterpreterPackage
+from envpack.conda.interpreters import Interpreter
+from tests.conda_packages import index, make_conda_package
+from tests.tables import every_row
+
+FILE = "linux-64/python-3.9.1-0.conda"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A channel as it is made, with a package that takes less time than an interpreter."""
+    folder = tmp_path_factory.mktemp("made")
+    file = make_conda_package(folder, "python", "3.9.1", {"bin/python3.9": b""})
+    index(folder)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    channels._describe(folder, InterpreterPackage(file, "3.9.1", "0", "2.17", digest))
+    return folder
+
+
+@pytest.fixture
+def make(made, monkeypatch, tmp_path):
+    """Returns the channel of an interpreter in the cache, and whether it was made."""
+    program = tmp_path / "python3.9"
+    program.touch()
+    interpreter = Interpreter(
+        version="3.9.1",
+        minor="3.9",
+        executable=program,
+        prefix=tmp_path,
+        library=None,
+        include=tmp_path,
+        stdlib=tmp_path,
+    )
+
+    def copy(_, partial):
+        shutil.copytree(made, partial, dirs_exist_ok=True)
+        copied.append(partial)
+
+    def make():
+        copied.clear()
+        return local_channel(interpreter, cache=tmp_path / "cache"), bool(copied)
+
+    copied = []
+    monkeypatch.setattr(channels, "_make_local", copy)
+    return make
+
+
+def test_a_channel_is_made_once(make):
+    channel, fresh = make()
+    assert (fresh, make()) == (True, (channel, False))
+    assert (channel.package.file, channel.package.version) == (channel.folder / FILE, "3.9.1")
+
+
+DOCUMENTS = ("envpack-package.json", "linux-64/repodata.json", "noarch/repodata.json")
+
+
+@every_row(
+    ("file", "content"),
+    [
+        *((file, text) for file in DOCUMENTS for text in ("", "[]", "5")),
+        *((DOCUMENTS[0], text) for text in ("{}", '{"file": 5}')),
+        (DOCUMENTS[1], "{}"),
+        *((removed, None) for removed in (*DOCUMENTS[:2], FILE)),
+    ],
+)
+def test_a_damaged_channel_is_made_again(make, made, file, content):
+    folder = make()[0].folder
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_text(content)
+    channel, fresh = make()
+    assert fresh
+    assert channel.package.file.read_bytes() == (made / FILE).read_bytes()
+    assert make() == (channel, False)
+
+
+def test_a_package_of_another_machine_whose_file_was_removed_is_fetched_again(tmp_path):
+    for _ in range(2):
+        kept = keep_package(
+            tmp_path, sha256="0" * 64, file=FILE, version="3.9.1", build="0", fill=lambda file: file.write_text("x")
+        )
+        assert kept.read_text() == "x"
+        kept.unlink()
