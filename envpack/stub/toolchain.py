@@ -104,8 +104,17 @@ def _zig(machine: str, glibc: str) -> Toolchain | None:
 
 
 def _identity(command: list[str]) -> str:
-    result = run(command, env=clean_environment())
+    try:
+        result = run(command, env=clean_environment())
+    except OSError as error:  # a script without its interpreter, a program for another machine
+        raise _broken(command[0], str(error.strerror)) from error
+    if result.returncode != 0:
+        raise _broken(command[0], f"status {result.returncode}, {result.last_lines(1) or 'no output'}")
     return (result.stdout or result.stderr).partition("\n")[0].strip()
+
+
+def _broken(program: str, reason: str) -> StubError:
+    return StubError("no-compiler", f"{program} does not run: {reason}", f"repair it, or {OTHER_COMPILER}")
 
 
 def package_folder(name: str) -> Path | None:

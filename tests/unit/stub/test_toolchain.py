@@ -65,6 +65,28 @@ def test_cxx_names_the_compiler(machine, monkeypatch):
     assert find_toolchain().identity == "my-c++ 1.2"
 
 
+def test_a_compiler_that_does_not_run_is_an_error(machine, tmp_path, monkeypatch):
+    machine.has_compiler()
+    machine.has_zig()
+    broken = tmp_path / "bin/broken"
+    monkeypatch.setenv("CXX", str(broken))
+    for text, reason in (
+        (
+            "#!/bin/sh\necho first >&2\necho 'libmpc.so.3: cannot open' >&2\nexit 127\n",
+            "status 127, libmpc.so.3: cannot open",
+        ),
+        ("#!/bin/sh\nexit 1\n", "status 1, no output"),
+        ("#!/none\n", "No such file or directory"),
+    ):
+        broken.write_text(text)
+        broken.chmod(0o755)
+        error = _refusal()
+        assert (error.kind, error.message) == ("no-compiler", f"{broken} does not run: {reason}")
+        assert error.hint == "repair it, or try the other compiler: --set toolchain=zig, or toolchain=system"
+    (tmp_path / "ziglang/zig").write_text("#!/bin/sh\nexit 1\n")
+    assert _refusal("zig").message == f"{tmp_path}/ziglang/zig does not run: status 1, no output"
+
+
 def test_zig_stands_in_where_there_is_no_compiler(machine):
     machine.has_zig()
     found = find_toolchain()
