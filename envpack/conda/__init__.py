@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         read_channel,
     )
     from envpack.conda.choice import NO_INTERPRETER, interpreter_for, interpreter_here, reason_to_fetch
+    from envpack.conda.engine import all_credentials
     from envpack.conda.fetched import FetchError, fetchable
     from envpack.conda.install import PREFIX_PLACEHOLDER, install_conda
     from envpack.conda.interpreter_package import fingerprint

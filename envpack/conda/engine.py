@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -109,12 +109,17 @@ def from_result(package: Package) -> CondaPackage:
     )
 
 
-def _credentials_file(folder: Path, credentials: Credentials, environment: dict[str, str]) -> Path:
+def _credentials_file(folder: Path, credentials: Credentials, environment: Mapping[str, str]) -> Path:
     """A file with the user's own credentials and those given, in a private folder that is removed after the request."""
-    own: Credentials = {}
-    with contextlib.suppress(KeyError, OSError, ValueError):
-        own = read_json(Path(environment["RATTLER_AUTH_FILE"]))
     file = folder / "credentials.json"
     file.touch(mode=0o600)
-    file.write_text(json.dumps(own | credentials), encoding="utf-8")
+    file.write_text(json.dumps(all_credentials(credentials, environment)), encoding="utf-8")
     return file
+
+
+def all_credentials(given: Credentials, environment: Mapping[str, str]) -> Credentials:
+    """Credentials that were given, and the user's own for other hosts, from the file named by ``RATTLER_AUTH_FILE``."""
+    own = None
+    with contextlib.suppress(KeyError, OSError, ValueError):
+        own = read_json(Path(environment["RATTLER_AUTH_FILE"]))
+    return own | given if isinstance(own, dict) else given

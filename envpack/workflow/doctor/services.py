@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from envpack.conda import read_conda_settings
+from envpack.conda import Credentials, all_credentials, read_conda_settings
 from envpack.lock import LOCAL_CHANNEL
 from envpack.server import Daemon, daemon_errors, find_daemon, find_server
 from envpack.settings import Project
@@ -41,12 +41,34 @@ def channels(project: Project) -> Iterator[Observation]:
     if is_set("CONDA_OFFLINE"):
         yield Observation("channels", "ok", "CONDA_OFFLINE is set; not checked")
         return
-    urls = settings.resolve(names).urls
-    with ThreadPoolExecutor(len(urls)) as pool:
-        reasons = list(pool.map(lambda url: unreachable(f"{url.rstrip('/')}/noarch/repodata.json"), urls))
-    for url, reason in zip(urls, reasons, strict=True):
+    found = settings.resolve(names)
+    credentials = all_credentials(found.credentials, os.environ)
+    with ThreadPoolExecutor(len(found.urls)) as pool:
+        reasons = list(pool.map(lambda url: _channel_fails(url, credentials, settings.variables), found.urls))
+    for url, reason in zip(found.urls, reasons, strict=True):
         fix = "check address, network and proxy; the channel `local` works without a network"
         yield Observation("channel", "warn" if reason else "ok", f"{url}{reason}", fix if reason else "")
+
+
+def _channel_fails(url: str, credentials: Credentials, variables: Mapping[str, str]) -> str:
+    """Why a channel is not usable with the user's settings for conda, as a suffix; ``""`` if it is."""
+    from requests.utils import should_bypass_proxies
+
+    parts = urlsplit(f"{url.rstrip('/')}/noarch/repodata.json")
+    options: dict[str, Any] = {}
+    match credentials.get(parts.hostname or ""):
+        case {"CondaToken": str(token)}:
+            parts = parts._replace(path=f"/t/{token}{parts.path}")
+        case {"BasicHTTP": {"username": str(user), "password": str(password)}}:
+            options["auth"] = (user, password)
+        case {"BearerToken": str(token)}:
+            options["headers"] = {"Authorization": f"Bearer {token}"}
+    proxies = {scheme: variables.get(f"{scheme.upper()}_PROXY") for scheme in ("http", "https")}
+    if any(proxies.values()) and not should_bypass_proxies(url, no_proxy=None):
+        options["proxies"] = {scheme: address for scheme, address in proxies.items() if address}
+    if certificates := variables.get("SSL_CERT_FILE"):
+        options["verify"] = certificates
+    return unreachable(parts.geturl(), **options)
 
 
 def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
@@ -77,8 +99,13 @@ def is_set(name: str) -> bool:
     return os.environ.get(name, "").lower() not in _FALSE
 
 
-def unreachable(url: str) -> str:
-    """Why an address is not usable, as a suffix to it; ``""`` if it is. Waits for a few seconds at most."""
+def unreachable(url: str, **options: Any) -> str:
+    """Why an address is not usable, as a suffix to it; ``""`` if it is. Waits for a few seconds at most.
+
+    Args:
+        url: the address.
+        options: for the request, as the library requests takes them.
+    """
     import requests
 
     try:
@@ -89,7 +116,8 @@ def unreachable(url: str) -> str:
         place = Path(unquote(parts.path))
         return "" if place.exists() or place.parent.parent.is_dir() else ": no such folder"
     try:
-        response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, verify=verification_setting())
+        options = {"verify": verification_setting(), **options}
+        response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, **options)
     except requests.RequestException as error:
         return f": {_in_words(error)}"
     except (OSError, ValueError) as error:  # of the file with certificates, and of names that no host can have

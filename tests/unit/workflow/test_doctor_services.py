@@ -1,5 +1,6 @@
 """What `envpack doctor` says of the network, of a server and of a container daemon."""
 
+import base64
 import http.server
 import json
 import socketserver
@@ -100,6 +101,77 @@ def test_channels_say_what_to_do_where_one_cannot_be_reached(project, tmp_path, 
     monkeypatch.setenv("CONDA_OFFLINE", "1")
     what = "CONDA_OFFLINE is set; not checked"
     assert [*services.channels(project.saying(said))] == [Observation("channels", "ok", what)]
+
+
+@pytest.fixture
+def site():
+    """A web server, and a proxy, that has everything and notes what it is asked for, and by whom."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.server.asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as found:
+        found.asked = []
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+BASIC = f"Basic {base64.b64encode(b'me:word').decode()}"
+# Lines of .condarc, own credentials of the engine, and what the channel, or the proxy in front of it, is asked for.
+ACCESS = {
+    "an account": ("channels: ['http://me:word@{site}/c']", {}, ("/c/noarch/repodata.json", BASIC)),
+    "a token": ("channels: ['http://{site}/t/SECRET/c']", {}, ("/t/SECRET/c/noarch/repodata.json", None)),
+    "an account of the engine": (
+        "channels: ['http://{site}/c']",
+        {"127.0.0.1": {"BasicHTTP": {"username": "me", "password": "word"}}},
+        ("/c/noarch/repodata.json", BASIC),
+    ),
+    "a token of the engine": (
+        "channels: ['http://{site}/c']",
+        {"127.0.0.1": {"BearerToken": "SECRET"}},
+        ("/c/noarch/repodata.json", "Bearer SECRET"),
+    ),
+    "odd credentials": ("channels: ['http://{site}/c']", {"127.0.0.1": 5}, ("/c/noarch/repodata.json", None)),
+    "no table of credentials": ("channels: ['http://{site}/c']", [], ("/c/noarch/repodata.json", None)),
+    "a proxy": (
+        "channels: ['http://channel.invalid/c']\nproxy_servers: {{http: 'http://{site}'}}",
+        {},
+        ("http://channel.invalid/c/noarch/repodata.json", None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACCESS)
+def test_a_channel_is_asked_with_the_users_settings_for_conda(project, site, tmp_path, monkeypatch, name):
+    lines, own, asked = ACCESS[name]
+    (tmp_path / "condarc").write_text(lines.format(site=f"127.0.0.1:{site.server_port}"))
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    for variable in ("CONDA_OFFLINE", "CONDA_CHANNELS", "http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CONDARC", str(tmp_path / "condarc"))
+    monkeypatch.setenv("RATTLER_AUTH_FILE", str(tmp_path / "own.json"))
+    (seen,) = services.channels(project)
+    assert site.asked == [asked]
+    assert (seen.state, seen.fix) == ("ok", "")
+    assert not any(secret in seen.what for secret in ("word", "SECRET"))
+
+
+def test_a_channel_is_asked_with_the_certificates_of_condarc(project, tmp_path, monkeypatch):
+    (tmp_path / "condarc").write_text(f"channels: ['https://127.0.0.1:9/c']\nssl_verify: {tmp_path}/none.pem")
+    monkeypatch.delenv("CONDA_OFFLINE", raising=False)
+    monkeypatch.setenv("CONDARC", str(tmp_path / "condarc"))
+    (seen,) = services.channels(project)
+    assert (seen.state, "none.pem" in seen.what) == ("warn", True)
 
 
 @pytest.mark.parametrize("name", ["UV_OFFLINE", "UV_NO_INDEX"])
