@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _RESPONSE_SECONDS = 3.0
 _CREDENTIALS_NEEDED = {401, 403, 407}
+_INDEX_NAME = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)=)?(?P<address>.+)")
 _FALSE = {"", "0", "false", "no"}
 _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
@@ -77,11 +79,25 @@ def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all prob
     if is_set("UV_OFFLINE") or is_set("UV_NO_INDEX"):
         yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not checked")
         return
-    url = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL")
-    reason = unreachable(f"{url.rstrip('/')}/numpy/") if url else _default_index_fails()
+    url, options = _named_index(variables)
+    reason = unreachable(f"{url.rstrip('/')}/numpy/", **options) if url else _default_index_fails()
     fix = "check network and proxy, or set UV_INDEX_URL to a reachable index"
     name = public_url(url) if url else "the default index of uv"
     yield Observation("index", "warn" if reason else "ok", f"{name}{reason}", fix if reason else "")
+
+
+def _named_index(variables: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """The address of the index that a variable names, and options for the request; ``""`` if none does.
+
+    It can be a path, and UV_DEFAULT_INDEX can give it a name, ``corp=https://…``, to which variables give an account.
+    """
+    found = _INDEX_NAME.fullmatch(variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL", ""))
+    if found is None:
+        return "", {}
+    url = found["address"] if "://" in found["address"] else Path("/", found["address"]).as_uri()
+    name = re.sub(r"[^A-Z0-9]", "_", (found["name"] or "").upper())
+    account = tuple(variables.get(f"UV_INDEX_{name}_{part}", "") for part in ("USERNAME", "PASSWORD"))
+    return url, {"auth": account} if name and any(account) else {}
 
 
 def _default_index_fails() -> str:

@@ -183,7 +183,58 @@ def test_an_index_that_is_not_used_is_not_checked(project, monkeypatch, name):
     assert [*services.index(project)] == [Observation("index", "ok", what)]
 
 
+# What the variables of uv say, and what the index is asked for.
+INDEXES = {
+    "an address": ({"UV_INDEX_URL": "http://{site}/simple/"}, ("/simple/numpy/", None)),
+    "the first of two": (
+        {"UV_DEFAULT_INDEX": "http://{site}/one", "UV_INDEX_URL": "http://{site}/two"},
+        ("/one/numpy/", None),
+    ),
+    "an account": ({"UV_DEFAULT_INDEX": "http://me:word@{site}/simple"}, ("/simple/numpy/", BASIC)),
+    "a name": ({"UV_DEFAULT_INDEX": "my-corp.1=http://{site}/simple"}, ("/simple/numpy/", None)),
+    "a query": ({"UV_DEFAULT_INDEX": "http://{site}/a=b"}, ("/a=b/numpy/", None)),
+    "a name with an account": (
+        {
+            "UV_DEFAULT_INDEX": "my-corp=http://{site}/simple",
+            "UV_INDEX_MY_CORP_USERNAME": "me",
+            "UV_INDEX_MY_CORP_PASSWORD": "word",
+        },
+        ("/simple/numpy/", BASIC),
+    ),
+}
+
+
+@pytest.fixture
+def no_index(monkeypatch):
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE", "UV_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("name", INDEXES)
+@pytest.mark.usefixtures("no_index")
+def test_an_index_is_asked_as_uv_asks_it(project, site, monkeypatch, name):
+    variables, asked = INDEXES[name]
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value.format(site=f"127.0.0.1:{site.server_port}"))
+    (seen,) = services.index(project)
+    assert site.asked == [asked]
+    assert (seen.name, seen.state) == ("index", "ok")
+    assert seen.what.rstrip("/") == f"http://127.0.0.1:{site.server_port}{asked[0].removesuffix('/numpy/')}"
+
+
+@pytest.mark.usefixtures("no_index")
+def test_an_index_in_a_folder_is_one(project, tmp_path, monkeypatch):
+    for prefix in ("", "corp="):
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{prefix}{tmp_path}/a/b/c")
+        (seen,) = services.index(project)
+        assert (seen.state, seen.what) == ("warn", f"file://{tmp_path}/a/b/c: no such folder")
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{prefix}{tmp_path}")
+        (seen,) = services.index(project)
+        assert (seen.state, seen.what) == ("ok", f"file://{tmp_path}")
+
+
 @pytest.mark.parametrize(("code", "state"), [(0, "ok"), (1, "warn")])
+@pytest.mark.usefixtures("no_index")
 def test_uv_checks_the_index_that_only_it_knows(project, monkeypatch, code, state):
     seen = []
 
@@ -191,8 +242,6 @@ def test_uv_checks_the_index_that_only_it_knows(project, monkeypatch, code, stat
         seen.append((command[:4], command[4].read_text(), variables))
         return SimpleNamespace(returncode=code)
 
-    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE", "UV_NO_INDEX"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(services, "run_uv", run_uv)
     (index,) = services.index(project)
     assert (index.name, index.state) == ("index", state)
