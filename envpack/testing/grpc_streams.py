@@ -54,8 +54,8 @@ def stream_by_grpc(
         count = 0
         try:
             for answer in call:
-                # The message of an error can be empty; a response names its model.
-                if answer.error_message or not answer.infer_response.model_name:
+                # The message of an error can be empty; only a response names the version of its model.
+                if answer.error_message or not answer.infer_response.model_version:
                     raise ModelError(answer.error_message)
                 count += 1
                 yield _outputs(answer.infer_response)

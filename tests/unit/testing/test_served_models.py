@@ -312,7 +312,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
                 context.abort(grpc.StatusCode.UNAVAILABLE, "shutting down")
             for number in range(3):
                 answer = service_pb2.ModelInferResponse(
-                    model_name=request.model_name, raw_output_contents=[struct.pack("<i", number)]
+                    model_name=request.model_name, model_version="1", raw_output_contents=[struct.pack("<i", number)]
                 )
                 answer.outputs.add(name="OUT", datatype="INT32", shape=[1])
                 yield service_pb2.ModelStreamInferResponse(infer_response=answer)
@@ -320,7 +320,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
                 while context.is_active():
                     time.sleep(0.01)
             if request.id.startswith("fail"):
-                failed = service_pb2.ModelInferResponse(id=request.id)
+                failed = service_pb2.ModelInferResponse(id=request.id, model_name=request.model_name)
                 text = request.id.removeprefix("fail").strip()
                 yield service_pb2.ModelStreamInferResponse(error_message=text, infer_response=failed)
 
