@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from envpack.verification.answers import TOGETHER, responses_difference
     from envpack.verification.checks.inference import configuration_mismatch, percentile
     from envpack.verification.combined import combine_verdicts
-    from envpack.verification.fault_catalogue import explain
+    from envpack.verification.explanation import explain
     from envpack.verification.generated import generate_requests
     from envpack.verification.loading import DeadStubTimer, abort_and_read_frames, load_model
     from envpack.verification.published import verify_image, verify_published

@@ -8,11 +8,9 @@ line of output that the loader or the shell writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envpack.server import UNHEALTHY
-from envpack.support.text import clipped
 
 
 @dataclass(frozen=True)
@@ -44,28 +42,7 @@ def _system(types: str, number: int, text: str) -> str:
     return rf"(?:{types}): \[Errno {number}\] {text}"
 
 
-_MOST = 64 << 10  # characters of a message that are searched
-_TRACE = "\n\nAt:\n"  # between an exception and its frames
-_TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_]\w{0,100})(?:: |\n|$)")
-_TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
-_OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
-# How an answer begins that is not of the model's own making: its `pb_utils.TritonError` may have any text.
-_ANSWER_OF_THE_SERVER = re.compile(
-    r"(?:in ensemble '[^'\n]{1,300}', )?(?:Failed to process the request\(s\)[^\n]{0,300}?: )?"
-    r"(?:Stub process '[^'\n]{1,300}' is not healthy|(?:[Tt]he model's )?process (?:\d{1,10} )?(?:was|exited) "
-    r"|Failed to increase the shared memory pool|[Uu]nable to (?:create|initialize) shared memory)"
-)
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
-# Errors that no other input would have spared: wrong code, a process that has ended, steps that do not fit, or a call
-# of a model that is not there, unless its name is the text that was made up.
-_WHATEVER_THE_INPUT = re.compile(
-    r"(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)\b"
-    r"|AttributeError: (?:(?:partially initialized )?module '|'TritonPythonModel' object|type object ')"
-    r"|TypeError: \w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)"
-    r"|TritonModelException: .{0,300}(?:Model '(?!1')[^'\n]{1,300}' is not ready|unknown model: '(?!1'))"
-    r"|in ensemble '[^'\n]{1,300}', .{0,300}(?:data-type is|expected \d{1,9} inputs but got)"
-    r"|(?:in ensemble '[^'\n]{1,300}', )?Stub process '[^'\n]{1,300}' is not healthy"
-)
 _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
@@ -364,49 +341,3 @@ FAULTS = (
         r"|Invalid argument: (?:model|instance group)",
     ),
 )
-
-
-def explain_answer(message: str, default_kind: str) -> tuple[str, str]:
-    """As `explain`, for the error with which a loaded model answered a request."""
-    is_of_the_server = _ANSWER_OF_THE_SERVER.match(message) is not None
-    return explain(message, default_kind) if is_of_the_server or _exception(message) else (default_kind, "")
-
-
-def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> tuple[str, str]:
-    """Kind and fix for an error; ``default_kind`` and no fix if the catalogue does not know it."""
-    message = clipped(message, _MOST)
-    exception = _exception(message)
-    for fault in FAULTS:
-        match = _find(fault, message, exception, output)
-        if match:
-            return fault.kind, fault.fix.format(**match.groupdict())
-    return default_kind, ""
-
-
-def may_be_refusal(message: str) -> bool:
-    """Whether an error of a request can be due to what was sent, so that it says nothing about the model.
-
-    It cannot if the catalogue knows the fault, or if the exception is of a kind that code raises whatever its input is.
-    """
-    if explain_answer(message, "inference-failed")[0] != "inference-failed":
-        return False
-    return not _WHATEVER_THE_INPUT.match(_exception(message) or message)
-
-
-def _exception(message: str) -> str:
-    """A model's exception from the last part of its type's name on; ``""`` if the message is the server's own."""
-    found = _TYPE.match(message)
-    if found is None or not (_TRACE in message or found["name"].endswith(_TYPE_ENDINGS)):
-        return ""
-    return message[found.start("name") :]
-
-
-def _find(fault: Fault, message: str, exception: str, output: Sequence[str]) -> re.Match[str] | None:
-    found = None
-    if exception and fault.raised:
-        found = fault.raised.match(exception)
-    if fault.reported and (not exception or exception.startswith(_OF_THE_SERVER)):
-        found = found or fault.reported.search(message)
-    if fault.printed:
-        found = found or next((match for line in output if (match := fault.printed.match(line))), None)
-    return found

@@ -23,7 +23,7 @@ from envpack.settings import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.checks.register import CHECKS, check
-from envpack.verification.fault_catalogue import explain_answer
+from envpack.verification.explanation import explain_answer
 from envpack.verification.loading import (
     LoadResult,
     abort_and_read_frames,

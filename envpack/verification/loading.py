@@ -20,7 +20,7 @@ from envpack.server import (
     read_abort_frames,
     read_model_error,
 )
-from envpack.verification.fault_catalogue import explain
+from envpack.verification.explanation import explain
 from envpack.verification.stub_processes import abort_stubs, abort_workers, dead_stubs, describe_exit
 from envpack.verification.verdict import Failure
 

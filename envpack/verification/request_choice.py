@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from envpack.repository import Model
 from envpack.server import Client, RequestError, ServedConfig, Server, read_model_error
 from envpack.verification.answers import ask, unsendable
-from envpack.verification.fault_catalogue import explain_answer, may_be_refusal
+from envpack.verification.explanation import explain_answer, may_be_refusal
 from envpack.verification.generated import (
     PLAIN,
     Filling,
