@@ -13,6 +13,7 @@ from envpack.adoption.answers import Answers, Tensor
 from envpack.adoption.artifact import Artifact, bad_artifact
 from envpack.adoption.model_code import model_code
 from envpack.support.failures import DISK_FULL_TEXT, disk_full
+from envpack.support.tables import quote
 
 _LARGEST_BATCH = 64
 _FLAT = ("numbers", "texts", "plain_texts")  # forms of tensors that have rows and no other dimension
@@ -21,17 +22,27 @@ _IGNORED = shutil.ignore_patterns("__pycache__", ".git")
 
 def write_artifact(artifact: Artifact, folder: Path) -> None:
     """Copy an artifact and its requirements into a model's folder, which can be opened then."""
-    for name, content in (*artifact.files.items(), *artifact.requirements.items()):
-        target = folder / ("1" if name in artifact.files else "") / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, str):
-            target.write_text(content, encoding="utf-8")
-        elif content.is_dir():
-            _copy_folder(content, target)
-        else:
-            shutil.copyfile(content, target)
+    for below, contents in ((folder / "1", artifact.files), (folder, artifact.requirements)):
+        for name, content in contents.items():
+            _check_name(name, artifact)
+            target = below / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, str):
+                target.write_text(content, encoding="utf-8")
+            elif content.is_dir():
+                _copy_folder(content, target)
+            else:
+                shutil.copyfile(content, target)
     (folder / "1" / "model.py").touch()
     (folder / "config.pbtxt").write_text('backend: "python"\n', encoding="utf-8")
+
+
+def _check_name(name: str, artifact: Artifact) -> None:
+    """Refuse a name that leaves the model's folder, by which the artifact's writer would choose what is overwritten."""
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        what = f"it names {quote(name)}, which lies outside of its folder"
+        raise bad_artifact(what, "write the artifact again, with all files in one folder", artifact.source)
 
 
 def _copy_folder(source: Path, target: Path) -> None:
@@ -69,7 +80,7 @@ def write_served(artifact: Artifact, answers: Answers, folder: Path) -> None:
         samples: dict[str, Any] = {"data": answers.data, "validation_data": answers.validation_data}
         if any(tensor.datatype in ("FP16", "FP32") for tensor in answers.outputs):
             samples["envpack"] = {"rtol": 1e-3, "atol": 1e-5}  # they differ with the rows that are computed at once
-        (folder / "envpack").mkdir()
+        (folder / "envpack").mkdir(exist_ok=True)  # the requirements may include a file of this folder
         text = json.dumps(samples, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         (folder / "envpack" / "smoke.json").write_text(text, encoding="utf-8")
 

@@ -113,10 +113,14 @@ def _weights(file: Path) -> dict[str, Path]:
     """The files beside an ONNX model that hold weights of it, by the names that it has for them."""
     with opened(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         found = {content[match.end() : match.end() + match[1][0]] for match in _LOCATION.finditer(content)}
-    weights = {}
+    weights, folders = (
+        {},
+        (file.parent.resolve(), file.resolve().parent),
+    )  # the cache of Hugging Face links to one folder
     for name in sorted(os.fsdecode(name) for name in found):
-        place = Path(os.path.normpath(file.parent / name))
-        if not place.is_relative_to(file.parent):
+        place = file.parent / name
+        is_outside = place.is_file() and not any(map(place.resolve().is_relative_to, folders))
+        if is_outside or Path(name).is_absolute() or ".." in Path(name).parts:
             what = f"it names weights outside of its folder: {printable_line(name)}"
             raise bad_artifact(what, "export the model again, with all files in one folder", file)
         if not place.is_file():

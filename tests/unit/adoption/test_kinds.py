@@ -53,8 +53,40 @@ def test_weights_outside_of_an_onnx_file_come_along(tmp_path):
         ("one.bin", "it has weights in one.bin, which is not beside it"),
         ("../one.bin", "it names weights outside of its folder: ../one.bin"),
         ("/etc/hostname", "it names weights outside of its folder: /etc/hostname"),
+        ("parts/../../FOLDER/parts/one.bin", "it names weights outside of its folder: "),
+        ("FOLDER/parts/one.bin", "it names weights outside of its folder: "),
+        ("linked.bin", "it names weights outside of its folder: linked.bin"),
+        ("linked/one.bin", "it names weights outside of its folder: linked/one.bin"),
     ],
 )
 def test_weights_that_are_missing_or_elsewhere_are_named(tmp_path, name, says):
-    with pytest.raises(InputError, match=re.escape(says)):
-        inspect_artifact(str(onnx_with_weights(tmp_path, name)))
+    folder = tmp_path / "model"
+    for place in (folder / "parts", tmp_path / "elsewhere"):
+        place.mkdir(parents=True)
+        (place / "one.bin").touch()
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    (folder / "linked.bin").symlink_to("../elsewhere/one.bin")
+    name = name.replace("../../FOLDER", "../../model").replace("FOLDER", str(folder))
+    file = onnx_with_weights(folder, name)
+    with pytest.raises(InputError, match=re.escape(says)) as refused:
+        inspect_artifact(str(file))
+    hint = "copy that file there, too" if "beside" in says else "export the model again, with all files in one folder"
+    assert (refused.value.kind, refused.value.where, refused.value.hint) == ("bad-artifact", str(file), hint)
+
+
+def test_a_link_to_weights_in_the_same_folder_is_followed(tmp_path):
+    (tmp_path / "one.bin").touch()
+    (tmp_path / "linked.bin").symlink_to("one.bin")
+    found = inspect_artifact(str(onnx_with_weights(tmp_path, "./linked.bin")))
+    assert found.files["./linked.bin"] == tmp_path / "linked.bin"
+
+
+def test_a_model_and_its_weights_may_be_links_into_one_folder(tmp_path):
+    for name in ("blobs", "snapshot"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "blobs/1").touch()
+    onnx_with_weights(tmp_path / "blobs", "one.bin").rename(tmp_path / "blobs/2")
+    for name, blob in (("one.bin", "1"), ("net.onnx", "2")):
+        (tmp_path / "snapshot" / name).symlink_to(f"../blobs/{blob}")
+    found = inspect_artifact(str(tmp_path / "snapshot/net.onnx"))
+    assert found.files["one.bin"] == tmp_path / "snapshot/one.bin"

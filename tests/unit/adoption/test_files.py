@@ -1,0 +1,43 @@
+"""The files of a model: each in the model's folder, whatever an artifact calls it."""
+
+import pytest
+
+from envpack.adoption import write_artifact
+from envpack.adoption.artifact import Artifact
+from envpack.support.errors import InputError
+from tests.tables import every_row
+
+
+@pytest.fixture
+def artifact(tmp_path):
+    """Makes an artifact with files and requirements of these names; all have the same content."""
+    (tmp_path / "source").mkdir()
+    content = tmp_path / "source/content"
+    content.write_text("new")
+
+    def make(files=(), requirements=()):
+        named = (dict.fromkeys(names, content) for names in (files, requirements))
+        return Artifact(kind="onnx", title="", source=content, files=next(named), requirements=next(named))
+
+    return make
+
+
+@every_row("name", ["../../victim/model.py", "a/../../../victim/model.py", "/absolute", "..", ".", ""])
+def test_a_name_outside_of_the_model_is_refused(tmp_path, artifact, name):
+    victim, made = tmp_path / "victim/model.py", tmp_path / "made"
+    victim.parent.mkdir(exist_ok=True)
+    victim.write_text("old")
+    for contents in ({"files": [name]}, {"requirements": [name]}):
+        with pytest.raises(InputError) as refused:
+            write_artifact(artifact(**contents), made)
+        error = refused.value
+        assert (error.kind, error.where) == ("bad-artifact", str(tmp_path / "source/content"))
+        assert error.message == f"it names {name!r}, which lies outside of its folder"
+        assert error.hint == "write the artifact again, with all files in one folder"
+    assert victim.read_text() == "old"
+
+
+def test_a_file_and_a_requirements_file_may_have_the_same_name(tmp_path, artifact):
+    write_artifact(artifact(["requirements.txt"], ["requirements.txt"]), tmp_path / "made")
+    assert (tmp_path / "made/1/requirements.txt").read_text() == "new"
+    assert (tmp_path / "made/requirements.txt").read_text() == "new"
