@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 from envpack.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
+from envpack.adoption.modules import imported
 from envpack.requirements import package_of
 from envpack.support.bounded_reading import opened
 
@@ -38,15 +39,14 @@ def read_estimator(file: Path, python: str) -> Artifact:
     classes = {module.decode(): name.decode() for module, name in named}
     says = {text: content.find(text) >= 0 for text in (b"numpy._core", b"numpy.core", b"feature_names_in_")}
     numpy = "numpy>=2" if says[b"numpy._core"] else "numpy<2" if says[b"numpy.core"] else "numpy"
-    own = sorted({module.partition(".")[0] for module in classes} - _GIVEN)
+    own = sorted(module for module in classes if module.partition(".")[0] not in _GIVEN)
     if "__main__" in classes:
         what = f"it contains {classes['__main__']} of the program that wrote it (__main__), which no server can import"
         raise bad_artifact(what, "move that class into a module beside the file, and write the file again", file)
     if not (version or own):
         raise bad_artifact("this pickle contains no model of scikit-learn", "log the model with MLflow", file)
-    places = [place for name in own for place in (file.parent / name, file.with_name(f"{name}.py"))]
-    modules = {place.name: place for place in places if place.is_file() or (place / "__init__.py").is_file()}
-    packages = [package_of(name) for name in own if not {name, f"{name}.py"} & modules.keys()]
+    modules, others = imported(file.parent, own)
+    packages = [package_of(name) for name in others if name not in _GIVEN]
     lines = [f"scikit-learn=={version}" if version else "scikit-learn", numpy]
     lines += [*(["pandas"] if says[b"feature_names_in_"] else []), *packages]
     requirements = requirements_in(file.parent, python)

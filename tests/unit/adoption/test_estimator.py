@@ -108,6 +108,21 @@ def test_a_module_beside_the_file_comes_along(tmp_path):
     assert "mymodel" not in artifact.requirements["requirements.txt"]
 
 
+def test_what_a_module_beside_the_file_imports_comes_along(tmp_path):
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickled(Booster(), 4).replace(b"\x07xgboost", b"\x0ctraining.net"))
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training/net.py").write_text("import json\nimport numpy\nimport sklearn.svm\nimport helper\n")
+    (tmp_path / "helper.py").write_text("import PIL\nimport pandas\n")
+    artifact = inspect_artifact(str(file))
+    assert artifact.files == {
+        "helper.py": tmp_path / "helper.py",
+        "training": tmp_path / "training",
+        "model.joblib": file,
+    }
+    assert artifact.requirements["requirements.txt"].split() == ["scikit-learn", "numpy", "pillow", "pandas"]
+
+
 def test_nothing_is_unpickled(tmp_path):
     trap, file = Trap(), tmp_path / "model.pkl"
     trap.path = str(tmp_path / "written")

@@ -4,6 +4,7 @@ import pytest
 
 from envpack.adoption import inspect_artifact
 from envpack.support.errors import InputError
+from tests.tables import every_row
 
 TRAP = "raise SystemExit\n"
 
@@ -34,6 +35,42 @@ def test_a_module_of_a_package(folder):
     assert (found.source, found.files) == (folder / "lib/deep.py", {"lib": folder / "lib"})
 
 
+def test_a_module_of_a_folder_without_init(folder):
+    (folder / "src/app").mkdir(parents=True)
+    (folder / "src/app/serve.py").write_text("import yaml\nfrom src.app import deep\ndef g(): ...\n")
+    (folder / "src/app/deep.py").write_text("import helper\n")
+    found = inspect_artifact("src.app.serve:g")
+    assert found.source == folder / "src/app/serve.py"
+    assert found.files == {name: folder / name for name in ("app.py", "helper.py", "lib", "src")}
+    assert found.requirements["requirements.txt"].split() == ["numpy", "pillow", "scikit-learn", "pyyaml"]
+
+
+@every_row(
+    ("line", "files", "packages"),
+    [
+        ("import tools.one", ["tools"], []),
+        ("import tools.one.deep", ["tools"], []),
+        ("from tools import one", ["tools"], []),
+        ("from tools.one import name", ["tools"], []),
+        ("from tools.one import *", ["tools"], []),
+        ("import tools\nimport tools.one", ["tools"], []),
+        ("import both", ["both"], []),
+        # An installed package precedes a folder without __init__.py that does not have the module.
+        ("import tools", [], ["tools"]),
+        ("import tools.other", [], ["tools"]),
+        ("from tools import other", [], ["tools"]),
+    ],
+)
+def test_an_import_is_of_a_folder_or_of_a_package(folder, line, files, packages):
+    for name in ("tools/one.py", "both/__init__.py", "both.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    (folder / "app.py").write_text(f"{line}\ndef f(): ...\n")
+    found = inspect_artifact("app:f")
+    assert sorted(found.files) == sorted(["app.py", *files])
+    assert found.requirements["requirements.txt"].split() == ["numpy", *packages]
+
+
 def test_requirements_of_the_folder_count_more(folder):
     (folder / "requirements.txt").write_text("numpy<2\n-r more.txt\n")
     (folder / "more.txt").write_text("pillow\n")
@@ -48,12 +85,10 @@ def test_requirements_of_the_folder_count_more(folder):
         ("app:g", "no function g"),
         ("later:f", "a coroutine"),
         ("nowhere:f", "no module nowhere"),
-        ("model:f", "called model"),
         ("wrong:f", "not Python"),
     ],
 )
 def test_what_is_no_function_is_refused(folder, name, says):
-    (folder / "model.py").write_text("def f(): ...\n")
     (folder / "later.py").write_text("async def f(): ...\n")
     (folder / "wrong.py").write_text("def f(:\n")
     with pytest.raises(InputError, match=says):

@@ -1,0 +1,75 @@
+"""Finds the modules beside an artifact that it imports, and the packages that they import. They are parsed only."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from envpack.support.bounded_reading import read_source
+from envpack.support.tables import Location
+
+_MOST = 4 << 20  # bytes
+
+
+def imported(folder: Path, names: Iterable[str]) -> tuple[dict[str, Path], list[str]]:
+    """The files and folders with modules that are imported, directly or by each other, and the roots of all others.
+
+    Args:
+        folder: in which the modules lie.
+        names: of modules, with dots.
+    """
+    sources, elsewhere, waiting = dict[str, Path](), set[str](), list(names)
+    seen = set(waiting)
+    while waiting:
+        name = waiting.pop()
+        source = _source_of(folder, name)
+        if source is None:
+            elsewhere.add(name.partition(".")[0])
+        elif source.name not in sources:
+            sources[source.name] = source
+            for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
+                found = _imports(parsed(file)) - seen
+                waiting += sorted(found)
+                seen |= found
+    roots = {Path(name).stem for name in sources}
+    return dict(sorted(sources.items())), sorted(elsewhere - roots)
+
+
+def file_of(folder: Path, module: str) -> Path | None:
+    """The file of a module in a folder."""
+    path = folder.joinpath(*module.split("."))
+    places = (path / "__init__.py", path.with_name(f"{path.name}.py"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def parsed(file: Path) -> ast.Module:
+    """A module's tree.
+
+    Raises:
+        InputError: it is not Python.
+    """
+    try:
+        return ast.parse(read_source(file, most=_MOST))
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        place = Location(file, getattr(error, "lineno", 0) or 0, "bad-artifact")
+        raise place.error(f"this is not Python: {error}", hint="correct the file") from error
+
+
+def _source_of(folder: Path, name: str) -> Path | None:
+    """The file or folder that contains a module."""
+    parts = name.split(".")
+    file = file_of(folder, parts[0])
+    if file is None:  # a folder without __init__.py counts if it has the module, since an installed package precedes it
+        prefixes = (".".join(parts[:count]) for count in range(2, len(parts) + 1))
+        return folder / parts[0] if any(file_of(folder, prefix) for prefix in prefixes) else None
+    return file.parent if file.name == "__init__.py" else file
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    whole = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    names += [f"{node.module}.{alias.name}" for node in whole for alias in node.names]
+    return {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
