@@ -24,7 +24,7 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
     """Copy an artifact and its requirements into a model's folder, which can be opened then."""
     for below, contents in ((folder / "1", artifact.files), (folder, artifact.requirements)):
         for name, content in contents.items():
-            _check_name(name, artifact)
+            _check_name(name, content, artifact)
             target = below / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, str):
@@ -37,12 +37,17 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
     (folder / "config.pbtxt").write_text('backend: "python"\n', encoding="utf-8")
 
 
-def _check_name(name: str, artifact: Artifact) -> None:
-    """Refuse a name that leaves the model's folder, by which the artifact's writer would choose what is overwritten."""
+def _check_name(name: str, content: str | Path, artifact: Artifact) -> None:
+    """Refuse a name that leaves the model's folder, by which the artifact's writer would choose what is overwritten,
+    and a module with the name of the model's own, which would be imported in its place or overwritten.
+    """
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         what = f"it names {quote(name)}, which lies outside of its folder"
         raise bad_artifact(what, "write the artifact again, with all files in one folder", artifact.source)
+    is_package = isinstance(content, Path) and content.is_dir() and content != artifact.source
+    if name == "model.py" or (name == "model" and is_package):
+        raise bad_artifact("the model.py that envpack writes has the same name", "give it another name", str(content))
 
 
 def _copy_folder(source: Path, target: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.adoption import write_artifact
+from envpack.adoption import inspect_artifact, write_artifact
 from envpack.adoption.artifact import Artifact
 from envpack.support.errors import InputError
 from tests.tables import every_row
@@ -41,3 +41,31 @@ def test_a_file_and_a_requirements_file_may_have_the_same_name(tmp_path, artifac
     write_artifact(artifact(["requirements.txt"], ["requirements.txt"]), tmp_path / "made")
     assert (tmp_path / "made/1/requirements.txt").read_text() == "new"
     assert (tmp_path / "made/requirements.txt").read_text() == "new"
+
+
+@every_row(
+    ("files", "named"),
+    [
+        ({"app.py": "import model\n", "model.py": ""}, "model.py"),
+        ({"model.py": ""}, "model.py"),
+        ({"app.py": "import model\n", "model/__init__.py": ""}, "model"),
+        ({"app.py": "import model.net\n", "model/net.py": ""}, "model"),
+        ({"model/app.py": ""}, "model"),
+    ],
+)
+def test_a_module_with_the_name_of_the_models_own_is_refused(tmp_path_factory, monkeypatch, files, named):
+    folder = tmp_path_factory.mktemp("source")
+    monkeypatch.chdir(folder)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"{content}def f(): ...\n")
+    module = next(iter(files)).removesuffix(".py").replace("/", ".")
+    pickle = folder / "net.pkl"
+    pickle.write_bytes(b"\x80\x04\x8c" + bytes([len(module)]) + module.encode() + b"\x94\x8c\x01f\x94\x93.")
+    for artifact in (f"{module}:f", str(pickle)):
+        with pytest.raises(InputError) as refused:
+            write_artifact(inspect_artifact(artifact), folder / "made")
+        error = refused.value
+        assert (error.kind, error.where) == ("bad-artifact", str(folder / named))
+        assert error.message == "the model.py that envpack writes has the same name"
+        assert error.hint == "give it another name"
