@@ -75,7 +75,7 @@ class Answers:
         inputs: the inputs.
         outputs: the outputs.
         is_batched: whether a request has rows.
-        rows_are_independent: whether the answer to a row was the same alone and among others.
+        rows_are_independent: whether the answer to a row was the same alone and among rows that differ.
         data: inputs of samples, as in a file of samples.
         validation_data: their outputs.
         notes: what the user should know.

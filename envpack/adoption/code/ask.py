@@ -6,6 +6,7 @@ The example goes to the model's own library, not through the model.py that serve
 """
 
 import base64
+import contextlib
 import json
 import sys
 import traceback
@@ -16,10 +17,14 @@ import numpy as np
 
 HERE = str(Path(__file__).parent)
 sys.modules["triton_python_backend_utils"] = types.ModuleType("triton_python_backend_utils")  # served.py imports it
-from libraries import DATATYPES, MOST_ROWS, ONNX, Estimator, Function, MLflow, Tensor, in_type, png
+from libraries import DATATYPES, INTEGERS, MOST_ROWS, ONNX, Estimator, Function, MLflow, Tensor, in_type, png
 from served import is_missing, named, to_array
 
 _MOST_LISTED = 256  # numbers; more are written in base64
+_UNPROVEN = (
+    "it is unknown whether the answer to a row depends on other rows, so config.pbtxt has no dynamic_batching: add it"
+    " if it does not"
+)
 
 
 def report_of(facts):
@@ -28,14 +33,13 @@ def report_of(facts):
     model = step("be loaded", kind, facts)
     step("declare its tensors", model.declare)
     notes = []
-    data = accepted(model, step("read its example", model.example), notes)
+    data = accepted(model, notes)
     tensors = [one for one in (*model.inputs, *model.outputs) if not one.is_parameter]
     batched = all(one.shape[:1] == [-1] for one in tensors)
     independent, answered = False, []
     if data is not None:
         data = take(data, range(min(rows_of(data), MOST_ROWS))) if batched else data
-        independent, answered = answers_to(model, data, batched, notes)
-        batched = independent
+        batched, independent, answered = answers_to(model, data, batched, notes)
     samples = complete_samples(model, answered, batched, notes)
     return {
         "inputs": [one.report(batched) for one in model.inputs],
@@ -51,33 +55,37 @@ def report_of(facts):
     }
 
 
-def accepted(model, data, notes):
-    """The example of a model; None if it has none, or refuses one that was made up."""
-    if data is None or not model.may_refuse_example:
-        return data
-    try:
-        model.predict(data)
-    except (Exception, SystemExit) as error:  # of the user's own code, which may raise anything
-        why = f"{type(error).__name__}: {error}"
-        notes.append(f"it refuses a made-up example, so verify compares no answers; add samples: {why}")
-        if isinstance(error, FileNotFoundError):
-            notes.append("a file that the module reads is not copied with it: put it beside the module's copy")
-        return None
-    return data
+def accepted(model, notes):
+    """The example of a model, the first that it accepts if they are made up; None if there is none."""
+    if not model.may_refuse_example:
+        return step("read its example", model.example)
+    for integers in INTEGERS:
+        data = step("read its example", model.example, integers)
+        try:
+            model.predict(data)
+            return data
+        except (Exception, SystemExit) as error:  # of the user's own code, which may raise anything
+            refusal = error
+    why = f"{type(refusal).__name__}: {refusal}"
+    notes.append(f"it refuses a made-up example, so verify compares no answers; add samples: {why}")
+    if isinstance(refusal, FileNotFoundError):
+        notes.append("a file that the module reads is not copied with it: put it beside the module's copy")
+    return None
 
 
 def answers_to(model, data, batched, notes):
-    """Whether the answers to rows do not depend on each other, and pairs of data and answer: for each row then.
+    """Whether requests have rows, whether these are known to be independent, and pairs of data and answer: of each row.
 
     The outputs get the types and shapes that were answered.
     """
     answer = step("answer its example", model.predict, data)
     model.outputs = model.outputs or [Tensor(name, "", []) for name in names_of(answer)]
     whole = typed_outputs(model, answer)
-    alone = one_by_one(model, data) if batched else None
-    independent = alone is not None and all(is_same(whole[name], [one[name] for one in alone]) for name in whole)
-    if batched and not independent:
+    alone, independent = one_by_one(model, data, whole) if batched else (None, False)
+    if batched and alone is None:
         notes.append("the answer to a row depends on other rows, so max_batch_size is 0, and a request is a table")
+    elif batched and not independent:
+        notes.append(_UNPROVEN)
     for one in model.outputs:
         array = whole[one.name]
         one.datatype = DATATYPES.get(array.dtype.name, "STRING")
@@ -85,9 +93,9 @@ def answers_to(model, data, batched, notes):
             found = f"{one.name} has the shape {list(array.shape)}"
             notes.append(f"{found}, and is declared as {one.shape}: config.pbtxt has what was answered")
             one.shape = []
-        one.shape = one.shape or ([-1, *array.shape[1:]] if independent else [-1] * array.ndim)
-    rows = range(rows_of(data)) if independent else ()
-    return independent, [(take(data, [row]), alone[row]) for row in rows] or [(data, whole)]
+        one.shape = one.shape or ([-1, *array.shape[1:]] if alone else [-1] * array.ndim)
+    rows = [(take(data, [row]), answer) for row, answer in enumerate(alone or ())]
+    return alone is not None, independent, rows or [(data, whole)]
 
 
 def complete_samples(model, answered, batched, notes):
@@ -116,16 +124,75 @@ def typed_outputs(model, answer):
     return {name: typed(values) for name, values in named(answer, [one.name for one in model.outputs]).items()}
 
 
-def one_by_one(model, data):
-    """The answers to each row alone; None if a row alone is not answered, or twice otherwise than once."""
+def one_by_one(model, data, whole):
+    """The answers to each row alone, None if they depend on other rows; and whether rows that differ have shown it."""
+    alone = rows_alone(model, data, whole)
+    if alone is None or rows_differ(model, data):
+        return alone, alone is not None
+    pair, answer = answered_pair(model, data)
+    is_shown = pair is not None and rows_alone(model, pair, answer) is not None
+    return (alone if pair is None or is_shown else None), is_shown
+
+
+def answered_pair(model, data):
+    """The first row beside a changed copy of it, and the answer to both; None if the model refuses every change."""
+    for with_texts in (True, False):  # a text may be one of few that the model knows
+        with contextlib.suppress(Exception, SystemExit):
+            pair = varied(take(data, [0, 0]), with_texts)
+            if rows_differ(model, pair):
+                return pair, typed_outputs(model, model.predict(pair))
+    return None, None
+
+
+def rows_alone(model, data, whole):
+    """The answers to each row alone; None if they differ from those among other rows, or in another order."""
+    turned = [*reversed(range(rows_of(data))), 0]
     try:
         alone = [typed_outputs(model, model.predict(take(data, [row]))) for row in range(rows_of(data))]
-        if len(alone) == 1:
-            twice = typed_outputs(model, model.predict(take(data, [0, 0])))
-            return alone if all(is_same(values, [alone[0][name]] * 2) for name, values in twice.items()) else None
+        again = typed_outputs(model, model.predict(take(data, turned)))
     except Exception:  # of the model, which may refuse a single row in any way; then requests are whole tables
         return None
-    return alone
+    expected = [alone[row] for row in turned]
+    pairs = [(whole, alone), (again, expected)]
+    are_same = all(is_same(table[name], [one[name] for one in rows]) for table, rows in pairs for name in whole)
+    return alone if are_same else None
+
+
+def rows_differ(model, data):
+    rows = range(rows_of(data))
+    return len({json.dumps(sample(model, take(data, [row]), batched=True)) for row in rows}) > 1
+
+
+def varied(rows, with_texts):
+    """Two equal rows with another value for each of the second."""
+    if isinstance(rows, dict):
+        return {name: varied(values, with_texts) for name, values in rows.items()}
+    if hasattr(rows, "iloc"):
+        columns = {name: (list(rows[name]), rows[name].dtype) for name in rows}
+        series = type(rows[next(iter(columns))])
+        return type(rows)({name: series(varied(one, with_texts), dtype=kind) for name, (one, kind) in columns.items()})
+    if isinstance(rows, list):
+        return [rows[0], changed(rows[1], with_texts)]
+    rows[1] = changed(rows[1], with_texts)
+    return rows
+
+
+def changed(value, with_texts):
+    """Another value of the same type and shape."""
+    if isinstance(value, dict):
+        return {name: changed(part, with_texts) for name, part in value.items()}
+    if isinstance(value, list):
+        return [changed(part, with_texts) for part in value]
+    if isinstance(value, (str, bytes)):
+        return value * 2 if with_texts else value
+    array = np.asarray(value)
+    if array.dtype.kind in "biuf":
+        other = (array == 0 if array.dtype.kind == "b" else array + 1).astype(array.dtype)
+        return other if isinstance(value, np.ndarray) else other.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
+        items = [changed(part, with_texts) for part in value.flat]
+        return np.array(items, dtype=object).reshape(value.shape)
+    return value
 
 
 def is_same(whole, rows):

@@ -33,6 +33,9 @@ HINTS = {
     float: ("FP64", "item"),
     bool: ("BOOL", "item"),
 }
+# Made-up integers, by their place in a row plus the row's number: rows differ in every element. The second is for
+# models that know few categories; the last, whose rows are equal, for those that refuse the others.
+INTEGERS = (lambda places: 1 + places % 100, lambda places: (1 + places) % 2, np.ones_like)
 
 
 class Tensor:
@@ -188,8 +191,8 @@ class ONNX:
             raise TypeError(f"{one.name} is {one.type}, which is no tensor of a Python model")
         return Tensor.of_array(one.name, dtype, [dim if isinstance(dim, int) else -1 for dim in one.shape])
 
-    def example(self):
-        return {one.name: made_up(one) for one in self.inputs}
+    def example(self, integers):
+        return {one.name: made_up(one, integers) for one in self.inputs}
 
     def predict(self, data):
         return dict(zip([one.name for one in self.outputs], self.session.run(None, data)))
@@ -249,8 +252,8 @@ class Function:
         form = text or ("numbers" if flat else "array")  # the elements of S and O are bytes
         return Tensor(name, DATATYPES.get(dtype.name, "STRING"), shape, form, is_optional)
 
-    def example(self):
-        return {one.name: argument(one) for one in self.inputs if not one.is_optional}
+    def example(self, integers):
+        return {one.name: argument(one, integers) for one in self.inputs if not one.is_optional}
 
     def predict(self, data):
         answer = self.function(**data)
@@ -268,24 +271,27 @@ def hints_of(function):
     return get_type_hints(function, include_extras=True)
 
 
-def made_up(one):
+def made_up(one, integers):
     """An array for an input of which only the type and the shape are known."""
     shape = [2 if dim < 0 and not axis else abs(dim) for axis, dim in enumerate(one.shape)]
+    if one.datatype.startswith("FP"):
+        return in_type(np.random.default_rng(0).normal(size=shape), one)
+    numbers = np.asarray(integers(np.indices(shape, dtype=int).sum(axis=0)))
     if one.datatype == "STRING":
-        return np.full(shape, "text", dtype=object)
-    numbers = np.random.default_rng(0).normal(size=shape) if one.datatype.startswith("FP") else np.ones(shape)
-    return in_type(numbers, one)
+        texts = ["text" if integers is INTEGERS[-1] else f"text {number}" for number in numbers.flat]
+        return np.array(texts, dtype=object).reshape(shape)
+    return in_type(numbers % 2 if one.datatype == "BOOL" else numbers, one)
 
 
-def argument(one):
+def argument(one, integers):
     """A value for a parameter of a function."""
     if one.form == "picture":
         from PIL import Image
 
         return Image.new("RGB", (8, 8), "red")
-    values = made_up(one)
+    values = made_up(one, integers)
     if one.datatype == "STRING" and one.form in ("item", "items", "numbers", "array"):
-        values = np.full(values.shape, b"text", dtype=object)
+        values = np.array([text.encode() for text in values.flat], dtype=object).reshape(values.shape)
     elif one.form in ("plain_texts", "plain_strings"):
         values = values.astype(str)
     if one.form in ("words", "items"):

@@ -7,6 +7,7 @@ import pytest
 
 from envpack.adoption import ask, inspect_artifact
 from envpack.support.errors import InputError
+from tests.tables import every_row
 
 HEAD = """
 from typing import Annotated
@@ -35,7 +36,7 @@ def test_an_array_of_one_dimension_is_one_number_for_each_row(answers):
     found = answers("def f(x: Rows, y: Flat) -> Flat:\n    assert (x.ndim, y.ndim) == (2, 1)\n    return y + 1")
     assert [(one.dims, one.form) for one in found.inputs] == [([2], "array"), ([1], "numbers")]
     assert (found.is_batched, found.notes) == (True, [])
-    assert [sample["result"] for sample in found.validation_data] == [[2], [2]]
+    assert [sample["result"] for sample in found.validation_data] == [[2], [3]]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_strings_are_bytes_unless_the_hint_says_text(answers, dtype, element, fo
     hint = f"Annotated[np.ndarray, {dtype}, (-1,)]"
     found = answers(f"def f(x: {hint}) -> {hint}:\n    assert isinstance(x[0], {element.__name__})\n    return x")
     assert (found.inputs[0].datatype, found.inputs[0].form, found.notes) == ("STRING", form, [])
-    assert [sample["result"] for sample in found.validation_data] == [["text"], ["text"]]
+    assert [sample["result"] for sample in found.validation_data] == [["text 1"], ["text 2"]]
 
 
 def test_the_type_of_numpy_typing_counts(answers):
@@ -64,7 +65,7 @@ def test_a_missing_text_is_an_empty_one(answers):
 def test_a_module_of_the_model_may_have_any_name(answers, tmp_path, name):
     (tmp_path / f"{name}.py").write_text("class MLflow:\n    offset = 7\n")
     found = answers(f"from {name} import MLflow\ndef f(x: Flat) -> Flat:\n    return x + MLflow.offset")
-    assert [sample["result"] for sample in found.validation_data] == [[8], [8]]
+    assert [sample["result"] for sample in found.validation_data] == [[8], [9]]
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,60 @@ def test_an_answer_of_another_shape_than_its_hint_decides(answers):
     assert found.notes == [
         "result has the shape [2, 2], and is declared as [-1, 5]: config.pbtxt has what was answered"
     ]
+
+
+WORDS = "def f(x: list[str]) -> list[str]:\n    return "
+NUMBERS = "def f(x: Flat) -> Flat:\n    return "
+FLAGS = "def f(x: Annotated[np.ndarray, np.bool_, (-1,)]) -> Annotated[np.ndarray, np.bool_, (-1,)]:\n    return "
+
+
+@every_row(
+    "source",
+    [
+        f"{WORDS}sorted(x)",
+        f"{WORDS}sorted(x, reverse=True)",
+        f"{WORDS}[str(sorted(set(x)).index(one)) for one in x]",
+        f"{NUMBERS}np.arange(len(x))",
+        f"{FLAGS}x | x.any()",
+        "def f(x: Rows) -> Rows:\n    return x / x.max(axis=0)",
+    ],
+)
+def test_a_row_that_depends_on_others_is_found(answers, source):
+    found = answers(source)
+    assert (found.is_batched, found.rows_are_independent) == (False, False)
+    assert found.notes == [
+        "the answer to a row depends on other rows, so max_batch_size is 0, and a request is a table"
+    ]
+
+
+@every_row(
+    ("source", "sent"),
+    [
+        (f"{WORDS}[one.upper() for one in x]", [["text 1"], ["text 2"]]),
+        (f"{NUMBERS}x * 2", [[1], [2]]),
+        (f"{NUMBERS}np.array([5, 6])[x]", [[1], [0]]),  # an index into a table of two
+        (f"{FLAGS}~x", [[True], [False]]),
+    ],
+)
+def test_made_up_rows_differ(answers, source, sent):
+    found = answers(source)
+    assert (found.is_batched, found.rows_are_independent, found.notes) == (True, True, [])
+    assert [sample["x"] for sample in found.data] == sent
+
+
+@every_row(
+    ("source", "sent"),
+    [
+        (f"{WORDS}[{{'text': 'known'}}[one] for one in x]", "text"),
+        (f"{NUMBERS}np.array([{{1: 5}}[one] for one in x])", 1),
+    ],
+)
+def test_a_model_that_refuses_all_rows_but_equal_ones_gets_no_joined_requests(answers, source, sent):
+    found = answers(source)
+    assert (found.is_batched, found.rows_are_independent) == (True, False)
+    assert [sample["x"] for sample in found.data] == [[sent], [sent]]
+    (note,) = found.notes
+    assert note == (
+        "it is unknown whether the answer to a row depends on other rows, so config.pbtxt has no dynamic_batching: add"
+        " it if it does not"
+    )

@@ -1,0 +1,82 @@
+"""What is compared if an example has one row, with a module in place of MLflow: each form of an example."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.adoption import ask
+from envpack.adoption.artifact import Artifact
+from tests.tables import every_row
+
+TENSOR = '{{"name": "x", "type": "tensor", "tensor-spec": {{"dtype": "{0}", "shape": [-1, 2]}}}}'
+MLFLOW = """
+import json
+
+import numpy as np
+
+
+class Model:
+    metadata = property(lambda self: self)
+    signature = property(lambda self: self)
+
+    def to_dict(self):
+        return {{"inputs": json.dumps([{inputs}]), "outputs": '[{{"type": "double", "name": "y"}}]'}}
+
+    def load_input_example(self, folder):
+        return {example}
+
+    def predict(self, data):
+        {body}
+
+
+def load_model(folder):
+    return Model()
+"""
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """The answers of a model by its inputs, its example and the body of its predict()."""
+    for name in ("mlflow", "pandas"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("class DataFrame: pass\n")
+
+    def asked(inputs, example, body):
+        (tmp_path / "mlflow/pyfunc.py").write_text(MLFLOW.format(inputs=inputs, example=example, body=body))
+        details = {"has_example": True, "is_hinted": example.startswith("[")}
+        made = Artifact(kind="mlflow", title="", source=tmp_path, files={}, requirements={}, details=details)
+        return ask(made, tmp_path, Path(sys.executable), 60)
+
+    return asked
+
+
+TEXT, OBJECT = '{"name": "x", "type": "string"}', '{"name": "x", "type": "object"}'
+ARRAY = TENSOR.format("float32")
+TEXTS = TENSOR.format("str")
+FLOATS = "{'x': np.array([[1, 2]], np.float32)}"
+OBJECTS = "[{'a': [1, 2.5], 'b': True, 'c': 'word', 'd': None}]"
+
+
+@every_row(
+    ("inputs", "example", "body", "is_batched", "is_independent"),
+    [
+        (ARRAY, FLOATS, "return data['x'].sum(axis=1)", True, True),
+        (ARRAY, FLOATS, "return (data['x'] / data['x'].max(axis=0)).sum(axis=1)", False, False),
+        (ARRAY, FLOATS, "assert (data['x'] == [1, 2]).all(); return data['x'].sum(axis=1)", True, False),
+        (ARRAY, "{'x': np.array([[1, 2]] * 3, np.float32)}", "return np.sort(data['x'][:, 0])", False, False),
+        (TEXTS, "{'x': np.array([['a', 'b']], object)}", "return [len(row[0]) for row in data['x']]", True, True),
+        (TEXT, "['a']", "return [float(len(one)) for one in data]", True, True),
+        (TEXT, "['']", "return [1.0 for one in data]", True, False),
+        (OBJECT, OBJECTS, "return [one['a'][0] + one['b'] + len(one['c']) for one in data]", True, True),
+        # The number is changed alone if the model refuses another text.
+        (OBJECT, OBJECTS, "return [{'word': one['a'][0]}[one['c']] for one in data]", True, True),
+        (OBJECT, OBJECTS, "return [{'word': data[0]['a'][0]}[one['c']] for one in data]", False, False),
+    ],
+)
+def test_one_row_is_compared_with_a_changed_copy_of_it(answers, inputs, example, body, is_batched, is_independent):
+    found = answers(inputs, example, body)
+    assert (found.is_batched, found.rows_are_independent) == (is_batched, is_independent)
+    notes = [] if is_independent else ["it is unknown" if is_batched else "the answer to a row depends"]
+    assert [note[: len(start)] for note, start in zip(found.notes, notes, strict=True)] == notes
+    assert len(found.data) == (example.count("* 3") * 2 + 1 if is_batched else 1)
