@@ -7,6 +7,7 @@ The example goes to the model's own library, not through the model.py that serve
 
 import base64
 import contextlib
+import copy
 import json
 import sys
 import traceback
@@ -62,7 +63,7 @@ def accepted(model, notes):
     for integers in INTEGERS:
         data = step("read its example", model.example, integers)
         try:
-            model.predict(data)
+            predict(model, data)
             return data
         except (Exception, SystemExit) as error:  # of the user's own code, which may raise anything
             refusal = error
@@ -73,12 +74,17 @@ def accepted(model, notes):
     return None
 
 
+def predict(model, data):
+    """The model's answer; it may change its inputs."""
+    return model.predict(copy.deepcopy(data))
+
+
 def answers_to(model, data, batched, notes):
     """Whether requests have rows, whether these are known to be independent, and pairs of data and answer: of each row.
 
     The outputs get the types and shapes that were answered.
     """
-    answer = step("answer its example", model.predict, data)
+    answer = step("answer its example", predict, model, data)
     model.outputs = model.outputs or [Tensor(name, "", []) for name in names_of(answer)]
     whole = typed_outputs(model, answer)
     alone, independent = one_by_one(model, data, whole) if batched else (None, False)
@@ -140,7 +146,7 @@ def answered_pair(model, data):
         with contextlib.suppress(Exception, SystemExit):
             pair = varied(take(data, [0, 0]), with_texts)
             if rows_differ(model, pair):
-                return pair, typed_outputs(model, model.predict(pair))
+                return pair, typed_outputs(model, predict(model, pair))
     return None, None
 
 
@@ -148,8 +154,8 @@ def rows_alone(model, data, whole):
     """The answers to each row alone; None if they differ from those among other rows, or in another order."""
     turned = [*reversed(range(rows_of(data))), 0]
     try:
-        alone = [typed_outputs(model, model.predict(take(data, [row]))) for row in range(rows_of(data))]
-        again = typed_outputs(model, model.predict(take(data, turned)))
+        alone = [typed_outputs(model, predict(model, take(data, [row]))) for row in range(rows_of(data))]
+        again = typed_outputs(model, predict(model, take(data, turned)))
     except Exception:  # of the model, which may refuse a single row in any way; then requests are whole tables
         return None
     expected = [alone[row] for row in turned]

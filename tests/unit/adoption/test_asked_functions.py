@@ -161,3 +161,10 @@ def test_a_model_that_refuses_all_rows_but_equal_ones_gets_no_joined_requests(an
         "it is unknown whether the answer to a row depends on other rows, so config.pbtxt has no dynamic_batching: add"
         " it if it does not"
     )
+
+
+def test_a_function_may_change_its_inputs(answers):
+    found = answers("def f(x: Flat) -> Flat:\n    x += 1\n    return x")
+    assert (found.rows_are_independent, found.notes) == (True, [])
+    assert [sample["x"] for sample in found.data] == [[1], [2]]
+    assert [sample["result"] for sample in found.validation_data] == [[2], [3]]
