@@ -18,7 +18,8 @@ import numpy as np
 
 HERE = str(Path(__file__).parent)
 sys.modules["triton_python_backend_utils"] = types.ModuleType("triton_python_backend_utils")  # served.py imports it
-from libraries import DATATYPES, INTEGERS, MOST_ROWS, ONNX, Estimator, Function, MLflow, Tensor, in_type, png
+from forms import png
+from libraries import DATATYPES, INTEGERS, MOST_ROWS, ONNX, Estimator, Function, MLflow, Tensor, in_type
 from served import is_missing, named, to_array
 
 _MOST_LISTED = 256  # numbers; more are written in base64
@@ -290,7 +291,7 @@ def step(what, do, *arguments):
 def main():
     facts = json.loads(Path(sys.argv[1]).read_text())
     sys.path[:] = [facts["folder"], *(path for path in sys.path if path != HERE)]
-    for name in ("libraries", "served"):  # the model may have modules with these names
+    for name in ("forms", "libraries", "served"):  # the model may have modules with these names
         del sys.modules[name]
     try:
         report = step("be served", report_of, facts)

@@ -2,13 +2,13 @@
 
 import importlib.util
 import inspect
-import io
 import json
 import sys
 import typing
 from pathlib import Path
 
 import numpy as np
+from forms import png
 
 MOST_ROWS = 8
 # Triton's types by NumPy's.
@@ -297,12 +297,6 @@ def argument(one, integers):
     if one.form in ("words", "items"):
         return values.tolist()
     return values.item() if one.form in ("text", "item") else values
-
-
-def png(image):
-    file = io.BytesIO()
-    image.save(file, "png")
-    return file.getvalue()
 
 
 def in_type(array, one):

@@ -61,7 +61,7 @@ def test_a_missing_text_is_an_empty_one(answers):
     assert [sample["result"] for sample in found.validation_data] == [["", "", "nan"]] * 2
 
 
-@pytest.mark.parametrize("name", ["served", "libraries", "ask"])
+@pytest.mark.parametrize("name", ["served", "libraries", "forms", "ask"])
 def test_a_module_of_the_model_may_have_any_name(answers, tmp_path, name):
     (tmp_path / f"{name}.py").write_text("class MLflow:\n    offset = 7\n")
     found = answers(f"from {name} import MLflow\ndef f(x: Flat) -> Flat:\n    return x + MLflow.offset")
