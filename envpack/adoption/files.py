@@ -45,7 +45,8 @@ def _check_name(name: str, content: str | Path, artifact: Artifact) -> None:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         what = f"it names {quote(name)}, which lies outside of its folder"
         raise bad_artifact(what, "write the artifact again, with all files in one folder", artifact.source)
-    is_package = isinstance(content, Path) and content.is_dir() and content != artifact.source
+    is_folder = isinstance(content, Path) and content.is_dir()
+    is_package = is_folder and (content != artifact.source or Path(content, "__init__.py").exists())
     if name == "model.py" or (name == "model" and is_package):
         raise bad_artifact("the model.py that envpack writes has the same name", "give it another name", str(content))
 

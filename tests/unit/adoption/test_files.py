@@ -69,3 +69,15 @@ def test_a_module_with_the_name_of_the_models_own_is_refused(tmp_path_factory, m
         assert (error.kind, error.where) == ("bad-artifact", str(folder / named))
         assert error.message == "the model.py that envpack writes has the same name"
         assert error.hint == "give it another name"
+
+
+def test_a_folder_of_mlflow_that_is_a_package_is_refused(tmp_path):
+    """Its copy is called model, and would be imported in the place of model.py."""
+    source = tmp_path / "trained"
+    source.mkdir()
+    artifact = Artifact(kind="mlflow", title="", source=source, files={"model": source}, requirements={})
+    write_artifact(artifact, tmp_path / "made")
+    (source / "__init__.py").touch()
+    with pytest.raises(InputError, match=r"the model\.py that envpack writes has the same name") as refused:
+        write_artifact(artifact, tmp_path / "again")
+    assert refused.value.where == str(source)
