@@ -106,7 +106,7 @@ FAULTS = (
         "wrong_stream",
         COUNT,
         "wrong-answers",
-        "3 of 4 samples right, 4 needed (3: 1 response instead of 2)",
+        "2 of 3 samples right, 3 needed, 1 without expected outputs (3: 1 response instead of 2)",
         config="model_transaction_policy { decoupled: true }\n",
         files={
             "envpack/smoke.json": '{"data": [{"IN": [2]}, {"IN": [0]}, {"IN": [1]}, {"IN": [1]}], "validation_data":'

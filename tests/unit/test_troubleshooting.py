@@ -65,7 +65,7 @@ def _judged():
             yield from _texts(call.args[0])
         if file.parts[0] == "inspection" and call.func.id in {"fault", "caution", "Finding"}:
             yield from _texts(call.args[0])
-        if file.parts[0] == "verification" and call.func.id == "explain":
+        if file.parts[0] == "verification" and call.func.id in {"explain", "explain_answer"}:
             yield from _texts(call.args[1])
 
 
