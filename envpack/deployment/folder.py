@@ -26,7 +26,8 @@ _OF_AUTHORS = ("tests", "envpack", "training")
 _TEST = re.compile(r"test_.*\.py|conftest\.py")
 _TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".conf", ".ini", ".json", ".sh")
 _MOST_TEXT = 64 << 20  # bytes of a file that is searched for credentials
-_LONGEST = 4096  # characters on each side of the :// in an address
+_LONGEST = 1024  # characters on each side of the :// in an address
+_BETWEEN = re.compile(r"[\s\"',]")
 
 
 @dataclass(frozen=True)
@@ -167,12 +168,12 @@ def has_credentials(file: Path) -> bool:
 
 
 def _addresses(text: str) -> Iterator[str]:
-    """The words of a text that contain ``://``, cut to a length."""
+    """What is around each ``://`` of a text, up to a blank, a quote or a comma, and cut to a length."""
     at = text.find("://")
     while at >= 0:
-        before, after = text[max(at - _LONGEST, 0) : at], text[at : at + _LONGEST].split(maxsplit=1)[0]
-        yield ("" if before[-1:].isspace() else "".join(before.rsplit(maxsplit=1)[-1:])) + after
-        at = text.find("://", at + len(after))
+        before, after = text[max(at - _LONGEST, 0) : at], text[at : at + _LONGEST]
+        yield _BETWEEN.split(before)[-1] + _BETWEEN.split(after, maxsplit=1)[0]
+        at = text.find("://", at + 3)
 
 
 MANIFEST_NAME = "envpack-layout.json"

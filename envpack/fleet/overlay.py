@@ -75,7 +75,11 @@ def read_overlay(file: Path) -> Overlay:
     for name, part in parts.items():
         if not isinstance(part, dict):
             raise _bad(file, f"{name} is {_kind(part)}")
-        if unfit := _unfit(part, name):
+        try:
+            unfit = _unfit(part, name)
+        except RecursionError:  # an alias can name what it is in
+            unfit = f"{name} is nested without end, or too deeply"
+        if unfit:
             raise _bad(file, unfit)
     if "name" in parts["metadata"]:
         raise _bad(file, "the name of a Job is made of its content")

@@ -21,7 +21,7 @@ from envpack.support.errors import ServerError, UsageError
 _GIB = 1 << 30
 # Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
 # unpacks its own copy.
-_LOAD_THREADS = "--model-load-thread-count="
+_LOAD_THREADS = "--model-load-thread-count"
 _FEWEST_THREADS = 2
 _UNPACKED = 8
 
@@ -76,8 +76,9 @@ class ServerSpec:
 
         By default that is twice the number of processors (23.08), or 4 (24.10).
         """
-        named = [text for text in self.all_arguments(models) if text.startswith(_LOAD_THREADS)]
-        number = named[-1].removeprefix(_LOAD_THREADS) if named else ""
+        words = " ".join(self.all_arguments(models)).replace(f"{_LOAD_THREADS} ", f"{_LOAD_THREADS}=").split()
+        named = [word for word in words if word.startswith(f"{_LOAD_THREADS}=")]
+        number = named[-1].removeprefix(f"{_LOAD_THREADS}=") if named else ""
         return max(int(number), 1) if number.isdecimal() else _FEWEST_THREADS
 
     def all_variables(self) -> dict[str, str]:

@@ -17,7 +17,8 @@ from typing import Literal
 
 from envpack.support.errors import InputError, UsageError
 from envpack.support.folders import whole_path
-from envpack.support.replacement import check_fillable, filled_folder, replaced_folder
+from envpack.support.replacement import replaced_folder
+from envpack.support.temp_dirs import check_fillable, filled_folder
 
 Kind = Literal["recipes", "templates"]
 Files = Mapping[str, bytes]

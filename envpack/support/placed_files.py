@@ -17,9 +17,15 @@ _BACKEND = re.compile(r"python_3_[0-9]+")
 
 
 def is_placed_file(file: Path) -> bool:
-    """Whether a file has a name under which envpack writes a lock, a configuration, a stub or an archive."""
-    custom = file.suffix == ".pbtxt" and file.parent.name == _CUSTOM_CONFIGS
-    return file.name in _NAMES or custom or _ARCHIVE.fullmatch(file.name) is not None
+    """Whether a file in a model's folder has a name under which envpack writes a lock, a configuration, a stub, …."""
+    if file.suffix == ".pbtxt" and file.parent.name == _CUSTOM_CONFIGS:
+        return _has_version(file.parent.parent)
+    return (file.name in _NAMES or _ARCHIVE.fullmatch(file.name) is not None) and _has_version(file.parent)
+
+
+def _has_version(folder: Path) -> bool:
+    """Whether a folder is that of a Python model; a package may have data with the same names."""
+    return any(entry.name[:1].isdigit() and (entry / "model.py").exists() for entry in folder.iterdir())
 
 
 def is_placed_folder(folder: Path) -> bool:

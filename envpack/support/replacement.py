@@ -19,8 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.support.errors import InputError
-
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SUFFIX = ".partial"  # of temporary files and folders
@@ -204,40 +202,6 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
             temporary.rename(destination)
     finally:
         _delete(temporary)
-
-
-def check_fillable(folder: Path) -> None:
-    """Check that `filled_folder` may write a folder.
-
-    Raises:
-        InputError: kind ``not-empty``: it has content, or something else is there.
-    """
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if os.path.lexists(folder):
-        what = "this folder is not empty" if folder.is_dir() else "this exists, and is no folder"
-        raise InputError("not-empty", what, "name another folder, or remove this one", str(folder))
-
-
-@contextlib.contextmanager
-def filled_folder(destination: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder; what is in it becomes the content of ``destination`` when the block succeeds.
-
-    Args:
-        destination: a path at which nothing is, or an empty folder. That one stays: it may be a mount point, lie behind
-            a link, or be the working folder of the user's shell.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
-    """
-    if not destination.is_dir():
-        with replaced_folder(destination) as temporary:
-            yield temporary
-        return
-    with tempfile.TemporaryDirectory(prefix=".envpack-", suffix=_SUFFIX, dir=destination) as folder:
-        yield Path(folder)
-        for entry in sorted(Path(folder).iterdir()):
-            entry.rename(destination / entry.name)
 
 
 @contextlib.contextmanager

@@ -15,10 +15,12 @@ _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_
 _TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
 # How an answer begins that is not of the model's own making: its `pb_utils.TritonError` may have any text.
+_FROM = re.compile(r"(?:in ensemble '[^'\n]{1,300}', )?(?:Failed to process the request\(s\)[^\n]{0,300}?, message: )?")
 _ANSWER_OF_THE_SERVER = re.compile(
-    r"(?:in ensemble '[^'\n]{1,300}', )?(?:Failed to process the request\(s\)[^\n]{0,300}?: )?"
-    rf"(?:{UNHEALTHY.pattern}|(?:[Tt]he model's )?process (?:\d{{1,10}} )?(?:was|exited) "
-    r"|Failed to increase the shared memory pool|[Uu]nable to (?:create|initialize) shared memory)"
+    rf"{UNHEALTHY.pattern}|(?:[Tt]he model's )?process (?:\d{{1,10}} )?(?:was|exited) "
+    r"|Failed to increase the shared memory pool|[Uu]nable to (?:create|initialize) shared memory"
+    r"|Number of InferenceResponse objects|Expected (?:a list|an 'InferenceResponse' object|a None object)"
+    r"|Python model (?:file )?.{1,4096}(?:does not implement|has returned from execute|is using the decoupled mode)"
 )
 # Errors that no other input would have spared: wrong code, a process that has ended, steps that do not fit, or a call
 # of a model that is not there, unless its name is the text that was made up.
@@ -34,8 +36,9 @@ _WHATEVER_THE_INPUT = re.compile(
 
 def explain_answer(message: str, default_kind: str) -> tuple[str, str]:
     """As `explain`, for the error with which a loaded model answered a request."""
-    is_of_the_server = _ANSWER_OF_THE_SERVER.match(message) is not None
-    return explain(message, default_kind) if is_of_the_server or _exception(message) else (default_kind, "")
+    said = _said(message)
+    is_of_the_server = _ANSWER_OF_THE_SERVER.match(said) is not None
+    return explain(said, default_kind) if is_of_the_server or _exception(said) else (default_kind, "")
 
 
 def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> tuple[str, str]:
@@ -56,7 +59,13 @@ def may_be_refusal(message: str) -> bool:
     """
     if explain_answer(message, "inference-failed")[0] != "inference-failed":
         return False
-    return not _WHATEVER_THE_INPUT.match(_exception(message) or message)
+    return not _WHATEVER_THE_INPUT.match(_exception(_said(message)) or message)
+
+
+def _said(message: str) -> str:
+    """What was said of a request, without who passed it on."""
+    found = _FROM.match(message)
+    return message[found.end() :] if found else message
 
 
 def _exception(message: str) -> str:

@@ -17,7 +17,7 @@ from envpack.support.failures import storage_errors
 from envpack.support.folders import whole_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import redact
-from envpack.support.replacement import check_fillable, filled_folder
+from envpack.support.temp_dirs import check_fillable, filled_folder
 from envpack.support.text import counted
 from envpack.workflow.build import environment_in_cache
 

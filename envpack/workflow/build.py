@@ -198,14 +198,18 @@ def environment_to_run(
 
     Raises:
         InputError: also kind ``requirements-changed``: it has an archive with another environment, with which a server
-            would run it.
+            would run it; kind ``needs-server``: envpack did not make the archive.
     """
     found, placed = environment_in_cache(project, model, progress, store), environment_of(model)
-    if placed is not None and placed.is_file() and read_metadata(placed).get("key") != found.key:
-        what = f"{placed.name} has another environment than its requirements and settings give now"
-        fix = f"run `envpack build {model.folder.name}`, or let a server run it: envpack verify"
-        raise InputError("requirements-changed", what, fix, str(model.folder))
-    return found
+    key = read_metadata(placed).get("key") if placed is not None and placed.is_file() else found.key
+    if placed is None or key == found.key:
+        return found
+    if not key:
+        what = f"envpack did not make {placed.name}, and only a server unpacks it"
+        raise InputError("needs-server", what, "let it be served: `envpack verify`, `envpack dev`", str(model.folder))
+    what = f"{placed.name} has another environment than its requirements and settings give now"
+    fix = f"run `envpack build {model.folder.name}`, or let a server run it: envpack verify"
+    raise InputError("requirements-changed", what, fix, str(model.folder))
 
 
 def environment_for(source: Recipe | TakenOver, progress: Progress, store: SharedStore | None) -> Environment:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive import locked_destination
@@ -25,15 +20,12 @@ from envpack.support.replacement import (
     remove_leftovers,
     replaced_folder,
     temporaries_of,
-    try_lock,
     write_text,
 )
-from envpack.support.temp_dirs import is_unlocked
+from envpack.support.temp_dirs import partial_folder, partial_folders, remove_partial_folders
 
 FETCHED = ".envpack-fetched.json"  # in a folder that envpack fetched
 _SCHEMA = 1
-_PREFIX, _SUFFIX = ".envpack-", ".partial"
-_PARTIAL = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
 _OF_FILE_SYSTEM = "lost+found"
 
 
@@ -62,7 +54,7 @@ def place_publication(
     with locked_destination(directory), storage_errors(directory):
         if directory.is_dir():
             _remove_leftovers(directory)
-            with _partial_folder(directory) as partial:
+            with partial_folder(directory) as partial:
                 copied = _copy(objects, partial, progress, trust)
                 _replace_models(directory, partial)
             return copied
@@ -70,31 +62,11 @@ def place_publication(
             return _copy(objects, folder, progress, trust)
 
 
-@contextlib.contextmanager
-def _partial_folder(directory: Path) -> Iterator[Path]:
-    """A folder for the copy, locked as long as its process runs: that of another machine may have another cache."""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, suffix=_SUFFIX, dir=directory) as partial:
-        handle = os.open(partial, os.O_RDONLY)
-        try:
-            try_lock(handle)
-            yield Path(partial)
-        finally:
-            os.close(handle)
-
-
 def _remove_leftovers(directory: Path) -> None:
     """Remove what killed processes left: a server takes it for a model."""
-    for entry in _partial_folders(directory):
-        with contextlib.suppress(OSError):  # it is that of another user
-            if is_unlocked(entry):
-                shutil.rmtree(entry)
+    remove_partial_folders(directory)
     for name in (FETCHED, *_models(directory)):
         remove_leftovers(directory / name)
-
-
-def _partial_folders(directory: Path) -> list[Path]:
-    found = (entry for entry in directory.iterdir() if _PARTIAL.fullmatch(entry.name))
-    return [entry for entry in found if _is_folder(entry)]
 
 
 def _is_folder(path: Path) -> bool:
@@ -149,7 +121,7 @@ def _is_model_name(name: str) -> bool:
 
 def _check(directory: Path) -> None:
     if directory.is_dir():
-        ours = {*_partial_folders(directory), *temporaries_of(directory / FETCHED), directory / _OF_FILE_SYSTEM}
+        ours = {*partial_folders(directory), *temporaries_of(directory / FETCHED), directory / _OF_FILE_SYSTEM}
         if (directory / FETCHED).is_file() or not {*directory.iterdir()} - ours:
             return
     elif not os.path.lexists(directory):

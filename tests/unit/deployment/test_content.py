@@ -168,6 +168,8 @@ SECRET = "--index-url https://me:word@example.org/simple"
         ("pip.conf", SECRET, True),
         ("install.sh", f"pip install -i {SECRET} numpy", True),
         ("a.json", f"{'x' * 5000}{SECRET}", True),
+        ("a.json", '{"docs":"https://example.org/x","index":"https://me:word@example.org/simple"}', True),
+        ("pip.conf", "extra-index-url=https://a.org/simple,https://me:word@example.org/simple", True),
         ("a.json", f"http://a://://b ://c{'://' * 100_000} {SECRET}", True),
         ("model.py", SECRET, False),
         ("requirements.txt", "https://example.org/simple", False),

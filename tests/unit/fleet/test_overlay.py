@@ -103,6 +103,7 @@ LAUGHS = ", ".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}']
         ("metadata: {annotations: {~: a}}", "the key None in annotations is no text"),
         ("metadata: {annotations: {built: 2024-01-01}}", "built is 2024-01-01, which YAML reads as a date: write it"),
         ("spec: {a: [[1, .inf]]}", "an element of an element of a is inf, which JSON does not have"),
+        ("spec: {a: &x {b: *x}}", "spec is nested without end, or too deeply"),
         (f"spec: {{{LAUGHS}}}", "it has more than 100000 parts"),
         ("--- {}\n--- {}", "single document"),
     ],

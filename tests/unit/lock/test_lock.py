@@ -103,10 +103,23 @@ def test_order_of_channels_and_of_pip_options_changes_the_requirements_digest():
 )
 def test_files_that_are_no_sources_do_not_change_the_requirements_digest(tmp_path, name):
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
+    for model in (tmp_path, tmp_path / "model"):
+        (model / "1").mkdir(parents=True)
+        (model / "1/model.py").touch()
     before = digest_requirements(Requirements(projects=(tmp_path,)), ())
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("x")
     assert digest_requirements(Requirements(projects=(tmp_path,)), ()) == before
+
+
+@pytest.mark.parametrize("name", ["src/pkg/config.pbtxt", "src/pkg/configs/labels.pbtxt", "src/pkg/envpack.lock"])
+def test_data_of_a_package_with_such_a_name_is_a_source(tmp_path, name):
+    (tmp_path / name).parent.mkdir(parents=True)
+    digests = set()
+    for text in ("old", "new"):
+        (tmp_path / name).write_text(text)
+        digests.add(digest_requirements(Requirements(projects=(tmp_path,)), ()))
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from envpack.settings import Settings
         (("--log-info=1", "--model-load-thread-count=7"), 7),
         (("--model-load-thread-count=7", "--model-load-thread-count=1"), 1),
         (("--model-load-thread-count=0",), 1),
+        (("--model-load-thread-count", "1", "--log-info", "7"), 1),
         (("--model-load-thread-count=many",), 2),
     ],
 )

@@ -14,8 +14,6 @@ import pytest
 
 from envpack.support.errors import InputError
 from envpack.support.replacement import (
-    check_fillable,
-    filled_folder,
     link_or_copy,
     new_folder,
     remove_folder,
@@ -27,6 +25,7 @@ from envpack.support.replacement import (
     write_output,
     write_text,
 )
+from envpack.support.temp_dirs import check_fillable, filled_folder, partial_folder
 
 
 def test_a_file_is_replaced_with_the_mode_asked_for(tmp_path):
@@ -423,6 +422,16 @@ def test_a_folder_is_filled_and_one_that_exists_stays(tmp_path, place):
     assert (tmp_path / "link").is_symlink()
     if before:
         assert destination.stat().st_ino == before
+
+
+def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path):
+    (tmp_path / ".envpack-abcdefgh.partial/1").mkdir(parents=True)
+    check_fillable(tmp_path)
+    with partial_folder(tmp_path) as of_another:
+        check_fillable(tmp_path)
+        with filled_folder(tmp_path) as folder:
+            (folder / "file").touch()
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([of_another.name, "file"])
 
 
 def test_a_folder_stays_empty_if_its_content_cannot_be_written(tmp_path):

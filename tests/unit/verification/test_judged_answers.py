@@ -209,7 +209,8 @@ def test_too_little_memory_is_a_fault_unless_plain_inputs_were_only_refused(serv
         "TypeError: TritonPythonModel.execute() takes 1 positional argument but 2 were given",
         "in ensemble 'e', [request id: <id_unknown>] inference input 'IN' data-type is 'FP64', model 's' expects FP32",
         "c_python_backend_utils.TritonModelException: Failed for execute. Model 'stage1' is not ready.",
-        "TritonModelException: the execute function has returned from execute without a final response",
+        "Python model 'm_0_0' has returned from execute without a final response, which the final flag marks",
+        "Expected a list in the execute return, found type '<class 'generator'>'.",
     ],
 )
 def test_what_no_other_input_would_mend_is_the_models_fault(server, model, message):

@@ -17,6 +17,7 @@ from envpack.repository import STUB_NAME
 from envpack.store import Objects
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
+from envpack.support.temp_dirs import partial_folder
 
 from .publications import config, publication
 
@@ -173,7 +174,7 @@ def test_the_copy_of_a_fetch_that_runs_stays(objects, place):
     """It may run in another container, with its own cache and so its own lock."""
     publish(publication(**config("a")), objects)
     place.mkdir()
-    with module._partial_folder(place) as other:
+    with partial_folder(place) as other:
         placed(objects, place)
         assert other.is_dir()
     assert sorted(os.listdir(place)) == [FETCHED, "a"]
