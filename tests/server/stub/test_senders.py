@@ -131,7 +131,15 @@ class TestDefaultMode:
         )
         served.run_code(code, model="reschedule")
         served.evaluate("1")
-        before = [served.allocated(model) for model in ("reschedule", "script")]
+        reads = []
+
+        def are_settled():
+            """The server may still hold what it answered just now."""
+            reads.append([served.allocated(model) for model in ("reschedule", "script")])
+            return reads[-2:-1] == reads[-1:]
+
+        assert soon(are_settled)
+        before = reads[-1]
         for _ in range(4):
             assert served.run_code(code, model="reschedule") == 1
             assert served.evaluate(f"fetch(bls_call('reschedule', {code!r}).exec())") == 1
