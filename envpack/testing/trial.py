@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.local import Request, Response, raw, readable
+from envpack.local import Request, Response, readable
 from envpack.server import ServedConfig, Tensor, read_model_error, read_served_config, stated
 from envpack.support.progress import NoProgress, Progress
 from envpack.testing.inputs import read_requests
@@ -18,8 +18,6 @@ from envpack.verification import (
     Samples,
     configuration_mismatch,
     explain,
-    items_of,
-    lost_item,
     percentile,
     responses_difference,
 )
@@ -132,22 +130,7 @@ def _send(models: Models, config: ServedConfig, answer: Answer) -> None:
     started = time.perf_counter()
     answer.responses = _answered(models, config, answer.request)
     answer.seconds.append(time.perf_counter() - started)
-    answer.fault = answer.fault or _fault(answer.responses, config) or _lost_items(models, config, answer)
-
-
-def _lost_items(models: Models, config: ServedConfig, answer: Answer) -> str:
-    """Which output lacks items of a request; alone, the first item has one, which is sent to see that."""
-    inputs = [readable(tensor) for tensor in answer.request.inputs]
-    outputs = [readable(tensor) for response in answer.responses for tensor in response.outputs]
-    items = items_of(config, inputs)
-    if not lost_item(outputs, items, {tensor.name for tensor in outputs}):
-        return ""
-    first = (
-        replace(tensor, shape=(1, *tensor.shape[1:]), data=tensor.data[: tensor.size // items]) for tensor in inputs
-    )
-    alone = _answered(models, config, replace(answer.request, inputs=tuple(map(raw, first))))
-    single = {tensor.name for response in alone for tensor in response.outputs if tuple(tensor.shape[:1]) == (1,)}
-    return lost_item(outputs, items, single)
+    answer.fault = answer.fault or _fault(answer.responses, config)
 
 
 def _answered(models: Models, config: ServedConfig, request: Request) -> tuple[Response, ...]:

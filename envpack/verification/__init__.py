@@ -6,7 +6,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.verification.answers import TOGETHER, responses_difference
-    from envpack.verification.checks.inference import configuration_mismatch, items_of, lost_item, percentile
+    from envpack.verification.checks.inference import configuration_mismatch, percentile
     from envpack.verification.combined import combine_verdicts
     from envpack.verification.explanation import explain
     from envpack.verification.generated import generate_requests

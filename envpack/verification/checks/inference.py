@@ -49,7 +49,7 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
         shown = shown or _in_words(responses, config)
         items = items_of(config, request.inputs)
         for outputs in responses:
-            mismatch = configuration_mismatch(config, outputs) or lost_item(outputs, items, one_for_one)
+            mismatch = configuration_mismatch(config, outputs) or _lost_item(outputs, items, one_for_one)
             if mismatch:
                 return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
             if items == 1:
@@ -225,7 +225,7 @@ def items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
     return inputs[0].shape[0] if config.batched and not config.decoupled and inputs and inputs[0].shape else 0
 
 
-def lost_item(outputs: Sequence[Tensor], items: int, one_for_one: Collection[str]) -> str:
+def _lost_item(outputs: Sequence[Tensor], items: int, one_for_one: Collection[str]) -> str:
     """Which output has fewer or more items than the request, although it has one for a request with one item."""
     for tensor in outputs if items > 1 else ():
         if tensor.name in one_for_one and tensor.shape and tensor.shape[0] != items:

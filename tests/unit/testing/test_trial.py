@@ -83,23 +83,6 @@ def test_what_verify_would_refuse_is_a_fault(repository, server, tmp_path, name)
     assert fault in trial.answers[0].fault
 
 
-@pytest.mark.parametrize(
-    ("rows", "fault"),
-    [
-        ("r.inputs[0].shape[0]", ""),
-        ("1", "the output OUT has 1 item for 3 in the request"),
-        ("r.inputs[0].shape[0] + 4", ""),  # it has never one for each, such as boxes that were found
-    ],
-)
-def test_an_answer_that_lost_items_of_a_batch_is_a_fault(repository, server, tmp_path, rows, fault):
-    changed = f"replace(out(r).outputs[0], shape=({rows}, 1), content=bytes(4 * ({rows})))"
-    code = f"return [Response([{changed}]) for _, r in requests]"
-    repository.add("m", f"def execute(requests, stub):\n    {code}\n", CONFIG + "max_batch_size: 8\n")
-    np.save(tmp_path / "in.npy", np.zeros((3, 1), np.int32))
-    trial = try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.npy")])
-    assert trial.answers[0].fault == fault
-
-
 def test_what_fails_is_not_repeated(repository, server, tmp_path):
     code = """
 seen = []
