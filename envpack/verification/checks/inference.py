@@ -18,6 +18,7 @@ _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
 _SHOWN_FAILURES = 3
 _REPETITIONS = 8
 _LATENCY_SECONDS = 1.0
+_ONE_FOR_ONE = "answer with one item for each of the request, or set max_batch_size: 0"
 _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtxt"
 
 
@@ -32,6 +33,12 @@ _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbt
     condition="Only shown if an output has another shape than `config.pbtxt` declares, which servers send all the same:"
     " a warning",
 )
+@check(
+    "items",
+    of="answers",
+    condition="Only shown if a model that batches answers a request for one item with one, and a request for two with"
+    " another number than two: a warning",
+)
 @check("infer", of="answers", step="inference", kind="bad-output")
 def check_smoke(client: Client, model: str, config: ServedConfig, requests: tuple[SmokeRequest, ...]) -> list[Check]:
     """All outputs of `config.pbtxt` are there, with their types and all of their elements
@@ -42,16 +49,17 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     environment has NumPy 2; envpack's stub supports both. Another shape than the declared one is only a warning,
     since servers send it.
     """
-    shown, shape, infinite = "", "", ""
+    shown, shape, lost, infinite = "", "", "", ""
     one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
     for request in requests:
         responses = ask(client, model, config, request.inputs, request.parameters)
         shown = shown or _in_words(responses, config)
-        items = items_of(config, request.inputs)
+        items = _items_of(config, request.inputs)
         for outputs in responses:
-            mismatch = configuration_mismatch(config, outputs) or _lost_item(outputs, items, one_for_one)
+            mismatch = configuration_mismatch(config, outputs)
             if mismatch:
                 return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
+            lost = lost or _lost_item(outputs, items, one_for_one)
             if items == 1:
                 one_for_one -= {tensor.name for tensor in outputs if tensor.shape[:1] != (1,)}
             shape = shape or shape_mismatch(config, outputs)
@@ -60,6 +68,9 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     if shape:
         evidence = f"{shape}: the server sends it, and an ensemble refuses it as an input of its next step"
         checks.append(warning("shape", evidence, _MATCH_CONFIGURATION))
+    if lost:
+        evidence = f"{lost}: who sends several items in one request does not get all answers"
+        checks.append(warning("items", evidence, _ONE_FOR_ONE))
     if infinite:
         evidence = f"no element of {infinite} is a finite number: all are NaN or infinite"
         fix = "look for a division by zero, or provide samples that fit the model"
@@ -220,7 +231,7 @@ def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) ->
     return "" if outputs else "there are no outputs"
 
 
-def items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
+def _items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
     """How many items a request has; 0 if the model does not batch, or does not answer once for each request."""
     return inputs[0].shape[0] if config.batched and not config.decoupled and inputs and inputs[0].shape else 0
 

@@ -268,15 +268,18 @@ def rows(count):
     ("requests", "answers", "fault"),
     [
         ([ONE, TWO], [rows(1), rows(2)], ""),
-        ([ONE, TWO], [rows(1), rows(1)], "sent with 2 items: the output OUT has 1 item for 2 in the request"),
-        ([ONE, TWO], [rows(1), rows(3)], "sent with 2 items: the output OUT has 3 items for 2 in the request"),
+        ([ONE, TWO], [rows(1), rows(1)], "the output OUT has 1 item for 2 in the request"),
+        ([ONE, TWO], [rows(1), rows(3)], "the output OUT has 3 items for 2 in the request"),
         ([ONE, TWO], [rows(5), rows(7)], ""),  # boxes that were found, for example
-        ([TWO], [rows(1)], "sent with 2 items: the output OUT has 1 item for 2 in the request"),
+        ([TWO], [rows(1)], "the output OUT has 1 item for 2 in the request"),
     ],
 )
-def test_a_model_that_loses_items_of_a_batch_is_not_fit_to_serve(requests, answers, fault):
-    check, *_ = check_smoke(Client(*answers), "m", BATCHING, tuple(requests))
-    assert (check.status, check.evidence if fault else "") == ("failed" if fault else "ok", fault)
+def test_a_model_that_loses_items_of_a_batch_is_mentioned(requests, answers, fault):
+    """Many models read only the first item, and are never sent another one."""
+    answered, *warned = check_smoke(Client(*answers), "m", BATCHING, tuple(requests))
+    assert answered.status == "ok"
+    assert [(check.id, check.status) for check in warned] == ([("items", "warning")] if fault else [])
+    assert all(check.evidence.startswith(f"{fault}: who sends several items") for check in warned)
 
 
 def test_a_model_without_outputs_is_a_fault():
