@@ -47,7 +47,7 @@ def damaged(draw, seed):
 def with_one_value_replaced(good, values=trees):
     """A good tree of JSON with one of its values replaced."""
     where = st.sampled_from([path for path in _places(good, ()) if path])
-    return st.builds(lambda path, new: _replaced(good, path, new), where, values)
+    return st.builds(lambda path, new: replaced(good, path, new), where, values)
 
 
 def _places(value, path):
@@ -57,11 +57,12 @@ def _places(value, path):
         yield from _places(inner, (*path, key))
 
 
-def _replaced(value, path, new):
+def replaced(value, path, new):
+    """A tree of JSON with another value at a path of keys and positions."""
     if not path:
         return new
     copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = _replaced(value[path[0]], path[1:], new)
+    copy[path[0]] = replaced(value[path[0]], path[1:], new)
     return copy
 
 

@@ -1,4 +1,4 @@
-"""What tells one state of a file from another, so that what was computed from it can be used again."""
+"""Stamps of files: with the same stamp, a digest or a layer that was computed before is used again."""
 
 from __future__ import annotations
 

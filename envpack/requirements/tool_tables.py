@@ -14,6 +14,7 @@ from envpack.requirements.location import is_url
 from envpack.support.errors import InputError
 from envpack.support.tables import quote
 
+_PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
 # Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.
 _LOCKED_BY = (
     (("uv", "override-dependencies"), "uv lock"),
@@ -26,8 +27,8 @@ _LOCKED_BY = (
     (("pixi", "pypi-dependencies"), "pixi lock"),
     (("pixi", "feature"), "pixi lock"),
     (("pixi", "target"), "pixi lock"),
-    (("pdm", "resolution"), "pdm lock, then pdm export --format pylock --output pylock.toml"),
-    (("pdm", "overrides"), "pdm lock, then pdm export --format pylock --output pylock.toml"),
+    (("pdm", "resolution"), _PDM_COMMAND),
+    (("pdm", "overrides"), _PDM_COMMAND),
     (("rye", "sources"), "rye lock, and name its requirements.lock in envpack.toml"),
 )
 # Settings of uv with the same name as an option of its resolver, and their values.
@@ -37,9 +38,6 @@ _CHOICES = {
     "index-strategy": ("first-index", "unsafe-first-match", "unsafe-best-match"),
 }
 _DATE = re.compile(r"\w[\w:+. -]{0,63}")  # a date, a time or a duration
-_PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
-
-
 _DATE_HINT = 'write it like "2024-01-31"'
 
 

@@ -219,7 +219,7 @@ def _remove_loose(store: SharedStore, claim: Claim, progress: Progress) -> int:
 def _loose(
     store: SharedStore, clock: StoreClock, progress: Progress, without: Collection[tuple[RecordKind, str]] = ()
 ) -> Sequence[ObjectInfo]:
-    """The blobs that no record names and that nobody may be about to name, if some records were not there."""
+    """The blobs that a prune removes: no record names them, leaving some records out, and no push can count on them."""
     if live_claims(store.objects, clock):
         progress.detail("blobs stay: another machine puts something into the store")
         return ()

@@ -133,7 +133,7 @@ def ensured(entry: Path, is_there: Callable[[], bool], make: Callable[[], object
         with storage_errors(entry), being_made(entry):
             if not is_there():
                 make()
-    what = "it was made, and is not what was asked for: something else in the cache is damaged, or this is removed"
+    what = "the entry is incomplete after five attempts to make it: the cache is damaged, or another process removes it"
     fix = "run `envpack cache verify`, remove what it names, and run the command again"
     raise StorageError("file-unusable", what, fix, str(entry))
 

@@ -53,15 +53,15 @@ def test_what_is_refused_has_a_fix(name, text, fix, tmp_path_factory):
 @every_row(
     "folder",
     [
-        "/opt/conda/conda-bld/a_1655968806487/work/a",
+        "/opt/conda/conda-bld/a_1655968806487/recipe",
         "/home/builder/ci_310/a_1640803160001/work",
         "/Users/runner/miniforge3/conda-bld/a_1/work",
         "/D:/bld/a_1725278078093/work",
         "/C:/b/abs_85o_6fm0se/croot/a_1671487778835/work",
         "/croot/a_1671487778835/work",
         "/tmp/abs_1/croots/recipe/a/work",
-        "/home/task_176/x/work/a",
-        "/work/ci_py311/a_1/work",
+        "/home/task_176/a",
+        "/build/ci_py311/a_1/recipe",
         "/tmp/build/80754af9/a/work",
     ],
 )

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from envpack.requirements import Requirements, read_requirements
 from envpack.requirements.format import all_formats
 from envpack.support.errors import InputError
+from tests.hostile import with_one_value_replaced
 from tests.unit.requirements.test_locks import LOCKS, PIXI_6, PYLOCK
 from tests.unit.requirements.test_pyproject import PROJECT
 
@@ -85,26 +86,6 @@ def toml_file(table):
     return "".join(f"{json.dumps(key)} = {toml_of(value)}\n" for key, value in table.items())
 
 
-def with_one_value_replaced(base):
-    """A real file with one value replaced by a random one."""
-
-    def places(value, path=()):
-        yield path
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        for key, inner in items:
-            yield from places(inner, (*path, key))
-
-    def replaced(value, path, new):
-        if not path:
-            return new
-        copy = dict(value) if isinstance(value, dict) else list(value)
-        copy[path[0]] = replaced(value[path[0]], path[1:], new)
-        return copy
-
-    where = st.sampled_from([path for path in places(base) if path])
-    return st.builds(lambda path, new: replaced(base, path, new), where, VALUES)
-
-
 def yaml_of(text):
     import yaml
 
@@ -146,7 +127,7 @@ def test_random_tables(tmp_path, table, name, written, python):
 @pytest.mark.parametrize("base", [ENVIRONMENT, PYTHON_ENV, yaml_of(PIXI_6), CONDA_LOCK], ids=str)
 def test_yaml_with_one_value_replaced(tmp_path, base):
     @QUICK
-    @given(table=with_one_value_replaced(base))
+    @given(table=with_one_value_replaced(base, VALUES))
     def check(table):
         read(tmp_path / "file.yml", json.dumps(table))
 
@@ -156,7 +137,7 @@ def test_yaml_with_one_value_replaced(tmp_path, base):
 @pytest.mark.parametrize("base", [PROJECT + "[tool.envpack]\nextras = ['all']\ngroups = ['serve']\n", PYLOCK])
 def test_toml_with_one_value_replaced(tmp_path, base):
     @QUICK
-    @given(table=with_one_value_replaced(parsed_toml(base)))
+    @given(table=with_one_value_replaced(parsed_toml(base), VALUES))
     def check(table):
         name = "pylock.toml" if "lock-version" in base else "pyproject.toml"
         read(tmp_path / name, toml_file(table))

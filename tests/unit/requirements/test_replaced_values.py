@@ -6,6 +6,7 @@ import json
 from envpack.requirements import Requirements, read_requirements
 from envpack.requirements.format import all_formats
 from envpack.support.errors import InputError
+from tests.hostile import replaced
 from tests.tables import every_row
 from tests.unit.requirements.test_locks import PIXI_6, PYLOCK
 from tests.unit.requirements.test_odd_files import (
@@ -99,14 +100,6 @@ def places(value):
         items = inner.items() if isinstance(inner, dict) else enumerate(inner) if isinstance(inner, list) else ()
         pending += [((*path, key), item) for key, item in items]
     return [path for path in found.values() if path]
-
-
-def replaced(value, path, new):
-    if not path:
-        return new
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = replaced(value[path[0]], path[1:], new)
-    return copy
 
 
 def check(file, text):

@@ -354,7 +354,7 @@ def test_a_user_who_may_not_write_to_the_cache_can_use_it(entry, held):
 def test_what_never_becomes_complete_is_not_made_for_ever(tmp_path):
     made = []
     with (
-        pytest.raises(StorageError, match="is not what was asked for") as raised,
+        pytest.raises(StorageError, match="is incomplete after five attempts") as raised,
         ensured(tmp_path / "entry", lambda: False, lambda: made.append(1)),
     ):
         pytest.fail("it is not there")

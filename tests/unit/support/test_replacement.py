@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from envpack.support.errors import InputError
 from envpack.support.replacement import (
     link_or_copy,
     new_folder,
@@ -25,7 +24,6 @@ from envpack.support.replacement import (
     write_output,
     write_text,
 )
-from envpack.support.temp_dirs import check_fillable, filled_folder, partial_folder
 
 
 def test_a_file_is_replaced_with_the_mode_asked_for(tmp_path):
@@ -404,51 +402,3 @@ def test_standard_output_stays_what_it_is(tmp_path, target):
 def test_a_folder_is_refused(tmp_path):
     with pytest.raises(IsADirectoryError):
         write_output(tmp_path, "text")
-
-
-@pytest.mark.parametrize("place", ["absent", "empty", "link"])
-def test_a_folder_is_filled_and_one_that_exists_stays(tmp_path, place):
-    """It may be a mount point, or the working folder of a shell; and a link is the user's."""
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "link").symlink_to("empty")
-    destination = tmp_path / place
-    before = destination.stat().st_ino if destination.exists() else None
-    check_fillable(destination)
-    with filled_folder(destination) as folder:
-        (folder / "1").mkdir()
-        (folder / "1/model.py").write_text("code")
-    assert [path.name for path in destination.iterdir()] == ["1"]
-    assert (destination / "1/model.py").read_text() == "code"
-    assert (tmp_path / "link").is_symlink()
-    if before:
-        assert destination.stat().st_ino == before
-
-
-def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path):
-    (tmp_path / ".envpack-abcdefgh.partial/1").mkdir(parents=True)
-    check_fillable(tmp_path)
-    with partial_folder(tmp_path) as of_another:
-        check_fillable(tmp_path)
-        with filled_folder(tmp_path) as folder:
-            (folder / "file").touch()
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([of_another.name, "file"])
-
-
-def test_a_folder_stays_empty_if_its_content_cannot_be_written(tmp_path):
-    with pytest.raises(ValueError, match="no"), filled_folder(tmp_path) as folder:
-        (folder / "file").write_text("half")
-        raise ValueError("no")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [("full", "this folder is not empty"), ("file", "this exists, and is no folder"), ("dangling", "this exists, and")],
-)
-def test_only_an_empty_place_is_filled(tmp_path, place, message):
-    (tmp_path / "full/content").mkdir(parents=True)
-    (tmp_path / "file").write_text("")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    with pytest.raises(InputError, match=message) as raised:
-        check_fillable(tmp_path / place)
-    assert (raised.value.kind, raised.value.where) == ("not-empty", str(tmp_path / place))

@@ -70,7 +70,7 @@ def test_an_intact_cache_has_no_damage_and_to_look_is_no_use_of_it(cache):
 
 
 def test_a_selection_of_another_environment_is_damaged(cache):
-    """It would never be what is asked for."""
+    """No command would ever use it."""
     manifest = cache / "selections" / SELECTION / MANIFEST
     manifest.write_text(manifest.read_text().replace('"key": "k"', '"key": "another"'))
     assert damaged(cache) == {("selections", SELECTION): (MANIFEST,)}

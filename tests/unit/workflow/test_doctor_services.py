@@ -105,7 +105,7 @@ def test_channels_say_what_to_do_where_one_cannot_be_reached(project, tmp_path, 
 
 @pytest.fixture
 def site():
-    """A web server, and a proxy, that has everything and notes what it is asked for, and by whom."""
+    """A web server and proxy that has every file, and records the path and the account of each request."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self):
@@ -126,7 +126,7 @@ def site():
 
 
 BASIC = f"Basic {base64.b64encode(b'me:word').decode()}"
-# Lines of .condarc, own credentials of the engine, and what the channel, or the proxy in front of it, is asked for.
+# Lines of .condarc, credentials of the engine, and the request that the channel, or the proxy in front of it, receives.
 ACCESS = {
     "an account": ("channels: ['http://me:word@{site}/c']", {}, ("/c/noarch/repodata.json", BASIC)),
     "a token": ("channels: ['http://{site}/t/SECRET/c']", {}, ("/t/SECRET/c/noarch/repodata.json", None)),
@@ -183,7 +183,7 @@ def test_an_index_that_is_not_used_is_not_checked(project, monkeypatch, name):
     assert [*services.index(project)] == [Observation("index", "ok", what)]
 
 
-# What the variables of uv say, and what the index is asked for.
+# The variables of uv, and the requests that the index receives.
 INDEXES = {
     "an address": ({"UV_INDEX_URL": "http://{site}/simple/"}, ("/simple/numpy/", None)),
     "the first of two": (
