@@ -104,6 +104,9 @@ class _Front(http.server.BaseHTTPRequestHandler):
             return self._list(bucket, query)
         if "uploads" in query or "uploadId" in query:
             return self._in_parts(bucket, name, query, body)
+        if source := self.headers.get("x-goog-copy-source"):
+            found = self._get(*unquote(source).lstrip("/").split("/", 1))
+            return (*self._put(bucket, name, found[2])[:1], {}) if found[0] == 200 else found
         if self.command == "PUT":
             return self._put(bucket, name, body)
         if self.command == "DELETE":
@@ -114,11 +117,17 @@ class _Front(http.server.BaseHTTPRequestHandler):
     def _list(self, bucket, query):
         path = f"/storage/v1/b/{bucket}/o?prefix={quote(query.get('prefix', ''), safe='')}"
         items = json.loads(self._emulator("GET", path)[2]).get("items", [])
+        folders = set()
+        if "delimiter" in query:
+            start = len(query.get("prefix", ""))
+            folders = {item["name"][: start + at + 1] for item in items if (at := item["name"][start:].find("/")) >= 0}
+            items = [item for item in items if "/" not in item["name"][start:]]
         contents = "".join(
             f"<Contents><Key>{escape(item['name'])}</Key><LastModified>{item['updated']}</LastModified>"
             f"<ETag>{_tag(item)}</ETag><Size>{item['size']}</Size></Contents>"
             for item in items
         )
+        contents += "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders)
         return 200, {}, f"<ListBucketResult>{contents}</ListBucketResult>".encode()
 
     def _get(self, bucket, name):

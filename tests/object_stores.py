@@ -83,7 +83,8 @@ class Faulty:
     fault: changes a response: a function from method, path, status, headers and body to status, headers and body, or
         to None for no response at all until `release` is set.
     refuses: whether a request is refused with 403 and does not reach the store, by method and path.
-    requests: method and path of all requests so far.
+    swallows: whether a request is answered with 200 and does not reach the store, by method and path.
+    requests: method and path of all requests so far; the method of a copy within the store is COPY.
     account: name of the key that signed the last request, and the region.
     """
 
@@ -91,6 +92,7 @@ class Faulty:
         self.address = address
         self.fault = lambda method, path, *response: response
         self.refuses = lambda method, path: False
+        self.swallows = lambda method, path: False
         self.requests = []
         self.account = ""
         self.release = threading.Event()
@@ -109,14 +111,17 @@ def faulty(address):
             pass
 
         def _answer(self):
-            proxy.requests.append((self.command, self.path))
+            request = "COPY" if self.headers.get("x-amz-copy-source") else self.command, self.path
+            proxy.requests.append(request)
             signed = _SIGNED.search(self.headers.get("Authorization", ""))
             proxy.account = f"{signed[1]} {signed[2]}" if signed else ""
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if proxy.refuses(self.command, self.path):
-                self.send_response(403)
-                self.send_header("Content-Length", "0")
+            if (refused := proxy.refuses(*request)) or proxy.swallows(*request):
+                answer = b"" if refused else b'<CopyObjectResult><ETag>"0"</ETag></CopyObjectResult>'
+                self.send_response(403 if refused else 200)
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
+                self.wfile.write(answer)
                 return
             host = proxy.address.removeprefix("http://")
             with contextlib.closing(http.client.HTTPConnection(host, timeout=60)) as connection:

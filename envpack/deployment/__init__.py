@@ -20,7 +20,13 @@ if TYPE_CHECKING:
         no_published_models,
     )
     from envpack.deployment.objects.place import place_publication
-    from envpack.deployment.objects.prune import DigestAddress, Pruned, parse_digest_address, prune_publications
+    from envpack.deployment.objects.prune import (
+        DigestAddress,
+        Pruned,
+        newest_publication,
+        parse_digest_address,
+        prune_publications,
+    )
     from envpack.deployment.objects.send import Published, publish
     from envpack.deployment.plan import (
         MODELS_ON_SERVER,

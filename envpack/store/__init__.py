@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         prune_store,
         verify_store,
     )
-    from envpack.store.objects import ObjectInfo, Objects
+    from envpack.store.objects import ObjectInfo, Objects, upload_requests
     from envpack.store.records import MOST_BYTES, Blob, Record
     from envpack.store.shared import SharedStore, open_store
 else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ _HASTY, _PATIENT = 3, 10  # times that a request is repeated: within a second, a
 _PIECE = 1 << 20  # bytes that are handed over at once
 _PART = 8 << 20  # bytes of a part of a multipart upload
 _PARTS = 4  # that are uploaded at once
+_COPY_TIMEOUT = 300.0  # seconds for a store to copy an object itself; S3 copies some 100 MB in a second
+_MOST_COPIED = 5 << 30  # bytes of an object that S3 copies
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
 _BUSY = re.compile(r"status code: (?:429|5[0-9]{2})\b")
@@ -199,6 +202,32 @@ class Objects:
             result = interruptible(lambda: obstore.put(self._patient, path, iter(content), **options))
             return _tag(result)
 
+    def copy(self, source: Objects, found: ObjectInfo, path: str) -> str | None:
+        """Let the store copy an object to where none is, so that its content is not sent; returns the tag of the copy.
+
+        Args:
+            source: objects of the same bucket.
+            found: the one of them that is copied.
+            path: of the copy.
+
+        Returns:
+            ``None`` if the store has no whole copy of exactly that object: this kind of store copies nothing, or the
+            object is too large for that, or has been written since it had its tag.
+        """
+        obstore, folder = self._library, self.location.folder
+        if folder is not None or found.size > _MOST_COPIED:
+            return None
+        store = connect(dataclasses.replace(self.location, prefix=""), _COPY_TIMEOUT, _HASTY)
+        keys = (_key(source.location, found.path), _key(self.location, path))
+        try:
+            interruptible(lambda: obstore.copy(store, *keys, overwrite=True))
+            now, copy = source.head(found.path), self.head(path)
+        except (obstore.exceptions.BaseError, OSError, StorageError):
+            return None
+        if now is None or copy is None or (now.tag, now.size, copy.size) != (found.tag, found.size, found.size):
+            return None
+        return copy.tag
+
     def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         """The objects below a folder of the store, in no order."""
         obstore = self._library
@@ -321,6 +350,15 @@ class Objects:
     def _absent(self) -> StorageError:
         fix = "correct the address, or create it; envpack creates none"
         return StorageError("store-absent", "there is no such bucket or container", fix, str(self.location))
+
+
+def upload_requests(size: int) -> int:
+    """How many requests that write an upload of a number of bytes takes: clouds charge for each."""
+    return -(-size // _PART) + 2
+
+
+def _key(location: Location, path: str) -> str:
+    return f"{location.prefix}/{path}" if location.prefix else path
 
 
 def _reason(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from envpack.deployment import (
     assemble,
     docker_command,
     is_inside,
+    newest_publication,
     parse_digest_address,
     parse_image_address,
     pin,
@@ -136,9 +138,11 @@ def publish_objects(
             force=force,
             renew=bool(template),
             keys=keys,
+            earlier=partial(newest_publication, template, publication.digest) if template else lambda: None,
             progress=progress,
         )
-    progress.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB")
+    copied = f", {published.copied / 1e6:.1f} MB of them copied by the store" if published.copied else ""
+    progress.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB{copied}")
     pruned = Pruned((), ())
     if template and prune and not dry_run:
         pruned = prune_publications(template, prune, publication.digest, progress)

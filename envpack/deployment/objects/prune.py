@@ -10,9 +10,11 @@ from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.deployment.objects.send import LEASE, is_foreign
 from envpack.store import EXPIRY, Location, Objects, parse_location, reserved
 from envpack.support.errors import StorageError, UsageError
+from envpack.support.pool import Pool
 from envpack.support.progress import Progress
 
 DIGEST = "{digest}"
+_QUESTIONS = 8  # at once
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,7 @@ def prune_publications(address: DigestAddress, keep: int, current: str, progress
     Raises:
         StorageError: the store cannot be used.
     """
-    there = Objects(parse_location(address.folder))
-    found = []
-    for name in there.folders():
-        if address.matches(name) and name != address.name.replace(DIGEST, current):
-            info = there.head(f"{name}/{RECORD}")
-            found += [(info.modified, name)] if info else []
-    old = [name for _, name in sorted(found, reverse=True)[max(keep - 1, 0) :]]
+    old = _others(address, current)[max(keep - 1, 0) :]
     removed, cautions = [], []
     for name in reversed(old):
         objects = Objects(parse_location(f"{address.folder}/{name}"))
@@ -93,6 +89,22 @@ def prune_publications(address: DigestAddress, keep: int, current: str, progress
                 raise
             cautions.append(f"{objects.location} stays: {error.message}; if nothing uses it, remove it from the store")
     return Pruned(tuple(removed), tuple(cautions))
+
+
+def newest_publication(address: DigestAddress, current: str) -> Objects | None:
+    """The publication beside the current one that was published last; ``None`` if there is none."""
+    found = _others(address, current)
+    return Objects(parse_location(f"{address.folder}/{found[0]}")) if found else None
+
+
+def _others(address: DigestAddress, current: str) -> list[str]:
+    """The names of the publications but the current one, the newest first."""
+    there = Objects(parse_location(address.folder))
+    names = [n for n in there.folders() if address.matches(n) and n != address.name.replace(DIGEST, current)]
+    with Pool(_QUESTIONS) as pool:
+        asked = [pool.submit(there.head, f"{name}/{RECORD}") for name in names]
+        found = [(info.modified, name) for name, answer in zip(names, asked, strict=True) if (info := answer.result())]
+    return [name for _, name in sorted(found, reverse=True)]
 
 
 def _removed(objects: Objects, progress: Progress) -> bool:

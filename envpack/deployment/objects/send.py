@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.copies import Copies
 from envpack.deployment.objects.digests import PIECE, Described, changed, describe_files, pieces
 from envpack.deployment.objects.record import (
     MOST_STATEMENT,
@@ -26,7 +27,7 @@ from envpack.deployment.objects.record import (
 )
 from envpack.deployment.signing import SigningKey
 from envpack.deployment.statements import Statement, signed_anew
-from envpack.store import EXPIRY, Claim, ObjectInfo, Objects, reserved
+from envpack.store import EXPIRY, Claim, ObjectInfo, Objects, reserved, upload_requests
 from envpack.support.errors import InputError, StorageError
 from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.progress import NoProgress, Progress
@@ -46,7 +47,8 @@ class Published:
         unchanged: number of objects that were there already.
         removed: paths of objects of earlier publications that were removed.
         outdated: paths of objects of earlier publications that stay.
-        size: bytes that were sent.
+        size: bytes of the objects that were written.
+        copied: bytes of them that the store copied itself.
     """
 
     sent: tuple[str, ...]
@@ -54,6 +56,7 @@ class Published:
     removed: tuple[str, ...]
     outdated: tuple[str, ...]
     size: int
+    copied: int
 
 
 def publish(
@@ -66,6 +69,7 @@ def publish(
     force: bool = False,
     renew: bool = False,
     keys: Sequence[SigningKey] = (),
+    earlier: Callable[[], Objects | None] = lambda: None,
     progress: Progress | None = None,
 ) -> Published:
     """Make an object store hold a publication. What is there already is not sent again.
@@ -79,6 +83,7 @@ def publish(
         force: send everything, and replace objects that no publication sent, too.
         renew: note the time also if nothing has to be sent, for `prune_publications`.
         keys: sign a statement about each model, which is published in the model's folder.
+        earlier: finds a publication in the same bucket of which the store may copy large files.
         progress: receives the bytes.
 
     Raises:
@@ -86,7 +91,7 @@ def publish(
         StorageError: the store cannot be used; kind ``publication-conflict``: another publication runs there, or
             another program writes there.
     """
-    publishing = _Publishing(publication, objects, force=force, keys=keys, progress=progress or NoProgress())
+    publishing = _Publishing(publication, objects, force, keys, earlier, progress or NoProgress())
     return publishing.run(only, dry_run=dry_run, delete=delete, renew=renew)
 
 
@@ -100,6 +105,7 @@ class _Difference:
         gone: what earlier publications sent and this one does not have.
         removable: what of that no other program has written since.
         stale: the statements in that about models of which files changed: no one signs them anew.
+        copies: what the store can copy itself.
     """
 
     record: PublicationRecord
@@ -107,6 +113,7 @@ class _Difference:
     gone: Sequence[str]
     removable: Sequence[str]
     stale: Sequence[str]
+    copies: Copies
 
 
 class _Publishing:
@@ -116,15 +123,17 @@ class _Publishing:
         self,
         publication: Publication,
         objects: Objects,
-        *,
         force: bool,
         keys: Sequence[SigningKey],
+        earlier: Callable[[], Objects | None],
         progress: Progress,
     ) -> None:
         self._objects = objects
+        self._earlier = earlier
         self._progress = progress
         self._force = force
         self._late = publication.late
+        self._borrowed = tuple(publication.borrowed.values())
         self._files = describe_files(publication.files, str(objects.location))
         if keys:
             statements = describe_files(self._statements(publication, keys), "")
@@ -155,10 +164,11 @@ class _Publishing:
 
     def run(self, only: Collection[str], *, dry_run: bool, delete: bool, renew: bool = False) -> Published:
         found = self._difference(only)
+        if found.changed:
+            self._progress.detail(self._prediction(found))
         if not dry_run and (found.changed or found.record.pending or (delete and found.removable)):
             with self._alone():
                 found = self._difference(only)  # another publication may have ended just now
-                self._progress.detail(_prediction(found.changed, self._files))
                 self._send(found)
                 if delete:
                     self._remove([path for path in found.removable if path not in found.stale])
@@ -172,6 +182,7 @@ class _Publishing:
             removed,
             tuple(path for path in found.gone if path not in removed),
             _size(found.changed),
+            found.copies.size,
         )
 
     @contextlib.contextmanager
@@ -200,7 +211,28 @@ class _Publishing:
         gone = [path for path in known if path not in wanted and path in present]
         removable = [path for path in gone if not is_foreign(path, record, present)]
         statements = {f"{file.path.split('/')[0]}/{STATEMENT}" for file in changed}
-        return _Difference(record, changed, gone, removable, [path for path in removable if path in statements])
+        stale = [path for path in removable if path in statements]
+        return _Difference(record, changed, gone, removable, stale, self._copies(changed, record, present))
+
+    def _copies(self, changed: Sequence[Described], record: PublicationRecord, present: Collection[str]) -> Copies:
+        copies = Copies(self._objects, present)
+        copies.take_from(self._objects, record)
+        if copies.may_help(changed) and (earlier := self._earlier()) is not None:
+            with contextlib.suppress(StorageError):  # nothing depends on it
+                copies.take_from(earlier, PublicationRecord.read(earlier, or_damaged=True))
+        return copies
+
+    def _prediction(self, found: _Difference) -> str:
+        """What is going to be written, what is there then, and of a cloud also the rest of what it charges for."""
+        sent, copies = found.copies.split(found.changed)
+        there = f"what is published takes {_amount(self._files)}"
+        if self._objects.location.folder is not None:
+            return f"to send: {_amount(sent)}; {there}"
+        requests = sum(upload_requests(file.size) if file.size > PIECE else 1 for file in sent)
+        copied = f"; the store copies {_amount(copies)}" if copies else ""
+        shared = sum(file.size for file in self._files for path in self._borrowed if file.path == path)
+        loaded = f"a server that loads all models downloads {(_size(self._files) + shared) / 1e6:.1f} MB"
+        return f"to send: {_amount(sent)} in {counted(requests, 'request')}{copied}; {there}, and {loaded}"
 
     def _send(self, found: _Difference) -> None:
         """Send the content of all models; then what servers act on, model by model; ensembles last."""
@@ -211,30 +243,43 @@ class _Publishing:
         visible = _by_model(file for file in found.changed if file.file.is_visible)
         early = [files for model, files in visible.items() if model not in self._late]
         late = [files for model, files in visible.items() if model in self._late]
+        copies = {file.path for file in found.copies.split(found.changed)[1]}
         for turn in (content, early, late):
-            self._send_side_by_side(turn, found.record)
+            waits = [any(file.path in copies for file in group) for group in turn]  # for what they are copies of
+            for step in (False, True):
+                groups = [group for group, waiting in zip(turn, waits, strict=True) if waiting is step]
+                self._send_side_by_side(groups, found)
 
-    def _send_side_by_side(self, groups: Sequence[Sequence[Described]], record: PublicationRecord) -> None:
+    def _send_side_by_side(self, groups: Sequence[Sequence[Described]], found: _Difference) -> None:
         """Send groups of files at once, and the files of each group one after the other."""
 
         def done(number: int, tags: Sequence[str]) -> None:
             for file, tag in zip(groups[number], tags, strict=True):
-                record.sent(file.path, RecordEntry(file.sha256, file.size, tag))
+                found.record.sent(file.path, RecordEntry(file.sha256, file.size, tag))
 
         transfer_all(
-            [partial(self._send_in_order, group) for group in groups],
+            [partial(self._send_in_order, group, found.copies) for group in groups],
             total=sum(_size(group) for group in groups),
             threads=_SENDERS,
             progress=self._progress,
             done=done,
         )
 
-    def _send_in_order(self, files: Sequence[Described], report: Report) -> list[str]:
-        return [self._send_one(file, report) for file in files]
+    def _send_in_order(self, files: Sequence[Described], copies: Copies, report: Report) -> list[str]:
+        return [self._copy_or_send(file, copies, report) for file in files]
+
+    def _copy_or_send(self, file: Described, copies: Copies, report: Report) -> str:
+        """Have the store copy a file, or send it; returns the store's tag."""
+        self._require_lease()
+        tag = copies.made(file)
+        if tag is not None:
+            report(file.size)
+            return tag
+        tag = self._send_one(file, report)
+        copies.take(self._objects, file, tag)
+        return tag
 
     def _send_one(self, file: Described, report: Report) -> str:
-        """Send a file; returns the store's tag."""
-        self._require_lease()
         if file.file.file is None:
             return self._objects.write(file.path, file.file.content)
         digest = hashlib.sha256()
@@ -255,12 +300,8 @@ class _Publishing:
         self._objects.delete([path for path in paths if path not in visible])
 
 
-def _prediction(changed: Sequence[Described], published: Sequence[Described]) -> str:
-    """What is going to be sent, and what is there then. Models that share an environment may have a copy each."""
-    size, single = _size(changed), _size({file.sha256: file for file in changed}.values())
-    repeated = f", of them {(size - single) / 1e6:.1f} MB the content of another file" if size - single > PIECE else ""
-    there = f"{counted(len(published), 'file')}, {_size(published) / 1e6:.1f} MB"
-    return f"to send: {counted(len(changed), 'file')}, {size / 1e6:.1f} MB{repeated}; what is published takes {there}"
+def _amount(files: Sequence[Described]) -> str:
+    return f"{counted(len(files), 'file')}, {_size(files) / 1e6:.1f} MB"
 
 
 def _size(files: Iterable[Described]) -> int:
