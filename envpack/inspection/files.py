@@ -78,8 +78,11 @@ def version_findings(model: Model) -> Iterator[Finding]:
 
 def version_missing(model: Model) -> Finding:
     """The finding for a model or an ensemble without a folder of a version."""
-    name = model.folder.name
-    what = "it has no version folder, so no server loads it; git keeps no empty folders"
+    name, what = model.folder.name, "it has no version folder, so no server loads it"
+    if model.backend:
+        what += "; many repositories keep such files out of git"
+        return fault("version-missing", model.folder, what, f"put {model.default_file or 'its files'} in {name}/1")
+    what += "; git keeps no empty folders"
     fix = f"mkdir {model.folder}/1, with a file .gitkeep in it for git; `envpack layout` and `publish` make {name}/1"
     return fault("version-missing", model.folder, what, fix)
 

@@ -270,7 +270,8 @@ def test_a_model_of_another_backend_has_versions_with_its_file(project, release)
     net = project.repository / "net"
     net.mkdir()
     (net / "config.pbtxt").write_text('backend: "onnxruntime"')
-    assert kinds(project, release) == [("error", "version-missing")]
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.kind, finding.fix) == ("version-missing", "put model.onnx in net/1")
     (net / "1").mkdir()
     assert kinds(project, release) == [("error", "model-file-missing")]
     (net / "1/model.onnx").touch()
