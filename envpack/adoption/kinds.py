@@ -113,10 +113,8 @@ def _weights(file: Path) -> dict[str, Path]:
     """The files beside an ONNX model that hold weights of it, by the names that it has for them."""
     with opened(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         found = {content[match.end() : match.end() + match[1][0]] for match in _LOCATION.finditer(content)}
-    weights, folders = (
-        {},
-        (file.parent.resolve(), file.resolve().parent),
-    )  # the cache of Hugging Face links to one folder
+    folders = (file.parent.resolve(), file.resolve().parent)  # the cache of Hugging Face links to one folder
+    weights = {}
     for name in sorted(os.fsdecode(name) for name in found):
         place = file.parent / name
         is_outside = place.is_file() and not any(map(place.resolve().is_relative_to, folders))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.deployment.folder import MANIFEST_NAME, assemble, is_inside, texts_with_credentials
+    from envpack.deployment.content import texts_with_credentials
+    from envpack.deployment.folder import MANIFEST_NAME, assemble, is_inside
     from envpack.deployment.images.address import ImageAddress, parse_image_address
     from envpack.deployment.images.fetch import PulledImage, pull_image
     from envpack.deployment.images.send import PublishedImage, publish_image

@@ -16,13 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import LayerMember, PackedLayer, compressor, sha256_of
-from envpack.deployment.folder import (
-    MANIFEST_NAME,
-    ContentEntry,
-    content_of,
-    content_of_model,
-    describe,
-)
+from envpack.deployment.content import ContentEntry, content_of, content_of_model
+from envpack.deployment.folder import MANIFEST_NAME, describe
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.deployment.stamps import has_settled, stamp_of
 from envpack.repository import STUB_NAME

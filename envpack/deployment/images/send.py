@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import PackedLayer, pack_layer, read_metadata
-from envpack.deployment.folder import texts_with_credentials
+from envpack.deployment.content import texts_with_credentials
 from envpack.deployment.images.address import ImageAddress
 from envpack.deployment.images.documents import CONFIG, LAYER, MANIFEST, Descriptor, digest_of, encoded
 from envpack.deployment.images.fetch import BaseImage, read_base

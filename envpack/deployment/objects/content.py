@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from envpack.archive import (
     sha256_of,
     stored_archive,
 )
-from envpack.deployment.folder import has_credentials, is_for_authors
+from envpack.deployment.content import files_of_model
 from envpack.deployment.plan import DeployedModel, Deployment, lacks_version
 from envpack.environment import Environment, read_environment
 from envpack.repository import (
@@ -225,7 +224,7 @@ def _model_files(
     folder = model.folder
     texts = {CONFIG_NAME: config_text(folder)}
     texts = {str(file.relative_to(folder)): config.text for file, config in python_configs(folder).items()} | texts
-    left_out = {folder / path for path in texts} | {path for path in folder.iterdir() if is_for_authors(path.name)}
+    left_out = {folder / path for path in texts}
     if archive is not None and model.environment is not None:
         digest = str(read_metadata(archive)["sha256"]) if archive != model.environment else _recorded(archive)
         own = f"{model.name}/{_archive_name(model.environment, digest)}"
@@ -242,12 +241,9 @@ def _model_files(
         if (backend.folder / RELEASE_FILE).is_file():
             yield PublishedFile(f"{model.name}/{RELEASE_FILE}", backend.folder / RELEASE_FILE)
     filled = set()
-    for path, file in _walk(folder, model.name, left_out):
-        if has_credentials(file):
-            cautions.append(f"{path} contains credentials and is left out")
-            continue
-        filled.add(path.split("/")[1])
-        yield PublishedFile(path, file)
+    for entry in files_of_model(model, left_out, cautions):
+        filled.add(entry.path.split("/")[0])
+        yield PublishedFile(f"{model.name}/{entry.path}", entry.source)
     versions = [version.name for version in version_folders(folder)]
     for version in (*versions, *(["1"] if lacks_version(model) else [])):
         if version not in filled:
@@ -276,31 +272,3 @@ def _archive_name(place: Path, sha256: str) -> str:
     """A name that changes with the content, so that a configuration never names another archive than its own."""
     suffix = next((suffix for suffix in _SUFFIXES if place.name.endswith(suffix)), ".tar.gz")
     return f"{place.name.removesuffix(suffix)}-{sha256[:_DIGITS]}{suffix}"
-
-
-def _walk(folder: Path, below: str, left_out: set[Path]) -> Iterator[tuple[str, Path]]:
-    """The files of a model's folder, without hidden ones; links are followed."""
-    open_folders: list[Path] = []
-
-    def entries(folder: Path, below: str) -> Iterator[tuple[str, Path]]:
-        real = folder.resolve()
-        if real in open_folders:
-            what = "this is a link to a folder that contains it, so that a copy would never end"
-            fix = "remove the link, or let it name only what the model needs"
-            raise InputError("endless-link", what, fix, str(folder))
-        open_folders.append(real)
-        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
-            path = folder / name
-            if name.startswith(".") or path in left_out:
-                continue
-            if path.is_dir():
-                yield from entries(path, f"{below}/{name}")
-            elif path.is_file():
-                yield f"{below}/{name}", path
-            else:
-                what = "this is neither a file nor a folder, and cannot be published"
-                fix = "remove it: a pipe, a socket, a device or a broken link serves no model"
-                raise InputError("special-file", what, fix, str(path))
-        open_folders.pop()
-
-    yield from entries(folder, below)

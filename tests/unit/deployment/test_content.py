@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import envpack
-from envpack.deployment import MANIFEST_NAME, assemble, folder as module, plan_deployment
-from envpack.deployment.folder import ContentEntry, content_of, content_of_model, has_credentials, is_for_authors
+from envpack.deployment import MANIFEST_NAME, assemble, content, folder as module, plan_deployment
+from envpack.deployment.content import ContentEntry, content_of, content_of_model, has_credentials, is_for_authors
 from envpack.support.errors import InputError, StorageError, UsageError
 from tests.tables import every_row
 
@@ -185,7 +185,7 @@ def test_texts_for_installers_are_searched_for_passwords(tmp_path, name, text, e
 def test_a_text_is_searched_up_to_a_size(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text(SECRET)
     for most, found in ((len(SECRET), True), (len(SECRET) - 1, False)):
-        monkeypatch.setattr(module, "_MOST_TEXT", most)
+        monkeypatch.setattr(content, "_MOST_TEXT", most)
         assert has_credentials(tmp_path / "a.txt") is found
 
 

@@ -87,7 +87,7 @@ def test_what_is_no_file_is_named_with_a_remedy(late, repository, kind):
     os.mkfifo(odd) if kind == "pipe" else odd.symlink_to("nowhere")
     assert refused(late()) == (
         "special-file",
-        "this is neither a file nor a folder, and cannot be published",
+        "this is neither a file nor a folder, and cannot be deployed",
         "remove it: a pipe, a socket, a device or a broken link serves no model",
         str(odd),
     )

@@ -1,0 +1,193 @@
+"""What a deployment has of a folder: no hidden files, nothing for authors, no passwords, links that lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envpack.deployment.plan import DeployedModel, Deployment
+from envpack.repository import PYTHON_BACKEND
+from envpack.support.bounded_reading import read_text
+from envpack.support.errors import InputError
+from envpack.support.redaction import has_secret
+
+_OF_AUTHORS = ("tests", "envpack", "training")
+_TEST = re.compile(r"test_.*\.py|conftest\.py")
+_TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".conf", ".ini", ".json", ".sh")
+_MOST_TEXT = 64 << 20  # bytes of a file that is searched for credentials
+_LONGEST = 1024  # characters on each side of the :// in an address
+_BETWEEN = re.compile(r"[\s\"',]")
+
+
+@dataclass(frozen=True)
+class ContentEntry:
+    """A file, link or folder of a deployment.
+
+    Attributes:
+        path: relative to the folder; ``""`` is the folder itself.
+        kind: what it is in the deployment.
+        source: the file or folder that it is copied from.
+        target: target of a link.
+        is_program: whether a file is executable.
+        in_environment: whether it is, or belongs to, the execution environment.
+    """
+
+    path: str
+    kind: Literal["file", "link", "folder"]
+    source: Path
+    target: str = ""
+    is_program: bool = False
+    in_environment: bool = False
+
+
+def is_for_authors(path: str) -> bool:
+    """Whether a path below a model's folder is of no use to a server: tests, samples, and what trained the model.
+
+    Servers warn of such folders.
+    """
+    first = path.partition("/")[0]
+    return first in _OF_AUTHORS or (first == path and _TEST.fullmatch(path) is not None)
+
+
+def content_of_model(model: DeployedModel) -> Iterator[ContentEntry]:
+    """The content of a model's folder, as `content_of`, without what is for its authors or has credentials."""
+    return (entry for entry in _all_of(model) if not _is_left_out(entry))
+
+
+def texts_with_credentials(deployment: Deployment) -> tuple[str, ...]:
+    """A caution for each text file of the models that has a password in an address, and is left out."""
+    return tuple(
+        _caution(model, entry) for model in deployment.models for entry in _all_of(model) if _is_left_out(entry)
+    )
+
+
+def files_of_model(model: DeployedModel, without: Collection[Path], cautions: list[str]) -> Iterator[ContentEntry]:
+    """The files of a model's folder for a place that has no links: what these lead to is in their place.
+
+    Args:
+        model: the model; nothing is known of its environment.
+        without: files and folders that are left out, too.
+        cautions: receives one for each file that has credentials and is left out.
+    """
+    for entry in _Walk(model.folder, None, is_model=True, without=without, has_links=False).folder(model.folder):
+        if entry.kind == "file" and _is_left_out(entry):
+            cautions.append(_caution(model, entry))
+        elif entry.kind == "file":
+            yield entry
+
+
+def _all_of(model: DeployedModel) -> Iterator[ContentEntry]:
+    return _Walk(model.folder, model.environment, is_model=True).folder(model.folder)
+
+
+def _is_left_out(entry: ContentEntry) -> bool:
+    return entry.kind == "file" and not entry.in_environment and has_credentials(entry.source)
+
+
+def _caution(model: DeployedModel, entry: ContentEntry) -> str:
+    return f"{model.name}/{entry.path} contains credentials and is left out"
+
+
+def content_of(folder: Path, environment: Path | None = None) -> Iterator[ContentEntry]:
+    """The content of a folder without hidden files, sorted, each folder before what is in it.
+
+    Links stay links if they lead to the same file in the deployment; others are followed. An environment is complete:
+    its hidden files belong to packages, and its links stay.
+    """
+    return _Walk(folder, environment, is_model=False).folder(folder)
+
+
+class _Walk:
+    def __init__(
+        self,
+        root: Path,
+        environment: Path | None,
+        *,
+        is_model: bool,
+        without: Collection[Path] = (),
+        has_links: bool = True,
+    ) -> None:
+        self._root, self._inside = root, root.resolve()
+        self._is_model, self._without, self._has_links = is_model, without, has_links
+        self._environments: set[str] = set()  # the environment's path, and the one that it is a link to
+        if environment is not None:
+            found = (os.path.relpath(environment, root), os.path.relpath(environment.resolve(), self._inside))
+            self._environments = {path for path in found if not path.startswith(".." + os.sep)}
+        self._open: list[Path] = []  # the real folders that are being walked, each in the one before it
+
+    def folder(self, folder: Path, path: str = "", *, in_environment: bool = False) -> Iterator[ContentEntry]:
+        real = folder.resolve()
+        if any(outer.is_relative_to(real) for outer in self._open):
+            what = "this is a link to a folder that contains it, so that a copy would never end"
+            fix = "remove the link, or let it name only what the model needs"
+            raise InputError("endless-link", what, fix, str(folder))
+        yield ContentEntry(path, "folder", folder, in_environment=in_environment)
+        self._open.append(real)
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
+            below = f"{path}/{name}" if path else name
+            if folder / name not in self._without and (in_environment or self._has(below)):
+                inside = in_environment or below in self._environments
+                yield from self._entry(folder / name, below, in_environment=inside)
+        self._open.pop()
+
+    def _entry(self, original: Path, path: str, *, in_environment: bool) -> Iterator[ContentEntry]:
+        source = original
+        if source.is_symlink() and self._has_links:
+            if not in_environment or path in self._environments:
+                source = self._resolved(source, path)
+            if source.is_symlink():
+                target = str(source.readlink())
+                yield ContentEntry(path, "link", source, target, in_environment=in_environment)
+                return
+        if source.is_dir():
+            yield from self.folder(source, path, in_environment=in_environment)
+        elif source.is_file():
+            program = bool(source.stat().st_mode & 0o100)
+            yield ContentEntry(path, "file", source, is_program=program, in_environment=in_environment)
+        else:
+            what = "this is neither a file nor a folder, and cannot be deployed"
+            fix = "remove it: a pipe, a socket, a device or a broken link serves no model"
+            raise InputError("special-file", what, fix, str(original))
+
+    def _has(self, path: str) -> bool:
+        """Whether the deployment has a path: it is not hidden or for authors, or it leads to the environment."""
+        if any(f"{path}/".startswith(f"{place}/") or place.startswith(f"{path}/") for place in self._environments):
+            return True
+        hidden = path != "." and any(part.startswith(".") for part in path.split("/"))
+        return not hidden and not (self._is_model and is_for_authors(path))
+
+    def _resolved(self, link: Path, path: str) -> Path:
+        """The target of a link that leads nowhere, or elsewhere, in the deployment; else the link itself."""
+        text = str(link.readlink())
+        if not self._is_model and text.startswith(f"../{PYTHON_BACKEND}/"):
+            return link  # from a backend directory into the server's own
+        real = link.resolve()
+        return real if real.exists() and not self._leads_to(real, path, text) else link
+
+    def _leads_to(self, real: Path, path: str, text: str) -> bool:
+        """Whether a link at a path leads to the same file in the deployment; a path outside it begins with ``..``."""
+        target = os.path.normpath(os.path.join(os.path.dirname(path), text))  # noqa: PTH118, PTH120
+        if os.path.isabs(text) or not self._has(target):  # noqa: PTH117
+            return False
+        return self._has(os.path.relpath(real, self._inside)) and (self._root / target).resolve() == real
+
+
+def has_credentials(file: Path) -> bool:
+    """Whether a text that installers read, such as requirements, has a password in an address."""
+    if not file.name.endswith(_TEXTS) or file.stat().st_size > _MOST_TEXT:
+        return False
+    text = read_text(file, errors="replace", most=_MOST_TEXT)
+    return any(map(has_secret, _addresses(text)))
+
+
+def _addresses(text: str) -> Iterator[str]:
+    """What is around each ``://`` of a text, up to a blank, a quote or a comma, and cut to a length."""
+    at = text.find("://")
+    while at >= 0:
+        before, after = text[max(at - _LONGEST, 0) : at], text[at : at + _LONGEST]
+        yield _BETWEEN.split(before)[-1] + _BETWEEN.split(after, maxsplit=1)[0]
+        at = text.find("://", at + 3)
