@@ -56,7 +56,8 @@ return 0 2>/dev/null || true
 # Disables the user's site-packages on servers that never run activate. A "home" line is left out on purpose: without it
 # the environment is its own base, wherever it is moved.
 PYVENV_CFG = "include-system-site-packages = false\n"
-_STRINGS = re.compile(rb"[^\0]*" + re.escape(PREFIX_PLACEHOLDER.encode()) + rb"[^\0]*\0")
+# From the placeholder to the end of its string. It also matches without a zero, so that no byte is scanned twice.
+_STRINGS = re.compile(re.escape(PREFIX_PLACEHOLDER.encode()) + rb"[^\0]*(\0?)")
 
 
 def relocate(prefix: Path, built_at: Sequence[Path], *, minor: str) -> None:
@@ -176,7 +177,9 @@ def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> b
     old, new = PREFIX_PLACEHOLDER.encode(), os.fsencode(prefix)
     if kind != "binary":
         return content.replace(old, new)
-    return _STRINGS.sub(lambda text: text[0].replace(old, new).ljust(len(text[0]), b"\0"), content)
+    return _STRINGS.sub(
+        lambda text: text[0].replace(old, new).ljust(len(text[0]), b"\0") if text[1] else text[0], content
+    )
 
 
 def check_prefix(prefix: str) -> None:

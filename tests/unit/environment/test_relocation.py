@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from envpack.environment.relocation import (
     write_activation,
 )
 from envpack.support.errors import UsageError
+from tests.tables import every_row
 
 
 def prefix_with_script(root, text):
@@ -182,6 +184,21 @@ def test_texts_in_binary_files_keep_their_length():
     assert len(found) == len(content)
     assert found.startswith(b"\x7fELF\0/m/env/lib:/m/env/bin\0\0")
     assert found.endswith(b"\0after\0")
+
+
+@every_row("content", [OLD + b"/lib\0" + b"x" * 200_000, OLD * 10_000])
+def test_the_time_for_a_binary_grows_with_its_size_alone(content):
+    """Quadratic time takes more than ten seconds of processor time."""
+    started = time.process_time()
+    replace_placeholder(content + b"!", "/m/env", "binary")
+    assert time.process_time() - started < 5
+
+
+def test_a_string_that_the_file_does_not_end_stays():
+    content = b"\0" + OLD + b"/lib\0x" + OLD + b"/bin"
+    assert replace_placeholder(content, "/m/env", "binary") == (
+        b"\0" + b"/m/env/lib\0".ljust(len(OLD) + 5, b"\0") + b"x" + OLD + b"/bin"
+    )
 
 
 def test_a_folder_of_the_longest_name_fits():
