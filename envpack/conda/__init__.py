@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.conda.bytecode import compile_packages
+    from envpack.conda.bytecode import bytecode_path, compile_packages
     from envpack.conda.channels import (
         ChannelPackage,
         add_interpreter,

@@ -56,8 +56,13 @@ def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
         _undo_distribution_layout(library)
     _relocate_binaries(interpreter, target)
     _relocate_texts(interpreter, target)
-    sources = sorted(str(file.relative_to(target)) for file in library.rglob("*.py"))
-    compile_files(target, [sources], target / "bin" / f"python{interpreter.minor}")
+    compile_files(target, [_fixed_sources(target, library)], target / "bin" / f"python{interpreter.minor}")
+
+
+def _fixed_sources(target: Path, library: Path) -> list[str]:
+    """The modules without `PLACEHOLDER`, which byte code would keep when an installer replaces it in the module."""
+    modules = (file for file in library.rglob("*.py") if PLACEHOLDER.encode() not in file.read_bytes())
+    return sorted(str(file.relative_to(target)) for file in modules)
 
 
 def _copy_programs(interpreter: Interpreter, folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from envpack.conda import (
     Credentials,
     Interpreter,
     available_interpreters,
-    compile_packages,
     fingerprint,
     install_conda,
     interpreter_for,
@@ -33,6 +31,7 @@ from envpack.environment.checks import (
     refuse_external_references,
     require_library,
 )
+from envpack.environment.compilation import compile_sources
 from envpack.environment.inventory import (
     Entry,
     Owners,
@@ -56,7 +55,7 @@ from envpack.support.placed_files import MANIFEST
 from envpack.support.platforms import this_machine
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
-from envpack.support.text import counted, normalise_name
+from envpack.support.text import counted
 
 _GLIBC_HINT = "require an older version of the package, or use --triton with a release that has a newer system"
 
@@ -121,7 +120,13 @@ def finish(
     write_activation(prefix)
     owners = adopt(find_owners(prefix, minor))
     refuse_external_references(prefix, minor, owners)
-    _compile(assembly, prefix, owners)
+    compile_sources(
+        prefix,
+        owners,
+        assembly.lock,
+        python=_python(assembly, prefix),
+        cache=cache_folder("bytecode", assembly.cache),
+    )
     version = _started(prefix, minor) if assembly.runs_here else _locked_version(assembly.lock)
     entries = take_inventory(prefix, owners, assembly.progress)
     needs = _checked_needs(assembly, prefix, entries)
@@ -197,40 +202,6 @@ def _python(assembly: Assembly, prefix: Path) -> Path:
         return prefix / "bin" / "python3"
     minor, preference = assembly.lock.target.python, assembly.python_preference
     return interpreter_for(minor, preference=preference, progress=assembly.progress).executable
-
-
-def _compile(assembly: Assembly, prefix: Path, owners: Owners) -> None:
-    minor = assembly.lock.target.python
-    sources: dict[str, list[str]] = {}
-    for path, package in owners.of.items():
-        if path.startswith(f"lib/python{minor}/") and path.endswith(".py") and _is_wanted(prefix, path, minor):
-            sources.setdefault(package, []).append(path)
-    contents = {normalise_name(package.name): package.sha256 or package.md5 for package in assembly.lock.conda}
-    contents |= {package.name: package.sha256 for package in assembly.lock.pip}
-    named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
-    compile_packages(
-        prefix, named, minor=minor, python=_python(assembly, prefix), cache=cache_folder("bytecode", assembly.cache)
-    )
-
-
-def _digest(prefix: Path, sources: Sequence[str]) -> str:
-    """Digest of sources that belong to no package of the lock; a name alone would match other versions."""
-    digests = [[path, hashlib.sha256((prefix / path).read_bytes()).hexdigest()] for path in sorted(sources)]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
-
-
-def _is_wanted(prefix: Path, path: str, minor: str) -> bool:
-    """Whether a source exists and has no byte code with unchecked hash, as envpack's Python packages contain it."""
-    file = prefix / path
-    if not file.is_file():
-        return False
-    compiled = file.parent / "__pycache__" / f"{file.stem}.cpython-{minor.replace('.', '')}.pyc"
-    try:
-        with compiled.open("rb") as content:
-            flags = content.read(8)[4:]
-    except FileNotFoundError:
-        return True
-    return flags != b"\x01\0\0\0"  # unchecked hash, PEP 552
 
 
 def _started(prefix: Path, minor: str) -> str:

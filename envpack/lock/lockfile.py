@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from envpack.support.tables import Table
 
 
-RECIPE = 2  # increased whenever the same lock gives another environment
+RECIPE = 3  # increased whenever the same lock gives another environment
 _NOT_SOURCES = {".git", ".hg", ".venv", "__pycache__", "build", "dist", "node_modules"}
 
 

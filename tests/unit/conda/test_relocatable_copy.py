@@ -3,6 +3,8 @@ import re
 import pytest
 
 from envpack.conda.relocatable_copy import (
+    PLACEHOLDER,
+    _fixed_sources,
     _relative_pkgconfig,
     _runtime_sysconfig,
     _undo_distribution_layout,
@@ -51,3 +53,11 @@ def test_installers_use_site_packages_in_a_copy_of_debians_python(tmp_path, name
     _undo_distribution_layout(tmp_path)
     assert sysconfig.read_text() == "if True:\n    prefix_scheme = 'posix_prefix'\n"
     assert (tmp_path / "dist-packages").readlink().name == "site-packages"
+
+
+def test_modules_with_the_placeholder_are_not_compiled(tmp_path):
+    library = tmp_path / "lib/python3.12"
+    library.mkdir(parents=True)
+    (library / "fixed.py").write_text("X = '/usr'")
+    (library / "rooted.py").write_text(f"X = '{PLACEHOLDER}'")
+    assert _fixed_sources(tmp_path, library) == ["lib/python3.12/fixed.py"]

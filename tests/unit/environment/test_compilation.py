@@ -1,0 +1,74 @@
+"""Which modules of an environment get byte code, and that it is the byte code of their sources."""
+
+import marshal
+import py_compile
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.conda.bytecode import bytecode_path
+from envpack.environment.compilation import compile_sources
+from envpack.environment.inventory import Owners
+from envpack.lock import Lock
+from envpack.requirements import CondaPackage, PipPackage, Target
+
+MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
+SITE = f"lib/python{MINOR}/site-packages"
+UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """Compiles modules of packages in a new folder with the cache of the test; returns the value of each module."""
+
+    def compile_modules(modules, *, changed=(), placeholders=(), prepare=lambda prefix: None):
+        prefix = tmp_path / "env"
+        shutil.rmtree(prefix, ignore_errors=True)
+        owners = Owners({path: package for path, (package, _) in modules.items()}, tuple(changed), {})
+        owners.placeholders.update(dict.fromkeys(placeholders, "text"))
+        for path, (_, value) in modules.items():
+            (prefix / path).parent.mkdir(parents=True, exist_ok=True)
+            (prefix / path).write_text(f"VALUE = {value!r}\n")
+        prepare(prefix)
+        about = {"version": "1", "build": "0", "subdir": "noarch", "url": "https://c/x"}
+        conda = tuple(CondaPackage(name=name, sha256=name * 9, **about) for name in "ab")
+        wheels = tuple(PipPackage(name, "1", f"https://w/{name}", name * 9) for name in ("wa", "wb"))
+        lock = Lock(Target("linux-64", MINOR), (), conda, wheels)
+        compile_sources(prefix, owners, lock, python=Path(sys.executable), cache=tmp_path / "cache")
+        return {path: value_in(prefix / bytecode_path(path, MINOR)) for path in modules}
+
+    return compile_modules
+
+
+def value_in(byte_code):
+    if not byte_code.is_file():
+        return None
+    space = {}
+    exec(marshal.loads(byte_code.read_bytes()[16:]), space)
+    return space["VALUE"]
+
+
+def test_a_module_whose_prefix_will_change_has_no_byte_code(compiled):
+    fixed, rooted = f"{SITE}/fixed.py", f"{SITE}/rooted.py"
+    assert compiled({fixed: ("a", 1), rooted: ("a", "/placeholder")}, placeholders=[rooted]) == {fixed: 1, rooted: None}
+
+
+def test_byte_code_of_a_package_stays_unless_the_prefix_in_its_source_will_change(compiled):
+    """Python never compares such byte code with its source, so it would keep the placeholder."""
+    fixed, rooted = f"{SITE}/fixed.py", f"{SITE}/rooted.py"
+
+    def prepare(prefix):
+        for path in (fixed, rooted):
+            (prefix / "other.py").write_text("VALUE = 'of the package'\n")
+            py_compile.compile(
+                prefix / "other.py", prefix / bytecode_path(path, MINOR), doraise=True, invalidation_mode=UNCHECKED
+            )
+
+    found = compiled({fixed: ("a", 1), rooted: ("a", "/placeholder")}, placeholders=[rooted], prepare=prepare)
+    assert found == {fixed: "of the package", rooted: None}
+
+
+def test_files_outside_of_pythons_folder_have_no_byte_code(compiled):
+    assert compiled({"share/tool.py": ("a", 1), f"{SITE}/x.py": ("b", 2)}) == {"share/tool.py": None, f"{SITE}/x.py": 2}
