@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from envpack.conda.choice import NO_INTERPRETER, interpreter_for, interpreter_here, reason_to_fetch
     from envpack.conda.engine import all_credentials
     from envpack.conda.fetched import FetchError, fetchable
-    from envpack.conda.install import PREFIX_PLACEHOLDER, install_conda
+    from envpack.conda.install import PREFIX_PLACEHOLDER, install_conda, is_locked_file
     from envpack.conda.interpreter_package import fingerprint
     from envpack.conda.interpreters import Interpreter, available_interpreters, interpreter_at, unreadable_folders
     from envpack.conda.resolve import resolve_conda, spec_channels

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from envpack.conda.engine import (
     CREDENTIALS_HINT,
@@ -37,6 +41,8 @@ def install_conda(
     cache: Path,
 ) -> None:
     """Install exactly these conda packages; files that contain their prefix contain `PREFIX_PLACEHOLDER`."""
+    packages = [_verified(package) for package in packages]
+    downloads = _downloads(packages, cache)
     try:
         run_engine(
             {
@@ -45,15 +51,60 @@ def install_conda(
                 "prefix": str(prefix),
                 "subdir": target.platform,
                 "prefix_placeholder": PREFIX_PLACEHOLDER,
-                "package_cache": str(cache_folder("conda-packages", cache)),
+                "package_cache": str(downloads),
             },
             settings=settings,
             credentials=credentials,
         )
     except EngineError as error:
         raise _install_error(error, packages, prefix) from error
+    if downloads != cache_folder("conda-packages", cache):
+        mark_used(downloads)
+        return
     for package in packages:
-        mark_used(cache_folder("conda-packages", cache) / f"{package.name}-{package.version}-{package.build}")
+        mark_used(downloads / f"{package.name}-{package.version}-{package.build}")
+
+
+def is_locked_file(package: CondaPackage, file: Path) -> bool:
+    """Whether a file has the hash of a package; without a hash, every file has."""
+    return not _difference(package, file)
+
+
+def _verified(package: CondaPackage) -> CondaPackage:
+    """The package, of a local channel with its SHA-256; the engine verifies only files that it downloads."""
+    address = urlsplit(package.url)
+    file = Path(unquote(address.path))
+    if address.scheme != "file" or not file.is_file():
+        return package  # the engine names a file that is not there
+    difference = _difference(package, file)
+    if difference:
+        what = f"conda package {package.name} {package.version}: the file does not have the locked hash: {difference}"
+        fix = "lock again if you trust the file, or put the locked one back"
+        raise EnvironmentBuildError("hash-mismatch", what, fix, str(file))
+    return package if package.sha256 else dataclasses.replace(package, sha256=_digest(file, "sha256"))
+
+
+def _difference(package: CondaPackage, file: Path) -> str:
+    """How the hash of a file differs from that of a package, ``""`` if it does not."""
+    algorithm, locked = ("sha256", package.sha256) if package.sha256 else ("md5", package.md5)
+    found = _digest(file, algorithm) if locked else ""
+    return "" if found == locked.lower() else f"its {algorithm} is {found}, not {locked}"
+
+
+def _digest(file: Path, algorithm: str) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, algorithm).hexdigest()
+
+
+def _downloads(packages: Sequence[CondaPackage], cache: Path) -> Path:
+    """The folder in which the engine keeps packages.
+
+    It finds them by name, version, build and SHA-256. Packages without a SHA-256 share no folder with others, of which
+    one with the same name may come from another channel.
+    """
+    folder = cache_folder("conda-packages", cache)
+    unknown = sorted([package.url, package.md5] for package in packages if not package.sha256)
+    return folder / f"md5-{hashlib.sha256(json.dumps(unknown).encode()).hexdigest()[:32]}" if unknown else folder
 
 
 def _install_error(

@@ -19,6 +19,7 @@ from envpack.conda import (
     fingerprint,
     install_conda,
     interpreter_for,
+    is_locked_file,
     local_channel,
 )
 from envpack.environment.checks import (
@@ -156,19 +157,24 @@ def install(assembly: Assembly, prefix: Path) -> None:
 
 
 def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
-    """The package at its present location, if its local channel was on another machine or has been removed."""
+    """The package at its present location, if its local channel was on another machine, was removed or made again."""
     address = urlsplit(package.url)
     file = Path(unquote(address.path))
-    if address.scheme != "file" or file.is_file():
+    if address.scheme != "file" or (file.is_file() and is_locked_file(package, file)):
         return package
     for other in sorted(cache_folder("channel", assembly.cache).glob(f"*/{package.subdir}/{file.name}")):
-        mark_used(other.parent.parent)
-        return dataclasses.replace(package, url=other.as_uri())
+        if is_locked_file(package, other):
+            mark_used(other.parent.parent)
+            return dataclasses.replace(package, url=other.as_uri())
     if package.build.startswith("local_"):
         for interpreter in _candidates(assembly):
             if package.build == f"local_{fingerprint(interpreter)}":
                 again = local_channel(interpreter, cache=assembly.cache, progress=assembly.progress).package
-                return dataclasses.replace(package, url=again.file.as_uri())
+                # Other versions of the tools that pack the same interpreter give another hash.
+                return dataclasses.replace(package, url=again.file.as_uri(), sha256=again.sha256)
+    if file.is_file():
+        return package  # its installation reports the other hash
+    if package.build.startswith("local_"):
         what = f"the lock names a Python {package.version} of another machine, and this one does not have the same"
         fix = (
             f"run `envpack lock` on this machine; or where it was made: `envpack channel add-python "

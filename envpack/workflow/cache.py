@@ -290,7 +290,14 @@ def _check_stub(folder: Path) -> None:
 
 
 def _check_conda_package(folder: Path) -> None:
-    _raise_for(path for path, record in _paths_of(folder) if not _matches(folder / path, record))
+    # Packages without a SHA-256 are in folders of their own.
+    packages = [folder] if (folder / "info").exists() else [*_entries(folder)] or [folder]
+    _raise_for(
+        str((package / path).relative_to(folder))
+        for package in packages
+        for path, record in _paths_of(package)
+        if not _matches(package / path, record)
+    )
 
 
 def _paths_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -76,6 +76,16 @@ def test_a_selection_of_another_environment_is_damaged(cache):
     assert damaged(cache) == {("selections", SELECTION): (MANIFEST,)}
 
 
+def test_packages_without_a_sha256_are_checked_in_their_own_folder(cache):
+    packages = cache / "conda-packages"
+    (packages / "md5-one").mkdir()
+    (packages / "one").rename(packages / "md5-one/x-1-0")
+    put(packages / "md5-one/x-1-0.lock")
+    assert damaged(cache) == {}
+    (packages / "md5-one/x-1-0/lib/file").write_text("CONTENT")
+    assert damaged(cache) == {("conda-packages", "md5-one"): ("x-1-0/lib/file",)}
+
+
 WHEEL = sha256("content")[:16]
 
 

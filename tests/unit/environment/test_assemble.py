@@ -1,0 +1,49 @@
+"""What an environment is made of: the locked packages, also where a local channel has moved."""
+
+import hashlib
+
+import pytest
+
+from envpack.conda import CondaSettings
+from envpack.environment.assemble import Assembly, _located
+from envpack.lock import Lock
+from envpack.requirements import CondaPackage, Target
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.progress import NoProgress
+
+FILE = "linux-64/python-3.10.1-0.conda"
+
+
+@pytest.fixture
+def assembly(tmp_path):
+    """With two channels in the cache that have files of the same name."""
+    for channel in ("one", "two"):
+        (tmp_path / f"cache/channel/{channel}/linux-64").mkdir(parents=True)
+        (tmp_path / "cache/channel" / channel / FILE).write_text(channel)
+    lock = Lock(Target("linux-64", "3.10"), (), (), ())
+    parts = {"settings": CondaSettings(), "credentials": {}, "indexes": (), "strip": False, "progress": NoProgress()}
+    return Assembly(lock=lock, cache=tmp_path / "cache", **parts)
+
+
+def locked(tmp_path, content):
+    about = {"name": "python", "version": "3.10.1", "build": "0", "subdir": "linux-64"}
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return CondaPackage(**about, url=(tmp_path / "gone" / FILE).as_uri(), sha256=digest)
+
+
+def test_of_files_with_the_same_name_the_one_with_the_locked_hash_is_taken(assembly, tmp_path):
+    found = _located(locked(tmp_path, "two"), assembly)
+    assert found.url == (assembly.cache / "channel/two" / FILE).as_uri()
+
+
+def test_another_file_with_the_same_name_does_not_replace_a_missing_package(assembly, tmp_path):
+    with pytest.raises(EnvironmentBuildError) as caught:
+        _located(locked(tmp_path, "of the lock"), assembly)
+    assert (caught.value.kind, caught.value.where) == ("package-missing", str(tmp_path / "gone" / FILE))
+
+
+def test_a_file_at_its_place_with_another_hash_is_left_to_the_installation(assembly, tmp_path):
+    package = locked(tmp_path, "of the lock")
+    (tmp_path / "gone/linux-64").mkdir(parents=True)
+    (tmp_path / "gone" / FILE).write_text("replaced")
+    assert _located(package, assembly) == package
