@@ -91,6 +91,18 @@ def check_platform(package: CondaPackage, target: Target, location: Location) ->
         )
 
 
+def check_once(packages: Iterable[CondaPackage | PipPackage], places: Iterable[Location]) -> None:
+    """Check that packages of one kind, read from these places, have different names."""
+    seen: dict[str, CondaPackage | PipPackage] = {}
+    for package, place in zip(packages, places, strict=True):
+        other = seen.setdefault(package.name, package)
+        if other is not package:
+            raise place.error(
+                f"{package.name} is locked twice: {other.version} and {package.version}",
+                hint="leave only one of them in the lock, or write it again with the tool that wrote it",
+            )
+
+
 def python_minor(packages: Iterable[CondaPackage]) -> str:
     """The minor version of Python among locked packages, ``""`` if there is none."""
     version = next((package.version for package in packages if package.name == "python"), "")

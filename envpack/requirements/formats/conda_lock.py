@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.location import CREDENTIALS_HINT
-from envpack.requirements.locked_packages import check_platform, locked_conda, locked_wheel, python_minor
+from envpack.requirements.locked_packages import check_once, check_platform, locked_conda, locked_wheel, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.redaction import has_secret
@@ -30,22 +30,25 @@ def read_conda_lock(source: Source) -> Requirements:
 
     Read: packages of the category `main` for the target's platform; channels
 
-    Refused: other versions and platforms; sources. Left out: other categories, such as `dev`
+    Refused: other versions and platforms; sources; no package, or one twice. Left out: other categories, such as `dev`
     """
     content, target = source.yaml, source.target
     if content.text("version", "1") != "1":
         version = quote(content.text("version"))
         raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)
     entries = _entries(content, target)
-    conda = [_conda_package(entry, target) for entry in entries if entry.text("manager") == "conda"]
+    of_conda = [entry for entry in entries if entry.text("manager") == "conda"]
+    of_pip = [entry for entry in entries if entry.text("manager") == "pip"]
+    conda = [_conda_package(entry, target) for entry in of_conda]
     python = python_minor(conda)
     if python and not target.python.startswith(python):
         target = replace(target, python=python)
     wheels = [
         locked_wheel(entry.text("url"), entry.table("hash").text("sha256", ""), entry.location, target)
-        for entry in entries
-        if entry.text("manager") == "pip"
+        for entry in of_pip
     ]
+    check_once(conda, [entry.location for entry in of_conda])
+    check_once(wheels, [entry.location for entry in of_pip])
     path = content.location.path
     return Requirements(
         python=python,
@@ -70,7 +73,11 @@ def _entries(content: Table, target: Target) -> list[Table]:
     for entry in of_platform:
         if entry.text("manager") not in ("conda", "pip"):
             raise entry.get("manager")[1].error("the manager of a package must be conda or pip", hint=_HINT)
-    return [entry for entry in of_platform if entry.text("category", _CATEGORY) == _CATEGORY]
+    found = [entry for entry in of_platform if entry.text("category", _CATEGORY) == _CATEGORY]
+    if not found:
+        what = f"the lock has no packages of the category {_CATEGORY} for {target.platform}"
+        raise content.get("package")[1].error(what, hint="add python to the dependencies, and run conda-lock again")
+    return found
 
 
 def _conda_package(entry: Table, target: Target) -> CondaPackage:
@@ -113,10 +120,12 @@ def read_explicit(source: Source) -> Requirements:
 
     Read: URLs with `#md5`, `#sha256:…`, or without a hash, in which case nothing is checked
 
-    Refused: other platforms; pip packages, which conda-lock puts into comments: use `conda-lock.yml`
+    Refused: other platforms; no package, or one twice; pip packages, which conda-lock puts into comments: use
+    `conda-lock.yml`
     """
     path, target = source.path, source.target
     found: list[CondaPackage] = []
+    places = []
     for number, line in enumerate(source.text.splitlines(), start=1):
         location, stripped = Location(path, number), line.strip()
         if _PIP_COMMENT.match(stripped):
@@ -125,6 +134,12 @@ def read_explicit(source: Source) -> Requirements:
             )
         if stripped and not stripped.startswith("#") and stripped != _EXPLICIT_MARK:
             found.append(_read_explicit_line(stripped, location, target))
+            places.append(location)
+    if not found:
+        raise Location(path).error(
+            "the list has no packages", hint="write it again: conda list --explicit --md5 > FILE"
+        )
+    check_once(found, places)
     return Requirements(
         python=python_minor(found), source=path, locked_conda=tuple(found), platform=target.platform, files=(path,)
     )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from envpack.requirements.format import Source, reads
 from envpack.requirements.location import CREDENTIALS_HINT, local_path
 from envpack.requirements.locked_packages import (
+    check_once,
     check_platform,
     is_conda_archive,
     locked_conda,
@@ -46,8 +47,8 @@ def read_pixi_lock(source: Source) -> Requirements:
     Read: conda packages and wheels of the environment `default` for the target's platform; channels; folders of other
     projects, which are built
 
-    Refused: other versions, environments and platforms; packages built from source; wheels without SHA-256. Left out
-    with a warning: the project that the lock is of
+    Refused: other versions, environments and platforms; no package, or one twice; packages built from source; wheels
+    without SHA-256. Left out with a warning: the project that the lock is of
     """
     content, target = source.yaml, source.target
     if content.text("version") not in _VERSIONS:
@@ -55,7 +56,11 @@ def read_pixi_lock(source: Source) -> Requirements:
         raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)
     environment = default_environment(content)
     entries = locked_entries(content, _platform_name(content, environment, target))
-    conda = [_conda_package(entry, target) for entry in entries if entry.kind == "conda"]
+    if not entries:
+        raise _empty(environment.location)
+    of_conda = [entry for entry in entries if entry.kind == "conda"]
+    conda = [_conda_package(entry, target) for entry in of_conda]
+    check_once(conda, [entry.table.location for entry in of_conda])
     python = python_minor(conda)
     if python and not target.python.startswith(python):
         target = replace(target, python=python)
@@ -63,13 +68,16 @@ def read_pixi_lock(source: Source) -> Requirements:
     pip = [entry for entry in entries if entry.kind != "conda"]
     folders = {entry: local_path(entry.url_or_path, path.parent.absolute()) for entry in pip}
     projects = {entry: folder for entry, folder in folders.items() if folder is not None and folder.is_dir()}
+    of_index = [entry for entry in pip if entry not in projects]
+    wheels = [_wheel(entry, target) for entry in of_index]
+    check_once(wheels, [entry.table.location for entry in of_index])
     own = [entry for entry, folder in projects.items() if folder == path.parent.resolve()]
     return Requirements(
         python=python,
         source=path,
         channels=_channels(environment),
         locked_conda=tuple(conda),
-        locked_pip=tuple(_wheel(entry, target) for entry in pip if entry not in projects),
+        locked_pip=tuple(wheels),
         projects=tuple(_checked_project(entry, projects[entry]) for entry in projects if entry not in own),
         platform=target.platform,
         files=(path,),
@@ -129,13 +137,15 @@ def _platform_name(content: Table, environment: Table, target: Target) -> str:
         if name in packages:
             return name
     if not packages.values:
-        raise packages.location.error(
-            f"the environment {_ENVIRONMENT} of the lock has no packages", hint="pixi add python numpy"
-        )
+        raise _empty(packages.location)
     raise packages.location.error(
         f"the lock is not for {target.platform}, only for {quote(', '.join(packages.values))}",
         hint="add the platform to pixi.toml and write the lock again, or build for one of these",
     )
+
+
+def _empty(location: Location) -> InputError:
+    return location.error(f"the environment {_ENVIRONMENT} of the lock has no packages", hint="pixi add python numpy")
 
 
 def _key(table: Table) -> tuple[str, str]:
