@@ -41,7 +41,7 @@ from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 
-_LAYOUT = 1  # raised when the way of copying an environment changes
+_LAYOUT = 2  # raised when the way of copying an environment changes
 
 
 def environment_from_prefix(

@@ -29,6 +29,10 @@ _SHEBANG = re.compile(rb"#!(?:/bin/sh\n'''exec' ['\"]?)?[ \t]*(/[^\n]+?)/bin/pyt
 _ACTIVATE = re.compile(rb"""^[ \t]*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n$]+)""", re.MULTILINE)
 _SYSTEM = {"/usr", "/usr/local", "/bin", ""}
 _START = 1024  # bytes of a script that contain the line with its interpreter
+# What may stand before a path in a text: no part of a longer path, but an option such as -L.
+_BEFORE = rb"(?:(?<![\w.-])|(?<=-[A-Za-z])(?<![\w.]-[A-Za-z]))"
+_AFTER = rb"(?![\w-]|\.\w)"  # no sibling of the folder
+_REST = rb"[^\0]*\0*"  # of a string, with its padding; it matches without any zero, so that no byte is scanned twice
 UNKNOWN = "unknown"  # owner of a file that no record lists
 
 
@@ -51,11 +55,9 @@ def _script_paths(folder: Path) -> Iterator[str]:
 
 
 def insert_placeholder_in_text(content: bytes, prefix_paths: Sequence[Path], *, declared: bool) -> bytes:
-    """Replace prefix paths in a text by the placeholder."""
-    if declared:
-        return _any(prefix_paths).sub(PREFIX_PLACEHOLDER.encode(), content)
-    distinctive = [path for path in prefix_paths if is_distinctive(path)]
-    return re.sub(rb"(?<![\w.-])" + _any(distinctive).pattern + rb"(?![\w.-])", PREFIX_PLACEHOLDER.encode(), content)
+    """Replace prefix paths in a text by the placeholder; short paths only if a record declares that they are there."""
+    paths = [path for path in prefix_paths if declared or is_distinctive(path)]
+    return re.sub(_BEFORE + _any(paths), PREFIX_PLACEHOLDER.encode(), content)
 
 
 def is_distinctive(path: Path) -> bool:
@@ -67,21 +69,23 @@ def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], r
     """Replace prefix paths in a binary by the placeholder, at the same length; ``None`` if there is no room.
 
     Installers replace a long placeholder by the prefix and pad the string with zeros. These zeros are the room
-    for another prefix.
+    for another prefix. No installer wrote a string without them: it stays.
     """
-    name, fits = _any(prefix_paths), True
+    name, fits = re.compile(_any(prefix_paths)), True
 
     def fit(match: re.Match[bytes]) -> bytes:
         nonlocal fits
         text = match[0].rstrip(b"\0")
         spare = sum(room - len(path) for path in name.findall(text))
         longer = name.sub(PREFIX_PLACEHOLDER.encode(), text)
-        if len(match[0]) - len(text) <= max(spare, 0) or len(longer) >= len(match[0]):  # the last zero ends the string
+        if len(match[0]) - len(text) <= max(spare, 0):  # the last zero ends the string
+            return match[0]
+        if len(longer) >= len(match[0]):
             fits = fits and longer == text
             return match[0]
         return longer.ljust(len(match[0]), b"\0")
 
-    changed = re.sub(name.pattern + rb"[^\0]*\0+", fit, content)
+    changed = re.sub(name.pattern + _REST, fit, content)
     return changed if fits else None
 
 
@@ -89,7 +93,7 @@ def restored(content: bytes, path: Path, placeholder: str, *, binary: bool) -> b
     """The content of a file before an installer replaced its placeholder by a path."""
     old, new = os.fsencode(path), os.fsencode(placeholder)
     if not binary:
-        return content.replace(old, new)
+        return re.sub(_BEFORE + _any([path]), lambda _: new, content)
 
     def undo(match: re.Match[bytes]) -> bytes:
         text = match[0].rstrip(b"\0")
@@ -97,11 +101,12 @@ def restored(content: bytes, path: Path, placeholder: str, *, binary: bool) -> b
         zeros = len(match[0]) - len(longer)
         return longer + b"\0" * zeros if zeros > 0 else match[0]
 
-    return re.sub(re.escape(old) + rb"[^\0]*\0+", undo, content)
+    return re.sub(re.escape(old) + _REST, undo, content)
 
 
-def _any(prefix_paths: Sequence[Path]) -> re.Pattern[bytes]:
-    return re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(path)) for path in prefix_paths) + b")")
+def _any(prefix_paths: Sequence[Path]) -> bytes:
+    """A pattern for any of the paths, itself or something in it."""
+    return b"(?:" + b"|".join(re.escape(os.fsencode(path)) for path in prefix_paths) + b")" + _AFTER
 
 
 @dataclass(frozen=True, slots=True)

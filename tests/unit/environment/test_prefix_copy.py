@@ -2,15 +2,23 @@
 
 import json
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from envpack.conda import PREFIX_PLACEHOLDER
-from envpack.environment.prefix_copy import DeclaredFile, copy_files
+from envpack.environment.prefix_copy import (
+    DeclaredFile,
+    copy_files,
+    insert_placeholder_in_binary,
+    insert_placeholder_in_text,
+    restored,
+)
 from envpack.environment.prefix_files import PrefixFile
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
+from tests.tables import every_row
 
 PREFIX_PATH = "/opt/python/env"
 NEW = PREFIX_PLACEHOLDER.encode()
@@ -63,11 +71,48 @@ def test_a_binary_with_room_gets_the_placeholder_at_the_same_length(copies):
 
 
 def test_a_binary_without_room_is_refused(copies):
+    """Its package has a shorter placeholder."""
+    placeholder = "/opt/" + "p" * 75
+    content = (OLD + b"/lib").ljust(len(placeholder) + 5, b"\0") + b"after"
     with pytest.raises(InputError) as caught:
-        copies({"lib/x.so": OLD + b"/lib\0after"}, {"lib/x.so": DeclaredFile("p", PREFIX_PLACEHOLDER, binary=True)})
+        copies({"lib/x.so": content}, {"lib/x.so": DeclaredFile("p", placeholder, binary=True)})
     assert caught.value.kind == "prefix-unsupported"
     assert caught.value.where.endswith("/from/lib/x.so")
     assert caught.value.hint.endswith("reinstall p")
+
+
+@every_row("text", [OLD + b"/lib", OLD + b"/work/x.c", OLD + b"-other/x", b"/mnt" + OLD + b"/x"])
+def test_a_string_that_no_installer_wrote_stays_in_a_declared_binary(text):
+    """It has no zeros in place of a longer placeholder; compilers put the paths of sources into programs."""
+    content = INSTALLED + text + b"\0\1"
+    found = insert_placeholder_in_binary(content, [Path(PREFIX_PATH)], len(NEW))
+    assert found == NEW + b"/lib\0after\0" + text + b"\0\1"
+
+
+@every_row("content", [OLD * 10_000, (OLD + b"-x") * 10_000])
+def test_the_time_for_a_declared_binary_grows_with_its_size_alone(content):
+    """Quadratic time takes more than ten seconds of processor time."""
+    started = time.process_time()
+    assert insert_placeholder_in_binary(content, [Path(PREFIX_PATH)], len(NEW)) == content
+    assert restored(content, Path(PREFIX_PATH), PREFIX_PLACEHOLDER, binary=True) == content
+    assert time.process_time() - started < 5
+
+
+@every_row(
+    ("before", "after"),
+    [
+        (b"#!/usr/bin/env perl", None),
+        (b"$ENV{'/env'}", b"$ENV{'<>'}"),
+        (b"/environment /env2/x /env-data /env.d /my-x/env ./env", None),
+        (b"-L/env/lib -I/env/include,-Wl,-rpath,/env/lib", b"-L<>/lib -I<>/include,-Wl,-rpath,<>/lib"),
+        (b"/env:/env/x;PREFIX=/env", b"<>:<>/x;PREFIX=<>"),
+        (b"It is in /env.", b"It is in <>."),
+    ],
+)
+def test_a_declared_text_keeps_longer_paths_that_contain_the_prefix(before, after):
+    found = insert_placeholder_in_text(before, [Path("/env")], declared=True)
+    assert found.replace(NEW, b"<>") == (before if after is None else after)
+    assert restored(before, Path("/env"), PREFIX_PLACEHOLDER, binary=False) == found
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF" + OLD, b"\0" + OLD])
