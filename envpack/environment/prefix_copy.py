@@ -286,6 +286,9 @@ def _is_byte_code(line: bytes) -> bool:
 
 
 def _with_placeholder(content: bytes, file: Path, prefix_paths: Sequence[Path], declaration: DeclaredFile) -> bytes:
+    packed = Path(declaration.placeholder)  # still there if conda-pack's archive was unpacked without conda-unpack
+    if is_distinctive(packed):
+        prefix_paths = sorted({packed, *prefix_paths}, key=lambda path: (-len(str(path)), path))
     if not declaration.binary:
         is_text = bool(declaration.placeholder) or b"\0" not in content
         return (

@@ -81,6 +81,31 @@ def test_a_binary_without_room_is_refused(copies):
     assert caught.value.hint.endswith("reinstall p")
 
 
+PACKED = "/home/conda/feedstock_root/x_1/_h_env" + "_placehold" * 21
+
+
+@every_row(
+    ("content", "placeholder", "copied"),
+    [
+        (b"a=" + PACKED.encode() + b"/b " + OLD, PACKED, b"a=" + NEW + b"/b " + NEW),
+        (b"\0" + PACKED.encode() + b"/x\0end", PACKED, b"\0" + (NEW + b"/x").ljust(len(PACKED) + 2, b"\0") + b"\0end"),
+        (OLD + b"_of_conda/b", PREFIX_PATH + "_of_conda", NEW + b"/b"),
+        (b"a / b", "/", b"a / b"),
+    ],
+)
+def test_the_placeholder_of_a_package_is_replaced_where_no_installer_did(copies, content, placeholder, copied):
+    """As in an archive of conda-pack that was unpacked without conda-unpack."""
+    copies({"x": content}, {"x": DeclaredFile("p", placeholder, binary=b"\0" in content)})
+    assert text(copies, "x") == copied
+
+
+def test_a_placeholder_of_a_package_that_is_too_short_is_refused(copies):
+    old = "/opt/anaconda1anaconda2anaconda3"
+    with pytest.raises(InputError) as caught:
+        copies({"x": old.encode() + b"/lib\0"}, {"x": DeclaredFile("p", old, binary=True)})
+    assert (caught.value.kind, caught.value.hint.endswith("reinstall p")) == ("prefix-unsupported", True)
+
+
 @every_row("text", [OLD + b"/lib", OLD + b"/work/x.c", OLD + b"-other/x", b"/mnt" + OLD + b"/x"])
 def test_a_string_that_no_installer_wrote_stays_in_a_declared_binary(text):
     """It has no zeros in place of a longer placeholder; compilers put the paths of sources into programs."""
