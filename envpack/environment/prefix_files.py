@@ -176,7 +176,7 @@ def _table(content: object) -> dict[str, object]:
 
 _SCHEMA = 1
 _SETTLED = 2.0  # seconds after which a change is sure to alter the time stamp, on any file system
-_NEVER = {"CACHEDIR.TAG", ".lock", ".gitignore", "pyvenv.cfg", "lib64", INVENTORY, MANIFEST}
+_NEVER = {"CACHEDIR.TAG", ".lock", ".gitignore", "pyvenv.cfg", INVENTORY, MANIFEST}
 _NEVER_OF_CONDA = {"pkgs", "envs", "conda-bld", "conda-meta/history", "conda-meta/state", ".condarc", ".conda_lock"}
 _NEVER_OF_VIRTUAL = re.compile(r"bin/(python[\d.]*[td]?|activate(\..*|_this\.py)?|Activate\.ps1|deactivate(\..*)?)")
 _PATCHES = {"_virtualenv.py", "_virtualenv.pth"}  # of virtualenv and uv, for the environment that they created
@@ -227,11 +227,18 @@ def _walk(prefix: Prefix, below: str) -> Iterator[PrefixFile]:
 def _left_out(prefix: Prefix, path: str) -> bool:
     if path in _NEVER or path.endswith(".conda_trash") or holds_credentials(path):
         return True
+    if path == "lib64":
+        return _is_link_to_lib(prefix.root / path)
     if prefix.kind == "conda":
         return path in _NEVER_OF_CONDA
     return bool(_NEVER_OF_VIRTUAL.fullmatch(path)) or (
         path.rpartition("/")[2] in _PATCHES and path.rpartition("/")[0].endswith("/site-packages")
     )
+
+
+def _is_link_to_lib(path: Path) -> bool:
+    """Whether a path is a link to ``lib`` beside it, as venv makes one; packages may have a folder of that name."""
+    return path.is_symlink() and os.path.realpath(path) == os.path.realpath(path.with_name("lib"))
 
 
 def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dict[str, str]:

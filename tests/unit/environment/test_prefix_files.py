@@ -1,8 +1,9 @@
-"""Files for passwords are recognised by where tools look for them."""
+"""Which files of an environment are copied; files for passwords are recognised by where tools look for them."""
 
 import pytest
 
 from envpack.environment import holds_credentials
+from envpack.environment.prefix_files import Prefix, list_files
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,31 @@ def test_a_file_for_passwords(path):
 )
 def test_any_other_file(path):
     assert not holds_credentials(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Lists the files of an environment of a kind in ``tmp_path / "env"``, by path."""
+
+    def paths(kind):
+        prefix = Prefix(root=tmp_path / "env", kind=kind, minor="3.10", version="3.10.1", platform="linux-64")
+        return [file.path for file in list_files(prefix)]
+
+    (tmp_path / "env/lib").mkdir(parents=True)
+    (tmp_path / "env/lib/x").touch()
+    return paths
+
+
+@pytest.mark.parametrize("kind", ["conda", "virtual"])
+def test_a_folder_lib64_is_copied(files, tmp_path, kind):
+    (tmp_path / "env/lib64").mkdir()
+    (tmp_path / "env/lib64/y").touch()
+    assert files(kind) == ["lib/x", "lib64/y"]
+
+
+@pytest.mark.parametrize(
+    ("target", "copied"), [("lib", False), ("./lib/", False), ("lib/x", True), ("/usr/lib", True), ("nowhere", True)]
+)
+def test_a_link_lib64_is_left_out_only_if_it_leads_to_lib(files, tmp_path, target, copied):
+    (tmp_path / "env/lib64").symlink_to(target)
+    assert files("virtual") == ["lib/x", *(["lib64"] if copied else [])]
