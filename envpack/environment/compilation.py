@@ -23,10 +23,21 @@ def compile_sources(prefix: Path, owners: Owners, lock: Lock, *, python: Path, c
     for path, package in owners.of.items():
         if _is_wanted(prefix, path, minor, owners):
             sources.setdefault(package, []).append(path)
-    contents = {normalise_name(package.name): package.sha256 or package.md5 for package in lock.conda}
-    contents |= {package.name: package.sha256 for package in lock.pip}
-    named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
+    hashes = _hashes(lock, owners)
+    named = {hashes.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
     compile_packages(prefix, named, minor=minor, python=python, cache=cache)
+
+
+def _hashes(lock: Lock, owners: Owners) -> dict[str, str]:
+    """The hashes of the packages whose modules are those of the package alone, by name.
+
+    A file that several packages install belongs to the one that was installed last, but installers write several
+    packages at once.
+    """
+    found = {normalise_name(package.name): package.sha256 or package.md5 for package in lock.conda}
+    found |= {package.name: package.sha256 for package in lock.pip}
+    shared = {owner.partition(" ")[2] for file in owners.changed for owner in (file.before, file.after)}
+    return {name: digest for name, digest in found.items() if name not in shared}
 
 
 def _remove_stale(prefix: Path, owners: Owners, minor: str) -> None:
@@ -58,6 +69,6 @@ def _is_unchecked(compiled: Path) -> bool:
 
 
 def _digest(prefix: Path, sources: Sequence[str]) -> str:
-    """Digest of sources that belong to no package of the lock; a name alone would match other versions."""
+    """Digest of sources that are not known by the hash of a package; a name alone would match other versions."""
     digests = [[path, hashlib.sha256((prefix / path).read_bytes()).hexdigest()] for path in sorted(sources)]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()

@@ -10,7 +10,7 @@ import pytest
 
 from envpack.conda.bytecode import bytecode_path
 from envpack.environment.compilation import compile_sources
-from envpack.environment.inventory import Owners
+from envpack.environment.inventory import Owners, ReplacedFile
 from envpack.lock import Lock
 from envpack.requirements import CondaPackage, PipPackage, Target
 
@@ -68,6 +68,24 @@ def test_byte_code_of_a_package_stays_unless_the_prefix_in_its_source_will_chang
 
     found = compiled({fixed: ("a", 1), rooted: ("a", "/placeholder")}, placeholders=[rooted], prepare=prepare)
     assert found == {fixed: "of the package", rooted: None}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("pip wa", "pip wb"), ("pip wb", ""), ("pip wb", "unknown"), ("conda a", "pip wb")]
+)
+def test_a_package_whose_files_changed_hands_shares_no_byte_code_with_the_package_alone(compiled, before, after):
+    """Its modules may be those of another package: of two wheels with the same file, any can be installed last."""
+    shared = f"{SITE}/shared.py"
+    changed = [ReplacedFile(shared, before, after)]
+    assert compiled({shared: ("wb", "of wa")}, changed=changed) == {shared: "of wa"}
+    assert compiled({shared: ("wb", "of wb")}) == {shared: "of wb"}
+    assert compiled({shared: ("wb", "of a")}, changed=changed) == {shared: "of a"}
+
+
+def test_byte_code_of_a_package_comes_from_the_cache(compiled):
+    own = f"{SITE}/own.py"
+    assert compiled({own: ("wb", 1)}) == {own: 1}
+    assert compiled({own: ("wb", "its hash has not changed")}) == {own: 1}
 
 
 def test_files_outside_of_pythons_folder_have_no_byte_code(compiled):
