@@ -28,9 +28,9 @@ from envpack.environment.checks import (
     environment_needs,
     hidden_libraries,
     numpy_abi,
-    python_output,
     refuse_external_references,
     require_library,
+    started_version,
 )
 from envpack.environment.compilation import compile_sources
 from envpack.environment.inventory import (
@@ -46,7 +46,6 @@ from envpack.environment.store import SCHEMA, EnvironmentManifest
 from envpack.lock import Lock, install_pip
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import PythonPreference
-from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
@@ -121,6 +120,7 @@ def finish(
     write_activation(prefix)
     owners = adopt(find_owners(prefix, minor))
     refuse_external_references(prefix, minor, owners)
+    version = started_version(prefix, minor) if assembly.runs_here else _locked_version(assembly.lock)
     compile_sources(
         prefix,
         owners,
@@ -128,7 +128,6 @@ def finish(
         python=_python(assembly, prefix),
         cache=cache_folder("bytecode", assembly.cache),
     )
-    version = _started(prefix, minor) if assembly.runs_here else _locked_version(assembly.lock)
     entries = take_inventory(prefix, owners, assembly.progress)
     needs = _checked_needs(assembly, prefix, entries)
     _write_manifest(assembly, prefix, version, needs, owners, entries)
@@ -208,19 +207,6 @@ def _python(assembly: Assembly, prefix: Path) -> Path:
         return prefix / "bin" / "python3"
     minor, preference = assembly.lock.target.python, assembly.python_preference
     return interpreter_for(minor, preference=preference, progress=assembly.progress).executable
-
-
-def _started(prefix: Path, minor: str) -> str:
-    """Start the environment's Python in isolation; returns its full version."""
-    program = "import json, sys; print(json.dumps(['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]))"
-    result = python_output(prefix / "bin" / "python3", program)
-    version, root, path = parse_json(result.stdout) if result.returncode == 0 else ("", "", [])
-    found = {Path(folder).resolve() for folder in path}
-    if Path(root).resolve() != prefix.resolve() or _site_packages(prefix, minor).resolve() not in found:
-        what = f"the environment's Python does not start by itself: {result.last_lines(4)}"
-        fix = "look for a requirement that replaces parts of Python, or use another interpreter of this version"
-        raise EnvironmentBuildError("environment-broken", what, fix)
-    return str(version)
 
 
 def _locked_version(lock: Lock) -> str:

@@ -7,6 +7,7 @@ a package require is cached.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from envpack.environment.inventory import Entry, Owners, Package
-from envpack.support.bounded_reading import read_json, read_text
+from envpack.support.bounded_reading import parse_json, read_json, read_text
 from envpack.support.elf import AbiRequirements, RequiredVersion, is_elf, newer_version, required_abi
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
@@ -27,6 +28,8 @@ from envpack.support.replacement import replaced_file
 from envpack.support.uv import run_uv
 
 _STARTING = 120.0  # seconds that a Python may take to start and end
+_NO_PROGRAM = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENOEXEC}  # a file that cannot be run
+_MARK = "\nenvpack-started: "  # before what a program prints for envpack
 
 
 @contextlib.contextmanager
@@ -42,8 +45,45 @@ def ended_in_time() -> Iterator[None]:
 
 def python_output(python: Path, program: str) -> CompletedProcess:
     """Run a short program with the environment's Python, in isolation but with its packages, as a stub does."""
-    with ended_in_time():
-        return run([python, "-I", "-B", "-c", program], env=bare_environment(), timeout=_STARTING)
+    try:
+        with ended_in_time():
+            return run([python, "-I", "-B", "-c", program], env=bare_environment(), timeout=_STARTING)
+    except OSError as error:
+        if error.errno not in _NO_PROGRAM:
+            raise
+        raise _broken(f"bin/{python.name} cannot be run: {error.strerror}") from error
+
+
+def started_version(prefix: Path, minor: str) -> str:
+    """Start the environment's Python in isolation; returns its full version."""
+    facts = "['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]"
+    # Packages may print, too, when Python starts.
+    program = f"import json, sys; print({_MARK!r} + json.dumps({facts}))"
+    result = python_output(prefix / "bin" / "python3", program)
+    version, root, path = _facts(result)
+    site = prefix / "lib" / f"python{minor}" / "site-packages"
+    if Path(root).resolve() != prefix.resolve() or site.resolve() not in {Path(folder).resolve() for folder in path}:
+        wrong = f"its prefix is {root}, and its path {':'.join(path)}" if version else result.last_lines(4)
+        raise _broken(wrong or f"it ended with status {result.returncode} before it ran a program")
+    return version
+
+
+def _facts(result: CompletedProcess) -> tuple[str, str, list[str]]:
+    """What `started_version` has the environment's Python print; empty if it did not, or the program failed."""
+    try:
+        version, root, path = parse_json(result.stdout.rpartition(_MARK)[2].partition("\n")[0])
+        return (str(version), str(root), [str(folder) for folder in path]) if result.returncode == 0 else ("", "", [])
+    except (ValueError, TypeError):
+        return "", "", []
+
+
+def _broken(reason: str) -> EnvironmentBuildError:
+    what = f"the environment's Python does not start by itself: {reason}"
+    fix = (
+        "look for a requirement that replaces parts of Python or ends it in a .pth file, or use another interpreter of "
+        "this version"
+    )
+    return EnvironmentBuildError("environment-broken", what, fix)
 
 
 def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None:

@@ -2,16 +2,89 @@
 
 import shutil
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from envpack.environment import checks
-from envpack.environment.checks import cuda_libraries, environment_needs, hidden_libraries, numpy_abi
+from envpack.environment.checks import (
+    cuda_libraries,
+    environment_needs,
+    hidden_libraries,
+    numpy_abi,
+    started_version,
+)
 from envpack.environment.inventory import Entry, Owners, Package, take_inventory
 from envpack.support.elf import required_abi
 from envpack.support.errors import EnvironmentBuildError
 from tests.waiting import soon
+
+MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
+ENDS = "it ended with status 0 before it ran a program"
+
+
+@pytest.fixture
+def virtual(tmp_path):
+    """A virtual environment with the Python of the tests."""
+    venv.create(tmp_path / "env", symlinks=True)
+    return tmp_path / "env"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("noisy.pth", "import sys; print('hello')\n"),
+        ("noisy.pth", "import sys; sys.stdout.write('hello')\n"),
+        ("sitecustomize.py", "print('[1, 2, 3]')\n"),
+        ("sitecustomize.py", "import atexit\natexit.register(print, 'bye')\n"),
+    ],
+)
+def test_a_python_whose_packages_print_starts(virtual, name, text):
+    (virtual / f"lib/python{MINOR}/site-packages" / name).write_text(text)
+    assert started_version(virtual, MINOR) == sys.version.split()[0].rstrip("+")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("ends.pth", "import os; os._exit(0)\n", ENDS),
+        (
+            "sitecustomize.py",
+            f"import os; print({checks._MARK + '[['!r}, flush=True); os._exit(0)\n",
+            "envpack-started: [[",
+        ),
+        ("sitecustomize.py", "import sys; sys.prefix = '/elsewhere'\n", "its prefix is /elsewhere, and its path /"),
+    ],
+)
+def test_a_python_that_does_not_come_to_its_program_is_named(virtual, name, text, reason):
+    (virtual / f"lib/python{MINOR}/site-packages" / name).write_text(text)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        started_version(virtual, MINOR)
+    assert caught.value.kind == "environment-broken"
+    assert caught.value.message.startswith("the environment's Python does not start by itself: ")
+    assert reason in caught.value.message
+    assert "ends it in a .pth file" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (lambda python: python.unlink(), "No such file or directory"),
+        (lambda python: python.chmod(0o644), "Permission denied"),
+        (lambda python: python.write_text("hello\n"), "Exec format error"),
+    ],
+    ids=["missing", "not executable", "no program"],
+)
+def test_a_python_that_cannot_be_run_is_named(tmp_path, prepare, reason):
+    python = tmp_path / "bin/python3"
+    python.parent.mkdir()
+    python.touch(mode=0o755)
+    prepare(python)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        started_version(tmp_path, "3.10")
+    assert (caught.value.kind, caught.value.where) == ("environment-broken", "")
+    assert caught.value.message.endswith(f"bin/python3 cannot be run: {reason}")
 
 
 @pytest.fixture
