@@ -81,6 +81,9 @@ def _conda(root: Path) -> Prefix:
         )
     version = str(python["version"])
     platform = str(python.get("subdir") or host_platform())
+    if platform.startswith("linux-") and not os.access(root / "bin/python3", os.X_OK):
+        fix = "reinstall its Python: conda install --force-reinstall python"
+        raise _unsupported("its bin/python3 is missing, or cannot be executed", root, fix)
     return Prefix(
         root=root,
         kind="conda",

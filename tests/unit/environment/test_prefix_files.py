@@ -1,9 +1,12 @@
 """Which files of an environment are copied; files for passwords are recognised by where tools look for them."""
 
+import json
+
 import pytest
 
-from envpack.environment import holds_credentials
+from envpack.environment import detect_prefix, holds_credentials
 from envpack.environment.prefix_files import Prefix, list_files
+from envpack.support.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,24 @@ def test_a_file_for_passwords(path):
 )
 def test_any_other_file(path):
     assert not holds_credentials(path)
+
+
+@pytest.mark.parametrize("mode", [None, 0o644], ids=["missing", "not executable"])
+def test_a_conda_environment_whose_python_cannot_be_run_is_refused(tmp_path, mode):
+    (tmp_path / "conda-meta").mkdir()
+    record = {"name": "python", "version": "3.10.1", "subdir": "linux-64"}
+    (tmp_path / "conda-meta/python-3.10.1-0.json").write_text(json.dumps(record))
+    python = tmp_path / "bin/python3"
+    python.parent.mkdir()
+    if mode:
+        python.touch(mode=mode)
+    with pytest.raises(InputError) as caught:
+        detect_prefix(tmp_path)
+    assert (caught.value.kind, caught.value.where) == ("prefix-unsupported", str(tmp_path))
+    assert caught.value.message == "its bin/python3 is missing, or cannot be executed"
+    python.touch()
+    python.chmod(0o755)
+    assert detect_prefix(tmp_path).minor == "3.10"
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ TEXTS = st.text(max_size=30) | st.sampled_from(["x,", '"', "x" * 140_000, "../..
 
 def write(root, **files):
     for name, content in {
+        "bin/python3": b"",
         "bin/tool": b"#!/old/bin/python\n",
         "lib/x.py": b"x = 1\n",
         f"{SITE}/y.py": b"",
@@ -43,6 +44,7 @@ def write(root, **files):
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
+    (root / "bin/python3").chmod(0o755)
 
 
 def take_over(root, to):

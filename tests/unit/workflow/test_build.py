@@ -294,6 +294,8 @@ def test_a_plan_takes_over_a_folder(ready, tmp_path):
     (tmp_path / "conda-meta").mkdir()
     record = {"name": "python", "version": "3.10.13", "build": "0", "build_number": 0, "files": []}
     (tmp_path / "conda-meta/python.json").write_text(json.dumps(record))
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin/python3").touch(mode=0o755)
     assert planned(ready, from_prefix=tmp_path) == [
         (f"take over {tmp_path}, if it has changed", "files of an environment are compared")
     ]
