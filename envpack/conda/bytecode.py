@@ -36,7 +36,8 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
         return
     with temp_dir("compile") as folder:
         file_list = folder / "files"
-        file_list.write_text("\n\n".join("\n".join(group) for group in groups), encoding="utf-8")
+        # Names of files can contain everything else, and need not be text.
+        file_list.write_bytes(os.fsencode("\0\0".join("\0".join(group) for group in groups)))
         completed = run(
             [python, "-s", "-S", "-B", _CHILD, prefix, file_list],
             env=bare_environment() | {"PYTHONHASHSEED": "0"},  # byte code contains sets in their order

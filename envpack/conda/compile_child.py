@@ -1,6 +1,6 @@
 """Compiles Python files to byte code; run by the interpreter of an environment, of any version from 3.6 on.
 
-``compile_child.py PREFIX LIST``: LIST is a file with one path relative to PREFIX on each line, and an empty line
+``compile_child.py PREFIX LIST``: LIST is a file of paths relative to PREFIX, with a zero byte between paths and two
 between groups. The program imports nothing of envpack. Files that this version of Python cannot parse (test data,
 templates) get no byte code. With Python 3.6 none does: its byte code is bound to the time stamp of the source.
 
@@ -59,8 +59,8 @@ def main(prefix, listed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     """Compile all files; if one cannot be written, exit with status 1 and its error number on standard error."""
     if not hasattr(py_compile, "PycInvalidationMode"):
         return
-    with open(listed, encoding="utf-8") as lines:  # noqa: PTH123
-        groups = [group.splitlines() for group in lines.read().split("\n\n")]
+    with open(listed, "rb") as paths:  # noqa: PTH123
+        groups = [group.split("\0") for group in os.fsdecode(paths.read()).split("\0\0")]
     os.chdir(prefix)
     failed = compile_groups(groups)  # type: ignore[no-untyped-call]
     if failed:

@@ -1,5 +1,6 @@
 """Byte code does not depend on other files, on their order, or on chance."""
 
+import os
 import random
 import shutil
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from envpack.conda.bytecode import bytecode_path, compile_files
 from envpack.support.errors import EnvironmentBuildError
+from tests.tables import every_row
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIBRARY = Path(sysconfig.get_path("stdlib")).parent
@@ -51,6 +53,17 @@ def test_files_that_cannot_be_parsed_get_no_byte_code(tmp_path):
     sources = ["lib/bad.py", "lib/good.py"]
     compile_files(tmp_path, [sources], Path(sys.executable))
     assert set(compiled(sources, tmp_path)) == {"lib/good.py"}
+
+
+@every_row("name", ["a\u2028b", "a\nb", "a\r\n\nb", "\n", "é", os.fsdecode(b"a\xff"), " "])
+def test_files_with_any_name_are_compiled(tmp_path_factory, name):
+    root = tmp_path_factory.mktemp("root")
+    (root / "lib").mkdir()
+    sources = [f"lib/{name}.py", "lib/z.py"]
+    for source in sources:
+        (root / source).write_text("X = 1\n")
+    compile_files(root, [sources], Path(sys.executable))
+    assert set(compiled(sources, root)) == set(sources)
 
 
 @pytest.mark.parametrize("packages", [[], [[]]])
