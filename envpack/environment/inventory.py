@@ -21,6 +21,7 @@ from envpack.environment.records import (
     record_paths,
 )
 from envpack.support.bounded_reading import parse_json, read_bytes, read_text
+from envpack.support.errors import InputError
 from envpack.support.pool import map_batches
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
@@ -35,6 +36,7 @@ INVENTORY = "envpack-files.json"
 SCHEMA = 1
 OWN = "envpack"  # owner of files that belong to no package
 _LARGEST = 1 << 30  # bytes of an inventory; one of a hundred thousand files has 20 MB
+_NAME_HINT = "choose another version of the package that installs it"
 _SMALL = 1 << 20  # bytes of a file that is read in one piece
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
@@ -164,11 +166,21 @@ def parse_inventory(content: bytes) -> tuple[Entry, ...]:
         raise ValueError("a damaged inventory") from error
 
 
+def require_text(name: str, where: str, hint: str) -> None:
+    """Refuse the name of a file, or the target of a link, that is not UTF-8, as records of files are."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        what = "a name is not valid UTF-8, which Triton's files and envpack's records need"
+        raise InputError("name-not-text", what, hint, ascii(where)) from None
+
+
 def _walk(root: str, below: str = "") -> Iterator[str]:
     """Paths of files, links and empty folders. Text, not `Path`: there may be a hundred thousand."""
     with os.scandir(f"{root}/{below}") as found:
         for item in found:
             path = f"{below}{item.name}"
+            require_text(item.name, path, _NAME_HINT)
             if path in _UNLISTED or (below == "conda-meta/" and path.endswith(".lock")):
                 continue
             if item.is_dir(follow_symlinks=False):
@@ -188,7 +200,9 @@ def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
         return Entry(path[:-1], "folder", package)
     file = f"{prefix}/{path}"
     if os.path.islink(file):  # noqa: PTH114 - text is faster
-        return Entry(path, "link", package, target=os.readlink(file))  # noqa: PTH115
+        target = os.readlink(file)  # noqa: PTH115
+        require_text(target, path, _NAME_HINT)
+        return Entry(path, "link", package, target=target)
     with open(file, "rb", buffering=0) as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
         digest = _digest(content, status.st_size)

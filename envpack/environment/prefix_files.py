@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from envpack.environment.inventory import INVENTORY
+from envpack.environment.inventory import INVENTORY, require_text
 from envpack.environment.records import CondaRecord, conda_record_files, read_conda_record
 from envpack.settings import check_minor
 from envpack.support.bounded_reading import read_json, read_text
@@ -213,9 +213,12 @@ def _walk(prefix: Prefix, below: str) -> Iterator[PrefixFile]:
             path = f"{below}{entry.name}"
             if entry.name == "__pycache__" or _left_out(prefix, path):
                 continue
+            require_text(entry.name, entry.path, "rename it")
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
-                yield PrefixFile(path, (0,), target=os.readlink(entry.path))  # noqa: PTH115 - text is faster
+                target = os.readlink(entry.path)  # noqa: PTH115 - text is faster
+                require_text(target, entry.path, "change the target of this link, or remove it")
+                yield PrefixFile(path, (0,), target=target)
             elif stat.S_ISDIR(status.st_mode):
                 yield from _walk(prefix, f"{path}/")
             elif stat.S_ISREG(status.st_mode):

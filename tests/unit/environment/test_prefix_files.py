@@ -1,6 +1,7 @@
 """Which files of an environment are copied; files for passwords are recognised by where tools look for them."""
 
 import json
+import os
 
 import pytest
 
@@ -92,3 +93,22 @@ def test_a_folder_lib64_is_copied(files, tmp_path, kind):
 def test_a_link_lib64_is_left_out_only_if_it_leads_to_lib(files, tmp_path, target, copied):
     (tmp_path / "env/lib64").symlink_to(target)
     assert files("virtual") == ["lib/x", *(["lib64"] if copied else [])]
+
+
+@pytest.mark.parametrize(
+    ("make", "hint"),
+    [
+        (lambda file: file.touch(), "rename it"),
+        (lambda file: file.mkdir(), "rename it"),
+        (lambda file: file.with_name("link").symlink_to(file.name), "change the target of this link, or remove it"),
+    ],
+    ids=["file", "folder", "target of a link"],
+)
+def test_a_name_that_is_not_text_is_refused_with_its_place(files, tmp_path, make, hint):
+    odd = tmp_path / "env/lib" / os.fsdecode(b"a\xff")
+    make(odd)
+    with pytest.raises(InputError) as caught:
+        files("conda")
+    place = next(path for path in odd.parent.iterdir() if path.name != "x")
+    assert (caught.value.kind, caught.value.where) == ("name-not-text", ascii(str(place)))
+    assert caught.value.hint == hint
