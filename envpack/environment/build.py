@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from envpack.conda import CondaSettings, Credentials, read_conda_settings
@@ -12,6 +13,7 @@ from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions
 from envpack.requirements import Requirements, Target
 from envpack.settings import PythonPreference, check_minor
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
+from envpack.support.errors import EnvironmentBuildError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
@@ -136,10 +138,22 @@ def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
         found = read_environment(folder)
         if found:
             return found
-        with new_folder(folder) as partial:
+        with new_folder(folder) as partial, _places_in(partial):
             fill(partial)
         write_index(folder)
         finished = read_environment(folder)
     if finished is None:
         raise disappeared(folder)
     return dataclasses.replace(finished, fresh=True)
+
+
+@contextlib.contextmanager
+def _places_in(prefix: Path) -> Iterator[None]:
+    """Name files of an environment in errors by their path in it: a build that fails removes the folder."""
+    try:
+        yield
+    except EnvironmentBuildError as error:
+        if not Path(error.where).is_relative_to(prefix):
+            raise
+        place = error.where.removeprefix(str(prefix)).removeprefix("/")
+        raise EnvironmentBuildError(error.kind, error.message, error.hint, place, details=error.details) from error

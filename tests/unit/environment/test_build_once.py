@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pickle
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from envpack.environment.build import build_once
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from tests.tables import every_row
 
 
 def complete(folder):
@@ -91,6 +93,26 @@ def test_another_that_needs_it_waits_until_it_is_complete(tmp_path, monkeypatch)
     build_once(tmp_path / "k", fill)
     second.join(60)
     assert [(found.prefix, found.fresh) for found in results] == [(tmp_path / "k", False)]
+
+
+@every_row(
+    ("place", "named"),
+    [("PARTIAL/lib/x/RECORD", "lib/x/RECORD"), ("PARTIAL", ""), ("PARTIAL-x/y", None), ("/srv/x", None), ("", None)],
+)
+def test_an_error_names_no_folder_that_is_removed_with_the_failed_build(tmp_path_factory, place, named):
+    folder = tmp_path_factory.mktemp("store") / "k"
+    partials = []
+
+    def fill(partial):
+        partials.append(place.replace("PARTIAL", str(partial)))
+        raise EnvironmentBuildError("record-damaged", "it cannot be read", "reinstall it", partials[0], details="more")
+
+    with pytest.raises(EnvironmentBuildError) as caught:
+        build_once(folder, fill)
+    error = pickle.loads(pickle.dumps(caught.value))  # as from a worker
+    assert error.where == caught.value.where == (partials[0] if named is None else named)
+    assert (error.kind, error.message, error.hint) == ("record-damaged", "it cannot be read", "reinstall it")
+    assert caught.value.details == "more"
 
 
 def test_a_full_disk_is_an_error_for_the_user(tmp_path):
