@@ -20,7 +20,11 @@ from envpack.support.folders import expand_home
 from envpack.support.redaction import has_secret
 
 DEFAULT_ALIAS = "https://conda.anaconda.org"
-_DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
+_ANACONDA = "https://repo.anaconda.com"
+_DEFAULTS = (f"{_ANACONDA}/pkgs/main", f"{_ANACONDA}/pkgs/r")
+# Names that do not stand for channels of the alias.
+_CUSTOM = {f"pkgs/{name}": _ANACONDA for name in ("main", "r", "pro", "msys2")}
+_OF_ANACONDA = re.compile(r"(.+)/(pkgs/[^/]+)")
 _TOKEN = re.compile(r"^/t/([^/]+)(/.*)$")
 _MOST = 1 << 20  # bytes
 _NULL = {"", "~", "null", "Null", "NULL"}
@@ -57,7 +61,7 @@ class CondaSettings:
 
     channels: tuple[str, ...] = ()
     alias: str = DEFAULT_ALIAS
-    custom: Mapping[str, str] = field(default_factory=dict)
+    custom: Mapping[str, str] = field(default_factory=lambda: _CUSTOM)
     multiple: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"defaults": _DEFAULTS})
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -80,25 +84,36 @@ class CondaSettings:
 
 
 def read_conda_settings(host: Mapping[str, str] | None = None) -> CondaSettings:
-    """Read ``.condarc`` files, the most specific last, then the variables, which override them."""
+    """Read ``.condarc`` files, which are merged, and the variables, which override them."""
     host = os.environ if host is None else host
     settings: dict[str, Any] = {}
     for file in _files(host):
         if file.exists() and not file.is_dir():
-            settings |= _read(file, host)
+            settings |= {key: _merged(settings.get(key), value) for key, value in _read(file, host).items()}
     for key in ("channels", "channel_alias", "ssl_verify"):
         if host.get(f"CONDA_{key.upper()}"):
             value = host[f"CONDA_{key.upper()}"]
             settings[key] = value.split(",") if key == "channels" else value
     multiple = {name: _texts(members) for name, members in _table(settings, "custom_multichannels").items()}
     custom = {name: _text(address) for name, address in _table(settings, "custom_channels").items()}
+    defaults = _texts(settings.get("default_channels")) or _DEFAULTS
+    mirrored = {found[2]: found[1] for found in map(_OF_ANACONDA.fullmatch, defaults) if found}
     return CondaSettings(
         channels=_texts(settings.get("channels")),
         alias=_text(settings.get("channel_alias")) or DEFAULT_ALIAS,
-        custom={name: address for name, address in custom.items() if address},
-        multiple={"defaults": _texts(settings.get("default_channels")) or _DEFAULTS} | multiple,
+        custom=_CUSTOM | mirrored | {name: address for name, address in custom.items() if address},
+        multiple={"defaults": defaults} | multiple,
         variables=_variables(settings),
     )
+
+
+def _merged(general: Any, specific: Any) -> Any:
+    """A setting of two files, as conda merges them: what the more specific one says comes first, or replaces."""
+    if isinstance(general, dict) and isinstance(specific, dict):
+        return general | specific
+    if isinstance(general, list) and isinstance(specific, list):
+        return [*specific, *(item for item in general if item not in specific)]
+    return specific
 
 
 def _files(host: Mapping[str, str]) -> list[Path]:
@@ -177,7 +192,8 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
     if token:
         credentials[host] = {"CondaToken": token[1]}
         path = token[2]
-    url = urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
+    bracketed = f"[{host}]" if ":" in host else host
+    url = urlunsplit((parts.scheme, f"{bracketed}{port}", path.rstrip("/"), "", ""))
     # A password that is not encoded has characters that end the part before the host.
     ambiguous = parts.username is not None and "@" in path
     if ambiguous or has_secret(url) or re.search(":[^/]*@", path):

@@ -16,6 +16,7 @@ from envpack.support.tables import Location, Table, quote
 _HINT = "write the lock again with conda-lock"
 _CATEGORY = "main"
 _EXPLICIT_MARK = "@EXPLICIT"
+_SHA256_DIGITS = 64
 _PIP_COMMENT = re.compile(r"#\s*pip\s+[\w.-]+\s*(@|==)")
 
 
@@ -118,7 +119,7 @@ def _is_explicit(source: Source) -> bool:
 def read_explicit(source: Source) -> Requirements:
     """`@EXPLICIT` lists (`conda list --explicit`, `conda-lock --kind explicit`)
 
-    Read: URLs with `#md5`, `#sha256:…`, or without a hash, in which case nothing is checked
+    Read: URLs with `#md5`, `#sha256`, `#sha256:…`, or without a hash, in which case nothing is checked
 
     Refused: other platforms; no package, or one twice; pip packages, which conda-lock puts into comments: use
     `conda-lock.yml`
@@ -147,7 +148,8 @@ def read_explicit(source: Source) -> Requirements:
 
 def _read_explicit_line(line: str, location: Location, target: Target) -> CondaPackage:
     url, _, digest = line.partition("#")
-    md5, sha256 = ("", digest[len("sha256:") :]) if digest.startswith("sha256:") else (digest, "")
+    sha256 = digest.removeprefix("sha256:")
+    md5, sha256 = ("", sha256) if sha256 != digest or len(digest) == _SHA256_DIGITS else (digest, "")
     if " " in url or ("/" not in url):
         raise location.error(
             f"{quote(line)} is not the URL of a package", hint="each line must be one URL, optionally with #md5"

@@ -50,9 +50,36 @@ def test_paths_are_channels_too(home, monkeypatch):
     )
 
 
-def test_variables_override_files_and_condarc_overrides_other_files(home):
+def test_the_channels_of_anaconda_have_names_which_a_mirror_of_the_defaults_gets(home):
+    names = ["pkgs/main", "pkgs/r", "pkgs/pro"]
+    assert read(home).resolve(names).urls == tuple(f"https://repo.anaconda.com/{name}" for name in names)
+    mirrored = read(home, "default_channels: ['https://mirror.example/a/pkgs/main']\n")
+    assert mirrored.resolve(names[:2]).urls == (
+        "https://mirror.example/a/pkgs/main",
+        "https://repo.anaconda.com/pkgs/r",
+    )
+    custom = read(home, "custom_channels: {pkgs/main: 'https://own.example'}\n")
+    assert custom.resolve(names[:1]).urls == ("https://own.example/pkgs/main",)
+
+
+def test_an_address_of_ipv6_keeps_its_brackets(home):
+    assert read(home).resolve(["http://[::1]:8000/conda"]).urls == ("http://[::1]:8000/conda",)
+
+
+def test_files_are_merged_and_the_more_specific_one_comes_first(home):
+    """A name that only the general file explains would be looked for at a stranger's address otherwise."""
+    (home / ".config/conda").mkdir(parents=True)
+    (home / ".config/conda/.condarc").write_text(
+        "channels: [corp, both]\ncustom_channels: {corp: 'https://c.example', team: 'https://c.example'}\n"
+    )
+    settings = read(home, "channels: [both, mine]\ncustom_channels: {team: 'https://t.example'}\n")
+    assert settings.channels == ("both", "mine", "corp")
+    assert settings.resolve(["corp", "team"]).urls == ("https://c.example/corp", "https://t.example/team")
+
+
+def test_variables_override_files_and_condarc_comes_before_other_files(home):
     (home / "other").write_text("channels: [named]\n")
-    assert read(home, "channels: [file]\n", CONDARC=str(home / "other")).channels == ("named",)
+    assert read(home, "channels: [file]\n", CONDARC=str(home / "other")).channels == ("named", "file")
     assert read(home, "channels: [file]\n", CONDA_CHANNELS="a,b").channels == ("a", "b")
 
 

@@ -326,14 +326,16 @@ def test_explicit_list_that_conda_writes(write):
         {PYTHON_URL}#{"B" * 32}
         {FORGE}/noarch/tzdata-2024a-h0c530f3_0.conda#sha256:{"c" * 64}
         {FORGE}/linux-64/_libgcc_mutex-0.1-conda_forge.tar.bz2
+        {FORGE}/noarch/pip-24.0-0.conda#{"d" * 64}
         """,
     )
     found = read_requirements(file)
-    python, tzdata, mutex = found.locked_conda
+    python, tzdata, mutex, plain = found.locked_conda
     assert (python.name, python.version, python.build, python.subdir) == PYTHON_PARTS
     assert (python.md5, python.sha256, python.url) == ("b" * 32, "", PYTHON_URL)
     assert (tzdata.sha256, tzdata.md5, tzdata.subdir) == ("c" * 64, "", "noarch")
     assert (mutex.name, mutex.md5, mutex.sha256) == ("_libgcc_mutex", "", "")
+    assert (plain.md5, plain.sha256) == ("", "d" * 64)
     assert (found.python, found.platform, found.files) == ("3.10", "linux-64", (file,))
 
 
