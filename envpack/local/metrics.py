@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from envpack.local.model_process import ModelFailed
@@ -52,12 +54,16 @@ class Metrics:
                 raise ModelFailed(f"the metric family '{name}' exists already, as a {family.kind}")
             return self._add(self._families, family or _Family(name, _KINDS[kind]))
 
-    def create_metric(self, family: int, labels: str) -> int:
+    def create_metric(self, family: int, labels: str, buckets: Sequence[float] = ()) -> int:
         """Create a metric of a family; returns its number. Metrics with equal labels share their value."""
-        found = {name: str(value) for name, value in (json.loads(labels) or {}).items()}
-        for name in found:
+        found = json.loads(labels) or {}
+        for name, value in found.items():
             if not _LABEL_NAME.fullmatch(name):
                 raise ModelFailed(f"'{name}' is no name of a label: letters, digits and _, and no digit or __ first")
+            if not isinstance(value, str):
+                raise ModelFailed(f"the value of the label '{name}' is no string: {value}")
+        if not all(low < high for low, high in pairwise(buckets)):
+            raise ModelFailed(f"the buckets of a histogram must rise: {list(buckets)}")
         with self._lock:
             owner = self._families[family]
             known = (metric for metric in self._metrics.values() if (metric.family, metric.labels) == (owner, found))

@@ -82,9 +82,7 @@ class LocalServer:
         self._answers: dict[Kind, Callable[[Reader, Writer], None]] = {
             Kind.CREATE_METRIC_FAMILY: self._create_family,
             Kind.DELETE_METRIC_FAMILY: lambda content, _: self.metrics.delete_family(content.number()),
-            Kind.CREATE_METRIC: lambda content, answer: answer.number(
-                self.metrics.create_metric(content.number(), content.text())
-            ),
+            Kind.CREATE_METRIC: self._create_metric,
             Kind.DELETE_METRIC: lambda content, _: self.metrics.delete_metric(content.number()),
             Kind.CHANGE_METRIC: lambda content, _: self.metrics.change(
                 content.number(), content.number(), content.fraction()
@@ -331,6 +329,11 @@ class LocalServer:
     def _create_family(self, content: Reader, answer: Writer) -> None:
         name, _, kind = content.text(), content.text(), content.number()
         answer.number(self.metrics.create_family(name, kind))
+
+    def _create_metric(self, content: Reader, answer: Writer) -> None:
+        family, labels, _ = content.number(), content.text(), content.flag()
+        buckets = [content.fraction() for _ in range(content.number())]
+        answer.number(self.metrics.create_metric(family, labels, buckets))
 
     def _load(self, content: Reader) -> None:
         """Load a model as a server does: if that fails, the one that runs is left alone."""

@@ -68,10 +68,15 @@ def asking(expression):
     return executing(body, JSON_OUT, sent=1)
 
 
-def creating(family, label="a"):
+def creating(family, label="a", value="b"):
     kind = "pb_utils.MetricFamily.COUNTER"
     made = f"pb_utils.MetricFamily(name={family!r}, description='', kind={kind})"
-    return asking(f"{made}.Metric(labels={{{label!r}: 'b'}}).value()")
+    return asking(f"{made}.Metric(labels={{{label!r}: {value!r}}}).value()")
+
+
+def observing(family, buckets):
+    made = f"pb_utils.MetricFamily(name={family!r}, description='', kind=pb_utils.MetricFamily.HISTOGRAM)"
+    return asking(f"{made}.Metric(buckets={buckets!r}).observe(1)")
 
 
 # What only the parameters of a request, its id and its sequence make of it.
@@ -246,7 +251,22 @@ ASKING = {
     **{
         f"counts_wrongly_{number}": creating(*names)
         for number, names in enumerate(
-            [("1bad",), ("with space",), ("",), ("ok-d",), ("ok:c", "a b"), ("ok_a", "1a"), ("ok_b", "__a")]
+            [
+                ("1bad",),
+                ("with space",),
+                ("",),
+                ("ok-d",),
+                ("ok:c", "a b"),
+                ("ok_a", "1a"),
+                ("ok_b", "__a"),
+                ("ok_e", "a", 1),
+            ]
+        )
+    },
+    **{
+        f"observes_{number}": observing(f"observed_{number}", buckets)
+        for number, buckets in enumerate(
+            [[], [1.0], [0.5, 1.0], [1.0, 1.0], [1.0, 0.5], [1, float("inf")], [float("nan"), 1.0]]
         )
     },
 }

@@ -30,7 +30,7 @@ class TritonPythonModel:
 
     def respond(self, requests):
         tables = [{tensor.name(): tensor.as_numpy() for tensor in request.inputs()} for request in requests]
-        ends = np.cumsum([len(next(iter(table.values()))) for table in tables])
+        ends = np.cumsum([len(next(iter(table.values()))) for table in tables]) if self.has_rows else [1]
         names = sorted(set().union(*tables))
         inputs = {name: np.concatenate([table[name] for table in tables]) for name in names}
         answer = named(predict(self.model, inputs), list(self.outputs))
@@ -59,12 +59,16 @@ def named(answer, names):
 
 
 def to_array(values, datatype):
-    """An output as an array of its type; it is an error if numbers would be cut off."""
+    """An output as an array of its type; it is an error if a number does not fit into that."""
     values = [values] if np.ndim(values) == 0 else values
     if datatype != "TYPE_STRING":
         array = np.asarray(values)
         array = np.array(list(array)) if array.dtype == object else array  # whose rows are lists
-        return array.astype(pb_utils.triton_string_to_numpy(datatype), casting="same_kind")
+        wanted = array.astype(pb_utils.triton_string_to_numpy(datatype), casting="same_kind")
+        is_cut = wanted != array if wanted.dtype.kind in "iu" else np.isfinite(wanted) != np.isfinite(array)
+        if is_cut.any():
+            raise OverflowError(f"the model answered {array[is_cut].flat[0]}, which is too large for {datatype}")
+        return wanted
     array = values if isinstance(values, np.ndarray) else np.empty(len(values), dtype=object)
     encoded = np.empty(array.size, dtype=object)
     encoded[:] = [to_bytes(value) for value in (array.ravel() if array is values else values)]
