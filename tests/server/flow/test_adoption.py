@@ -48,6 +48,10 @@ def scaled(rows: Rows) -> Annotated[NDArray[np.float32], (-1, 2)]:
     if (rows > 100).any():
         raise ValueError("too large")
     return rows * FACTOR
+
+
+def thousands(number: int = 3) -> int:
+    return number * 1000
 """
 OLDER = """
 from typing import List, Optional, Tuple
@@ -66,14 +70,26 @@ def halves(numbers: Flat, by: Optional[int] = None) -> Tuple[Flat, Flat]:
     assert numbers.ndim == 1
     return numbers // (by or 2), numbers % (by or 2)
 """
-# Requests that a server joins.
+# Requests that a server joins; and a model whose configuration was edited.
 TESTS = """
+import pytest
+
+
 def test_a_wrong_row_fails_alone(triton_model):
     requests = [{"rows": [[1, 2]]}, {"rows": [[3, 101]]}, {"rows": [[5, 6], [7, 8]]}]
     first, wrong, last = triton_model("scaled").infer_batch(requests, return_errors=True)
     assert first["result"].tolist() == [[3, 6]]
     assert "ValueError: too large" in str(wrong)
     assert last["result"].tolist() == [[15, 18], [21, 24]]
+
+
+def test_a_request_may_be_empty_if_all_is_optional(triton_model):
+    assert triton_model("thousands").infer({})["result"].tolist() == [3000]
+
+
+def test_a_number_that_does_not_fit_is_an_error(triton_model):
+    with pytest.raises(Exception, match="the model answered 3000000000, which is too large for TYPE_INT32"):
+        triton_model("thousands").infer({"number": [3_000_000]})
 """
 
 
@@ -154,9 +170,13 @@ def test_a_function_is_served_without_an_edit(tmp_path, envpack_json, monkeypatc
     assert (code, document["inputs"], document["samples"]) == (0, ["rows"], 2), document
     more = {"data": [{"rows": [1, 2]}], "validation_data": [{"result": [3, 6]}], "envpack": {}}
     add_samples(repository / "scaled/envpack/smoke.json", more)
-    assert verified(envpack_json, repository) == {"scaled": (3, 3)}
+    code, document = envpack_json("init", "--from", "scaling:thousands", repository / "thousands", "--python", python)
+    assert code == 0, document
+    assert verified(envpack_json, repository) == {"scaled": (3, 3), "thousands": (1, 1)}
     (repository / "scaled/tests").mkdir()
     (repository / "scaled/tests/test_scaled.py").write_text(TESTS)
+    config = repository / "thousands/config.pbtxt"
+    config.write_text(re.sub(r'("result", data_type: TYPE_INT)64', r"\g<1>32", config.read_text()))
     code, document = envpack_json("test", "--repository", repository)
     assert code == 0, document
 
