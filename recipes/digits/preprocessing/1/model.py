@@ -19,7 +19,7 @@ class TritonPythonModel:
             images = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy()
             try:
                 pixels = np.stack([pixels_of(png) for png in images[:, 0]])
-            except OSError as error:
+            except Exception as error:  # Pillow has many for files that are damaged, or far too large
                 problem = pb_utils.TritonError(f"not a readable image: {error}", pb_utils.TritonError.INVALID_ARG)
                 responses.append(pb_utils.InferenceResponse(error=problem))
                 continue

@@ -12,7 +12,10 @@ def pixels_of(file: bytes) -> np.ndarray:
     """RGB, FP32 from 0 to 1, of shape (64, 64, 3); the shorter side fills the image. Raises ValueError."""
     if len(file) > LARGEST_FILE:
         raise ValueError(f"the file has more than {LARGEST_FILE >> 20} MB")
-    image = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR) if file else None
+    try:
+        image = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR) if file else None
+    except cv2.error:  # it names more pixels than OpenCV wants to hold
+        image = None
     if image is None:
         raise ValueError("not a readable image")
     height, width = image.shape[:2]
