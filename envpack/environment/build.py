@@ -14,7 +14,7 @@ from envpack.requirements import Requirements, Target
 from envpack.settings import PythonPreference, check_minor
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.failures import storage_errors
+from envpack.support.failures import require_programs, storage_errors
 from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
@@ -89,6 +89,7 @@ def environment_of(
     if fill is not None:
         return build_once(folder, fill)
 
+    require_programs(folder.parent)
     from envpack.environment.assemble import Assembly, assemble
 
     settings = settings or read_conda_settings()

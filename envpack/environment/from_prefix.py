@@ -35,7 +35,7 @@ from envpack.lock import RECIPE, Lock
 from envpack.requirements import CondaPackage, Target
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.failures import storage_errors
+from envpack.support.failures import require_programs, storage_errors
 from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
@@ -76,6 +76,7 @@ def environment_from_prefix(
         found = find_intact(folder, top, progress)
         if found:
             return found
+        require_programs(folder.parent)
         copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
         return build_once(folder, copy.fill)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import being_made, mark_used
-from envpack.support.failures import storage_errors
+from envpack.support.failures import require_programs, storage_errors
 from envpack.support.links_and_modes import protect
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
@@ -41,6 +41,7 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
     with storage_errors(folder), being_made(folder, waiting):
         if is_intact(folder):
             return False
+        require_programs(folder.parent)
         with new_folder(folder) as made:
             make(made)
             write_text(made / _MANIFEST, json.dumps(_digests(made), indent=1, sort_keys=True))

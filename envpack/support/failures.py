@@ -44,6 +44,19 @@ def storage_errors(where: Path) -> Iterator[None]:
         raise
 
 
+def require_programs(folder: Path) -> None:
+    """Refuse a folder, which need not exist, before programs are made there that could not run.
+
+    Raises:
+        StorageError: kind ``noexec``.
+    """
+    place = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+    if os.statvfs(place).f_flag & os.ST_NOEXEC:
+        what = "no program can run in this folder: its file system is mounted with noexec"
+        fix = "set ENVPACK_CACHE_DIR to a folder on another one, or mount it without noexec"
+        raise StorageError("noexec", what, fix, str(folder))
+
+
 def storage_error(error: OSError) -> StorageError | None:
     """The error for what the system says of a file; None if it says nothing of a file."""
     if error.errno in _FULL:

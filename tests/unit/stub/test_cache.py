@@ -172,3 +172,12 @@ def test_a_full_disk_is_named_and_leaves_no_entry(tmp_path, mount):
         ensure_entry(cache / "entry", Making("x" * 100_000), NoProgress())
     assert caught.value.kind == "disk-full"
     assert [path.name for path in Path(cache).iterdir()] == [".entry.lock"]
+
+
+def test_a_cache_whose_programs_cannot_run_is_refused_before_anything_is_made(tmp_path, mount):
+    cache, making = tmp_path / "cache", Making()
+    mount(cache, "noexec,size=1m")
+    with pytest.raises(StorageError) as caught:
+        ensure_entry(cache / "stubs/entry", making, NoProgress())
+    assert (caught.value.kind, caught.value.where, making.times) == ("noexec", str(cache / "stubs"), 0)
+    assert caught.value.hint == "set ENVPACK_CACHE_DIR to a folder on another one, or mount it without noexec"
