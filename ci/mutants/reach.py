@@ -30,12 +30,14 @@ class Reach:
         seconds: by test; only tests that pass.
         lines: tests by file and line.
         unfit: tests that fail or are skipped in the sandbox.
+        texts: of the test files.
 
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[int, set[str]]] = field(default_factory=dict)
     unfit: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
 
     def add(self, measured: dict[str, Any]) -> None:
         """Add the reach of some tests."""
@@ -49,7 +51,8 @@ class Reach:
     def tests_for(self, mutant: Mutant) -> list[list[str]]:
         """The tests that execute a mutant: first those of the same package, then the others; the fastest first.
 
-        A statement that runs at import concerns every test file with a test of its module.
+        A statement that runs at import concerns every test file with a test of its module, or that imports it: a table
+        has no lines that a test executes.
         """
         lines = self.lines.get(mutant.file, {})
         first, last = mutant.lines
@@ -58,7 +61,9 @@ class Reach:
         started = self.lines.get(_STARTED_BY.get(mutant.file, ""), {})
         found = set().union(*chosen, *started.values())
         if mutant.imported:
-            files = tuple({test.partition("::")[0] + "::" for test in found}) or (package,)  # without functions
+            module = mutant.file.removesuffix(".py").replace("/", ".")
+            importing = {f"{file}::" for file, text in self.texts.items() if f"from {module} import" in text}
+            files = tuple({test.partition("::")[0] + "::" for test in found} | importing) or (package,)
             found = {test for test in self.seconds if test.startswith(files)}
         tests = sorted(found, key=lambda test: self.seconds[test])
         near = [test for test in tests if test.startswith(package)]
@@ -99,7 +104,7 @@ def measure_reach(
     for stored in cache.glob("*.json"):
         if stored not in cached.values():
             stored.unlink()
-    reach = Reach()
+    reach = Reach(texts={file: (root / file).read_text(encoding="utf-8") for file in cached})
     for stored in cached.values():
         if stored.exists():
             reach.add(json.loads(stored.read_text(encoding="utf-8")))

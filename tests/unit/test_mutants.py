@@ -112,6 +112,21 @@ def test_each_function_is_in_one_group_of_targets(targets):
         assert [name for name in found if file in found[name]] == groups, file
 
 
+def test_a_table_is_reached_by_the_tests_that_import_it(monkeypatch):
+    monkeypatch.syspath_prepend(str(MUTANTS))
+    import operators
+    import reach
+
+    tests = ("tests/unit/a/test_x.py::test", "tests/unit/a/test_y.py::test")
+    texts = {"tests/unit/a/test_x.py": "from envpack.a.table import ROWS", "tests/unit/a/test_y.py": "ROWS"}
+    found = reach.Reach(seconds=dict.fromkeys(tests, 1.0), texts=texts)
+    mutant = operators.Mutant("envpack/a/table.py", 9, 0, 1, "x", "constant", (9, 9), "")
+    assert mutant.imported
+    assert found.tests_for(mutant) == [["tests/unit/a/test_x.py::test"]]
+    for name in ("operators", "reach"):
+        del sys.modules[name]
+
+
 def test_the_program_of_a_task_is_reached_by_the_tests_of_its_worker(monkeypatch):
     monkeypatch.syspath_prepend(str(MUTANTS))
     import operators

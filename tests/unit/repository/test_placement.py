@@ -76,6 +76,14 @@ def test_a_release_file_exists_only_for_a_named_release(model, tmp_path):
     assert not file.exists()
 
 
+def test_no_stub_is_left_beside_the_release_file_of_another_one(model, tmp_path):
+    (tmp_path / "stub").write_bytes(b"\x7fELF")
+    place_stub(tmp_path / "stub", model.folder, find_release("24.10"))
+    with pytest.raises(FileNotFoundError):
+        place_stub(tmp_path / "none", model.folder, find_release("25.04"))
+    assert not (model.folder / "triton_python_backend_stub.release").exists()
+
+
 def test_a_release_file_that_is_no_text_names_no_release(model, tmp_path):
     binary = tmp_path / "binary"
     binary.write_text("stub")

@@ -1,3 +1,4 @@
+import os
 import signal
 import socket
 import stat
@@ -159,10 +160,15 @@ def test_another_port_is_used_if_the_selected_one_was_taken(tmp_path):
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_signals_become_exceptions_and_handlers_are_restored(number, kind):
-    before = signal.getsignal(number)
+    before, (woken, wake) = signal.getsignal(number), os.pipe()
+    os.set_blocking(wake, False)
+    earlier = signal.set_wakeup_fd(wake)
     with pytest.raises(kind), interruptible():
         signal.raise_signal(number)
     assert signal.getsignal(number) == before
+    assert signal.set_wakeup_fd(earlier) == wake
+    for descriptor in (woken, wake):
+        os.close(descriptor)
 
 
 def test_importing_is_light():

@@ -58,7 +58,7 @@ def check(monkeypatch):
 
 def test_right_answers_pass_and_the_batches_are_told(check):
     found = check(Model(lambda batch: [2 * number for number in batch]))
-    assert found.status == "ok"
+    assert (found.id, found.status) == ("concurrency", "ok")
     assert found.evidence == (
         "all answers of 96 requests that 32 clients sent at once are those that they get alone;"
         " batches of 8.0 requests formed"

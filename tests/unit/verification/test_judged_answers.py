@@ -187,6 +187,19 @@ def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
     assert check.fix == "record one: envpack run m -i FILE --save-sample"
 
 
+def test_only_an_error_is_put_down_to_a_model_whose_backend_the_server_lacks(server, model):
+    """A model that may call an unverified one, and answers all the same, is verified."""
+    (model.folder / "1/model.py").write_text(
+        "import triton_python_backend_utils as p\np.InferenceRequest(model_name='net')"
+    )
+    statuses = []
+    for error in (None, RequestError("ValueError: boom", status=500)):
+        judged = judge(server, error=error)
+        judged._missing._unloaded["net"] = "onnxruntime"
+        statuses.append(ids(judged.judge(model))["infer"])
+    assert statuses == ["ok", "unchecked"]
+
+
 @pytest.mark.parametrize(("first", "ok"), [("ValueError: boom", True), ("MemoryError", False)])
 def test_too_little_memory_is_a_fault_unless_plain_inputs_were_only_refused(server, model, first, ok):
     messages = iter([first])
@@ -222,7 +235,7 @@ def test_what_no_other_input_would_mend_is_the_models_fault(server, model, messa
     ("message", "fix"),
     [
         (TRACE, "/srv/m/1/model.py:9"),
-        ("ValueError: boom", "compare the samples"),
+        ("ValueError: boom", "find in execute what answers with this error; compare the samples"),
     ],
 )
 def test_with_samples_the_fix_is_about_them(server, model, message, fix):
