@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +16,13 @@ from envpack.repository import (
     environment_of,
     get_string_parameter,
     looks_like_model,
+    odd_version,
     version_folders,
 )
 from envpack.settings import Release
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
 
-_VERSION = re.compile(r"[1-9][0-9]*")
 _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
 ACTIVATE = "bin/activate"
@@ -47,31 +45,23 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
     for entry in sorted(repository.iterdir()):
         if not entry.is_dir():
             continue
-        if not entry.name.startswith(".") and (looks_like_model(entry) or (entry / CONFIG_NAME).is_symlink()):
-            with contextlib.suppress(PermissionError):  # which is a finding on this model
-                yield from _version_findings(entry)
-        else:
+        is_model = looks_like_model(entry) or (entry / CONFIG_NAME).is_symlink()
+        if entry.name.startswith(".") or not is_model:
             what = "a server loads every folder here as a model, and exits because it cannot load this one"
             fix = "move it elsewhere, or serve the folder that `envpack layout --output` writes"
             yield fault("stray-folder", entry, what, fix)
 
 
-def _version_findings(model: Path) -> Iterator[Finding]:
-    for version in version_folders(model):
-        if not _VERSION.fullmatch(version.name):
-            number = re.match(r"[0-9]+", version.name)
-            what = f"a server loads this folder as version {number[0] if number else 0} of the model"
-            yield fault("odd-version", version, what, "remove it, or give it a name that does not start with a digit")
-
-
 def version_findings(model: Model) -> Iterator[Finding]:
     """What is missing in the folder of an ensemble or of a model of another backend."""
-    versions = version_folders(model.folder)
-    if not versions:
+    if not version_folders(model.folder):
         yield version_missing(model)
     file = model.default_file
-    for version in versions:
-        if file and not (version / file).exists():
+    for number in model.served_versions():
+        version = model.folder / str(number)
+        if file and (odd := odd_version(model.folder, number)):
+            yield finding_of_error(odd, model.folder)
+        elif file and not (version / file).exists():
             what = f"the backend {model.backend} loads {file} from each version, and this one has none"
             yield fault("model-file-missing", version, what, f"add {file}, or name the file in default_model_filename")
 

@@ -113,17 +113,16 @@ def _only_on_a_server(model: Model, reason: str) -> InputError:
 
 def _served_version(model: Model) -> str:
     """The highest version that the model's version policy allows."""
-    allowed = model.config.version_policy.specific.versions
-    numbers = [int(version.name) for version in version_folders(model.folder)]
-    served = [number for number in numbers if not allowed or number in allowed]
+    served = model.served_versions()
     if not served:
+        known = sorted((version.name for version in version_folders(model.folder)), key=lambda name: (len(name), name))
         raise InputError(
             "model-without-code",
             "no version folder is one of those that version_policy names",
-            f"known versions: {', '.join(map(str, sorted(numbers)))}",
+            f"known versions: {', '.join(known)}",
             str(model.folder),
         )
-    return str(max(served))
+    return str(served[0])
 
 
 def _placed_stub(project: Project, model: Model, made: Path | None) -> Path | None:

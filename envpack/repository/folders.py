@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envpack.repository.config import ModelConfig
 from envpack.support.errors import InputError
@@ -44,6 +46,31 @@ def looks_like_model(folder: Path) -> bool:
 def version_folders(folder: Path) -> list[Path]:
     """The folders that the server loads as versions: those whose names start with a digit other than zero."""
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
+
+
+def version_number(folder: Path) -> int:
+    """The version that a server takes a folder from `version_folders` for, whatever follows the digits."""
+    return int("".join(itertools.takewhile("0123456789".__contains__, folder.name)))
+
+
+def served_versions(folder: Path, config: ModelConfig) -> list[int]:
+    """The versions that a server loads by the version_policy, the newest first; each from the folder of its number."""
+    policy: Any = config.version_policy
+    newest = sorted({version_number(version) for version in version_folders(folder)}, reverse=True)
+    if policy.HasField("all"):
+        return newest
+    if policy.HasField("specific"):
+        return [number for number in newest if number in policy.specific.versions]
+    return newest[: policy.latest.num_versions or 1]
+
+
+def odd_version(folder: Path, number: int) -> InputError | None:
+    """The error for a folder such as ``2_old``, for which a server looks for version 2 in a missing folder ``2``."""
+    if (folder / str(number)).exists():
+        return None
+    odd = next(version for version in version_folders(folder) if version_number(version) == number)
+    what = f"because of this folder, a server loads version {number} of the model from {number}, which does not exist"
+    return InputError("odd-version", what, "remove it, or give it a name that does not start with a digit", str(odd))
 
 
 @dataclass(frozen=True)

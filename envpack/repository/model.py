@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from envpack.repository.code import completes_itself, imported_modules, sends_requests
 from envpack.repository.config import ModelConfig, parse_config
@@ -20,7 +19,10 @@ from envpack.repository.folders import (
     default_file,
     is_too_long,
     misspelt_backend,
+    odd_version,
+    served_versions,
     version_folders,
+    version_number,
 )
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
@@ -98,14 +100,7 @@ class Model:
 
     def served_versions(self) -> list[int]:
         """The versions that a server loads by its version_policy, the newest first."""
-        policy: Any = self.config.version_policy
-        numbers = {int(re.match(r"[0-9]+", version.name)[0]) for version in version_folders(self.folder)}  # type: ignore[index]  # it starts with a digit
-        newest = sorted(numbers, reverse=True)
-        if policy.HasField("all"):
-            return newest
-        if policy.HasField("specific"):
-            return [number for number in newest if number in policy.specific.versions]
-        return newest[: policy.latest.num_versions or 1]
+        return served_versions(self.folder, self.config)
 
     def imported_modules(self) -> dict[str, str]:
         """The modules from elsewhere that its code imports, each with the ``"FILE:LINE"`` of its first import."""
@@ -257,23 +252,25 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     if is_too_long(file_name):
         return
     versions = version_folders(folder)
-    incomplete = [version for version in versions if not (version / file_name).is_file()]
     unsafe = SHELL_CHARACTER.search(file_name)
     if unsafe:
         what = f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted"
         fix = "give the file a name of letters, digits, '_', '-' and '.'"
         yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
     for version in versions:
-        if int(re.match(r"[0-9]+", version.name)[0]) > _LARGEST_VERSION:  # type: ignore[index]  # it starts with a digit
+        if version_number(version) > _LARGEST_VERSION:
             what = "the number of this version does not fit into 64 bits, so a server cannot load the model"
             yield InputError("odd-version", what, "give the folder a smaller number", str(version))
     if not versions:
         fix = f"put the model's code in {folder.name}/1/{file_name}"
         yield InputError("model-without-code", f"no version folder with a {file_name}", fix, str(folder))
-    for version in reversed(incomplete):
-        what = f"Triton loads this folder as a version of the model, but it has no {file_name}"
-        fix = (
-            "add the file, or give the folder a name that does not start with a digit; "
-            "otherwise a server waits forever while it loads the model"
-        )
-        yield InputError("model-without-code", what, fix, str(version))
+    for number in served_versions(folder, config):
+        if odd := odd_version(folder, number):
+            yield odd
+        elif not (folder / str(number) / file_name).is_file():
+            what = f"Triton loads this folder as a version of the model, but it has no {file_name}"
+            fix = (
+                "add the file, or give the folder a name that does not start with a digit; "
+                "otherwise a server waits forever while it loads the model"
+            )
+            yield InputError("model-without-code", what, fix, str(folder / str(number)))

@@ -83,7 +83,7 @@ ENTRIES = (
         "a version folder is called `2tmp`",
         _odd_version,
         "odd-version",
-        "2tmp: a server loads this folder as version 2 of the model",
+        "2tmp: because of this folder, a server loads version 2 of the model from 2, which does not exist",
         "remove it, or give it a name that does not start with a digit",
     ),
     Broken(

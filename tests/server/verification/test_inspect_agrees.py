@@ -17,6 +17,7 @@ class TritonPythonModel:
         read = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in read]
 """
+HANGS = 15  # seconds; some releases wait for ever for a version without code
 PYTHON, ENSEMBLE = 'backend: "python"\n', 'platform: "ensemble"\n'
 
 
@@ -167,6 +168,24 @@ MODELS |= {
 }
 
 
+# Versions beside that with the code, each with what is in its folder.
+VERSIONS = {
+    "1_old": "model.py",
+    "1_empty": "",
+    "2_old": "model.py",
+    "2": "",
+    "02": "",
+    "_2": "",
+}
+MODELS |= {f"v_{name}": PYTHON + tensors() for name in VERSIONS}
+MODELS |= {
+    "w_of_two": PYTHON + tensors(),
+    "w_all": PYTHON + tensors() + "version_policy { all {} }\n",
+    "w_second": PYTHON + tensors() + "version_policy { specific { versions: [2] } }\n",
+    "e_2_old": ensemble(step()),
+}
+
+
 # The file "data" of the warm-ups that read it.
 DATA = {
     "warm_exact": bytes(8),
@@ -192,6 +211,14 @@ def repository(environment, tmp_path):
         (folder / "config.pbtxt").write_text(config if is_ensemble else config + parameter)
         if not is_ensemble:
             (folder / "1/model.py").write_text(CODE)
+        if name.startswith("w_"):  # the first version has no code
+            (folder / "1").rename(folder / "2")
+            (folder / "1").mkdir()
+    (tmp_path / "models/e_2_old/2_old").mkdir()
+    for name, content in VERSIONS.items():
+        (tmp_path / "models" / f"v_{name}" / name).mkdir()
+        if content:
+            (tmp_path / "models" / f"v_{name}" / name / content).write_text(CODE)
     for name, data in DATA.items():
         (tmp_path / "models" / name / "warmup").mkdir()
         (tmp_path / "models" / name / "warmup/data").write_bytes(data)
@@ -208,13 +235,15 @@ def refused_by(server, repository, names):
             while left and not running.ended():
                 name = left.pop(0)
                 try:
-                    client.load(name, timeout=60)
+                    client.load(name, timeout=HANGS)
                     client.unload(name)
-                except RequestError:
+                except RequestError as error:
                     if running.ended() and name != first:
                         left.insert(0, name)  # an earlier model may have ended the server
                     else:
                         refused.add(name)
+                    if error.timed_out:
+                        break  # it holds one of the few threads that load
             running.stop(force=True)
     return refused
 
@@ -228,4 +257,5 @@ def test_inspect_refuses_what_the_server_refuses(server, repository, warm):
     refused = refused_by(server, repository, names)
     assert wrong.intersection(names) == refused
     served = {"good", "e_good", "twice", "e_batch_of_one", "warm_long", "warm_strings", "warm_batch", "warm_nothing"}
+    served |= {"v_1_old", "v_1_empty", "w_of_two", "w_second"}
     assert served.isdisjoint(refused)

@@ -216,7 +216,7 @@ def test_an_environment_may_lie_in_the_folder_of_another_model(project, release)
 
 def test_all_problems_are_found_at_once_with_a_fix(project, release):
     one, two = project.repository / "one", project.repository / "two"
-    together = [stray, odd_version, spaced_environment, other_name, private_code, broken_link, not_a_stub]
+    together = [stray, spaced_environment, other_name, private_code, broken_link, not_a_stub, odd_version]
     for change in together:
         change(one)
     broken_config(two)

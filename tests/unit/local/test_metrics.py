@@ -10,7 +10,7 @@ COUNTER, GAUGE, HISTOGRAM = range(3)
 
 def test_a_model_reads_what_it_has_counted():
     metrics = Metrics()
-    counter = metrics.create_metric(metrics.create_family("requests", COUNTER), '{"model": "m", "n": 1}')
+    counter = metrics.create_metric(metrics.create_family("requests", COUNTER), '{"model": "m", "n": "1"}')
     gauge = metrics.create_metric(metrics.create_family("heat", GAUGE), "null")
     for number, change, value in ((counter, INCREMENT, 2.5), (counter, INCREMENT, 0.0), (gauge, SET, 5.0)):
         metrics.change(number, change, value)
@@ -22,7 +22,7 @@ def test_equal_names_and_labels_share_one_value():
     metrics = Metrics()
     families = [metrics.create_family("f", COUNTER) for _ in range(2)]
     assert families[0] != families[1]
-    numbers = [metrics.create_metric(family, '{"a": "b", "c": 1}') for family in families]
+    numbers = [metrics.create_metric(family, '{"a": "b", "c": "1"}') for family in families]
     same = metrics.create_metric(families[0], '{"c": "1", "a": "b"}')
     other = metrics.create_metric(families[1], '{"a": "c"}')
     assert len({*families, *numbers, same, other}) == 6
@@ -54,6 +54,8 @@ def test_what_a_metric_does_not_allow():
         lambda: metrics.create_family("f0", GAUGE),
         lambda: metrics.create_family("1f", GAUGE),
         lambda: metrics.create_metric(families[0], '{"__a": "b"}'),
+        lambda: metrics.create_metric(families[0], '{"a": 1}'),
+        lambda: metrics.create_metric(families[2], "{}", [0.5, 1, 1]),
         lambda: metrics.change(numbers[0], INCREMENT, -0.5),
         lambda: metrics.change(numbers[0], SET, 1),
         lambda: metrics.change(numbers[1], OBSERVE, 1),
@@ -67,6 +69,8 @@ def test_what_a_metric_does_not_allow():
         "the metric family 'f0' exists already, as a counter",
         "'1f' is no name of a metric family: letters, digits, _ and :, and no digit first",
         "'__a' is no name of a label: letters, digits and _, and no digit or __ first",
+        "the value of the label 'a' is no string: 1",
+        "the buckets of a histogram must rise: [0.5, 1, 1]",
         "a counter can only grow, not by -0.5",
         "a counter has no set()",
         "a gauge has no observe()",

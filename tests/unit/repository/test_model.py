@@ -133,11 +133,19 @@ def test_a_name_that_no_folder_can_have(tmp_path):
     assert [find_folder(tmp_path, name) for name in ("../" + tmp_path.name, ".", "", "core/1", "\0")] == [None] * 5
 
 
-def test_a_folder_that_the_server_loads_as_a_version(tmp_path):
-    folder = make(tmp_path / "core")
-    (folder / "2tmp").mkdir()
-    with pytest.raises(InputError, match="loads this folder as a version"):
+def test_a_folder_because_of_which_the_server_looks_for_another_version(tmp_path):
+    folder = make(tmp_path / "core", code="2tmp/model.py")
+    with pytest.raises(InputError) as caught:
         open_model(folder)
+    what = "because of this folder, a server loads version 2 of the model from 2, which does not exist"
+    assert (caught.value.kind, caught.value.message, caught.value.where) == ("odd-version", what, str(folder / "2tmp"))
+
+
+def test_a_version_that_is_not_served_needs_no_code(tmp_path):
+    folder = make(tmp_path / "core", code="3/model.py")
+    for name in ("1", "2", "3_old", "1.bak"):
+        (folder / name).mkdir()
+    assert open_model(folder).served_versions() == [3]
 
 
 def test_find_models_sorts_and_omits_other_folders(tmp_path):
@@ -159,7 +167,7 @@ def test_errors_say_what_is_wrong_and_where(tmp_path):
 
 
 def test_every_version_without_code_is_an_error_the_newest_first(tmp_path):
-    folder = make(tmp_path / "core")
+    folder = make(tmp_path / "core", 'backend: "python" version_policy { all {} }')
     for name in ("2", "3", "0", "x"):
         (folder / name).mkdir()
     assert [fault.where for fault in examine_model(folder)[1]] == [str(folder / "3"), str(folder / "2")]
