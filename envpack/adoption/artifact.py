@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from envpack.requirements import find_requirements, read_requirements
 from envpack.support.errors import InputError
+from envpack.support.folders import whole_path
 
 Kind = Literal["mlflow", "sklearn", "onnx", "function"]
 Files = Mapping[str, str | Path]
@@ -69,6 +70,9 @@ def requirements_in(folder: Path, python: str) -> Files:
     if file.name == "conda.yaml" and not found.conda and (folder / "python_env.yaml").is_file():
         file = folder / "python_env.yaml"  # MLflow writes both, and this one needs no channel
         found = read_requirements(file, python=lambda _: python)
-    near = {one for one in (file, *found.files) if one.is_relative_to(folder)}
-    copies = {str(one.relative_to(folder)): one for one in sorted(near)}
+    files = sorted({file, *map(whole_path, found.files)})
+    if outside := [one for one in files if not one.is_relative_to(folder)]:
+        what = f"it includes {outside[0]}, which lies outside of its folder, and the model gets a copy of that alone"
+        raise bad_artifact(what, f"copy that file into {folder}, and include it from there", file)
+    copies = {str(one.relative_to(folder)): one for one in files}
     return copies if found.pythons or not python else {**copies, **python_env(python, (f"-r {file.name}",))}

@@ -79,6 +79,17 @@ def test_requirements_of_the_folder_count_more(folder):
     assert found == {name: folder / name for name in ("requirements.txt", "more.txt")}
 
 
+def test_requirements_that_include_a_file_from_elsewhere_are_refused(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "common.txt"
+    elsewhere.write_text("numpy\n")
+    (folder / "requirements.txt").write_text(f"-r {elsewhere}\n")
+    with pytest.raises(InputError) as refused:
+        inspect_artifact("app:f")
+    assert (refused.value.kind, refused.value.where) == ("bad-artifact", str(folder / "requirements.txt"))
+    assert str(elsewhere) in refused.value.message
+    assert refused.value.hint == f"copy that file into {folder}, and include it from there"
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
