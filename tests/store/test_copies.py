@@ -12,6 +12,7 @@ from envpack.deployment import (
     publish,
 )
 from envpack.store import Objects, parse_location
+from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET
 from tests.steps import Steps
@@ -100,6 +101,16 @@ def test_a_store_that_refuses_to_copy_is_asked_once_and_sent_everything(proxy, f
     assert (len(done.sent), done.copied) == (6, 0)
     assert 1 <= [method for method, _ in proxy.requests].count("COPY") <= 2  # two may be asked at the same time
     assert fetched(objects, tmp_path)["c/environment.tar"] == LARGE
+
+
+def test_what_may_not_be_listed_beside_the_publication_does_not_matter(proxy, faulty_url):
+    address = parse_digest_address(f"{faulty_url}/{{digest}}")
+    pinned = pin(publication(**model("a", LARGE)), faulty_url)
+    proxy.refuses = lambda _, path: "delimiter" in path and pinned.digest not in path
+    with pytest.raises(StorageError):
+        newest_publication(address, pinned.digest)
+    objects = Objects(address.of(pinned.digest))
+    assert len(publish(pinned, objects, earlier=lambda: newest_publication(address, pinned.digest)).sent) == 2
 
 
 def test_a_copy_that_an_unwell_store_only_claims_to_make_is_sent(proxy, faulty_url, tmp_path):

@@ -217,8 +217,8 @@ class _Publishing:
     def _copies(self, changed: Sequence[Described], record: PublicationRecord, present: Collection[str]) -> Copies:
         copies = Copies(self._objects, present)
         copies.take_from(self._objects, record)
-        if copies.may_help(changed) and (earlier := self._earlier()) is not None:
-            with contextlib.suppress(StorageError):  # nothing depends on it
+        with contextlib.suppress(StorageError):  # nothing depends on what is beside this publication
+            if copies.may_help(changed) and (earlier := self._earlier()) is not None:
                 copies.take_from(earlier, PublicationRecord.read(earlier, or_damaged=True))
         return copies
 
