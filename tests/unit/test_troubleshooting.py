@@ -105,6 +105,11 @@ def test_every_check_is_registered():
     assert {name for call in made for name in _texts(call.args[0])} == CHECKS.keys()
 
 
+def test_a_check_that_can_fail_says_what_that_means():
+    assert CHECKS["together"].meaning.startswith("Each model can be served by itself")
+    assert all(known.kind for known in CHECKS.values() if known.meaning)
+
+
 def test_every_error_says_what_to_do():
     silent = []
     for file, call in _calls():

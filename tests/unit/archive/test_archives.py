@@ -19,6 +19,7 @@ from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.progress import NoProgress
 from tests.damage import overwrite
+from tests.steps import Steps
 
 from .conftest import LARGE, files_below, members, names_in, text
 
@@ -254,6 +255,14 @@ def test_a_damaged_archive_is_forgotten(environment, tmp_path, cache, monkeypatc
     assert packed(environment, tmp_path / "b.tar.gz", monkeypatch) == {"envpack", "x", "y"}
     assert not index_of(other).exists()
     assert packed(environment, tmp_path / "c.tar.gz", monkeypatch, Selection(exclude=("/nothing/",))) == set()
+
+
+def test_a_damaged_archive_that_was_to_be_copied_from_is_named(environment, tmp_path, cache):
+    pack_archive(environment, tmp_path / "a.tar.gz")
+    other, steps = as_of_another(cache), Steps()
+    changed_in_place(other)
+    pack_archive(environment, tmp_path / "b.tar.gz", progress=steps)
+    assert any(text.startswith(f"{other} is damaged") for text in steps.seen)
 
 
 @pytest.mark.parametrize("target", ["/usr/lib/libz.so", "../../outside", "../.."])

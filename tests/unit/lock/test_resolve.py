@@ -117,6 +117,13 @@ def test_a_lock_has_every_package_by_name(tools):
     assert tools.asked["pip"]["requirements"] is requirements
 
 
+def test_a_locked_package_without_a_hash_is_refused_before_anything_is_resolved(tools):
+    requirements = Requirements(locked_conda=(conda("python", sha256=""),), pip=("a",), source=Path("/list.txt"))
+    with pytest.raises(InputError, match="python 1 has no hash") as caught:
+        tools.lock(requirements)
+    assert (caught.value.kind, caught.value.where, tools.asked) == ("bad-requirements", "/list.txt", {})
+
+
 def test_pip_resolves_nothing_without_requirements(tools):
     assert tools.lock(Requirements()).pip == ()
     assert "pip" not in tools.asked

@@ -111,4 +111,6 @@ def test_errors_name_the_package_at_fault_and_what_helps(message, requirements, 
     assert error.kind == kind
     assert says in error.message
     assert hint in error.hint
+    if hint.startswith("change one of them"):
+        assert error.hint == hint
     assert error.where.startswith("requirements.txt:")

@@ -45,6 +45,7 @@ def test_this_process_is_not_gone():
 def test_a_process_of_an_earlier_boot_or_with_a_reused_id_is_gone():
     boot, namespace, pid, start = this_owner().split("/")
     assert start.isdigit()
+    assert namespace == str(Path("/proc/self/ns/pid").readlink())
     assert owner_is_gone(f"earlier/{namespace}/{pid}/{start}")
     assert owner_is_gone(f"{boot}/{namespace}/{pid}/{int(start) - 1}")
     assert owner_is_gone(f"{boot}/{namespace}/{2**22 + 1}/{start}")

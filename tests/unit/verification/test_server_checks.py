@@ -9,10 +9,14 @@ from envpack.server import RequestError
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
 from envpack.verification.checks import server as checks
-from envpack.verification.checks.server import check_repository, check_together, unload_all
+from envpack.verification.checks.server import check_published, check_repository, check_together, unload_all
 from envpack.verification.verdict import failed, warning
 
 STUB = Process(7, "triton_python_b", False, ("stub", "/srv/m/1/model.py", *"abcdefgh"))
+
+
+def test_a_publication_without_a_record_is_not_checked():
+    assert (check_published().id, check_published().status) == ("published", "unchecked")
 
 
 @dataclass
