@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "module/conversions.h"
@@ -29,8 +30,10 @@ InferenceResponse::InferenceResponse(abi::Response value)
 
 void InferenceResponse::Prune(const std::set<std::string>& requested) {
   if (requested.empty()) return;
-  const auto unwanted = [&](const auto& output) { return requested.count(output->name()) == 0; };
-  outputs_.erase(std::remove_if(outputs_.begin(), outputs_.end(), unwanted), outputs_.end());
+  const auto is_wanted = [&](const auto& output) { return requested.count(output->name()) != 0; };
+  const auto unwanted = std::stable_partition(outputs_.begin(), outputs_.end(), is_wanted);
+  std::move(unwanted, outputs_.end(), std::back_inserter(pruned_));
+  outputs_.erase(unwanted, outputs_.end());
 }
 
 abi::Response InferenceResponse::ToValue() const {

@@ -33,8 +33,9 @@ class InferenceResponse {
   const std::optional<abi::Error>& error() const { return error_; }
   const std::string& parameters() const { return parameters_; }
 
-  // Removes the outputs that are not requested from this object, as the official stub does. An empty set
-  // requests all.
+  // Removes the outputs that are not requested from outputs(), as the official stub does. An empty set
+  // requests all. They live as long as this response: another request that it answers may still be sending
+  // them.
   void Prune(const std::set<std::string>& requested);
 
   // Refers to the bytes of the outputs: valid as long as this response lives.
@@ -42,6 +43,7 @@ class InferenceResponse {
 
  private:
   std::vector<std::shared_ptr<Tensor>> outputs_;
+  std::vector<std::shared_ptr<Tensor>> pruned_;
   std::optional<abi::Error> error_;
   std::string parameters_;  // a JSON object, or empty
 };

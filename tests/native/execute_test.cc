@@ -76,6 +76,30 @@ CASE(stub_sends_only_requested_outputs) {
   CHECK_EQ(answer.responses[0].outputs[0].name, "MORE");
 }
 
+// The second request removes an output, whose bytes are overwritten when nothing needs them any more.
+CASE(stub_sends_one_response_for_several_requests) {
+  RunningStub running(ScriptModel());
+  CHECK(!running.Initialize());
+  const PeerRequest first = RequestOf(R"(
+import weakref
+ones = bytearray(b"1" * 8)
+more = np.frombuffer(ones, dtype=np.int8)
+weakref.finalize(more, ones.__setitem__, slice(None), bytes(8))
+out = np.array([7], dtype=np.int8)
+response = pb_utils.InferenceResponse([pb_utils.Tensor("MORE", more), pb_utils.Tensor("OUT", out)])
+kept["response"] = response
+)",
+                                      kTwoFloats);
+  PeerRequest second = RequestOf("response = kept.pop('response')", kTwoFloats);
+  second.outputs = {"OUT"};
+  const auto answer = running.Execute({first, second});
+  CHECK_EQ(answer.error.value_or(""), "");
+  CHECK_EQ(answer.responses.at(0).outputs.at(0).bytes, "11111111");
+  CHECK_EQ(answer.responses[0].outputs.at(1).bytes, "\7");
+  CHECK_EQ(answer.responses.at(1).outputs.size(), 1u);
+  CHECK_EQ(answer.responses[1].outputs[0].bytes, "\7");
+}
+
 CASE(stub_fails_one_request_of_a_batch) {
   RunningStub running(kModel);
   CHECK(!running.Initialize());
