@@ -205,7 +205,7 @@ bool CommandLoop::Serve(abi::ExecuteCommand& command) {
   if (const auto failure = CallModel([&] { answer = Model().Execute(execution); })) fail(*failure);
   together.emplace();
   const auto send = [&] {
-    execution.EndQueries();
+    execution.EndUses();
     wire_.AnswerExecute(answer);
   };
   if (const auto failure = CallModel([&] { module::Unlocked(send); })) {

@@ -8,6 +8,7 @@
 
 #include "abi/values.h"
 #include "module/error.h"
+#include "module/server_link.h"
 
 namespace py = pybind11;
 
@@ -115,32 +116,29 @@ std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
 // reports that. With other servers each sender deletes its own when it is no longer used.
 abi::ExecuteFailure Execution::Fail(const std::string& text) {
   for (const auto& request : requests_) request->sender()->Close();
-  if (!wire_.FailureDeletesFactories()) {
-    const py::gil_scoped_release unlocked;
-    for (const auto& request : requests_) request->sender()->EndQueries();
-    return {text, false};
-  }
+  module::Unlocked([&] {
+    for (const auto& request : requests_) request->sender()->EndUses();
+  });
+  if (!wire_.FailureDeletesFactories()) return {text, false};
   const bool any_deleted = std::any_of(requests_.begin(), requests_.end(), [](const auto& request) {
     return request->sender()->IsFactoryDeleted();
   });
-  {
-    const py::gil_scoped_release unlocked;
+  module::Unlocked([&] {
     for (const auto& request : requests_) {
-      request->sender()->EndQueries();
       if (any_deleted) request->sender()->DeleteFactory();
     }
-  }
+  });
   for (const auto& request : requests_) request->sender()->MarkFactoryDeleted();
   return {text, any_deleted};
 }
 
 // With the answer, the server deletes the response factories of the requests that it contains responses for,
 // and requests without a factory end.
-void Execution::EndQueries() {
+void Execution::EndUses() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     const auto& sender = requests_[i]->sender();
     const bool is_answered = i < responses_.size() && responses_[i] != nullptr;
-    if (is_answered || !sender->HasFactory()) sender->EndQueries();
+    if (is_answered || !sender->HasFactory()) sender->EndUses();
   }
 }
 

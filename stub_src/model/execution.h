@@ -30,7 +30,7 @@ class Execution {
   abi::ExecuteFailure Fail(const std::string& text);
 
   // Call it before the answer is sent, without the GIL.
-  void EndQueries();
+  void EndUses();
 
   // Call it when the server has read the answer.
   void Finish();

@@ -55,7 +55,7 @@ ResponseSender::ResponseSender(abi::Wire* wire, const abi::Request& request, boo
       decoupled_(decoupled),
       requested_outputs_(request.requested_outputs),
       origin_(request.origin),
-      state_{request.origin.response_factory == 0, false, false, false} {}
+      state_{request.origin.response_factory == 0, false, false, false, false} {}
 
 ResponseSender::~ResponseSender() {
   if (state_.factory_deleted || !owner_process_.IsThisProcess()) return;
@@ -85,7 +85,8 @@ void ResponseSender::Unclaim(const State& before, std::uint32_t flags) {
   const std::lock_guard lock(mutex_);
   state_.has_responded = before.has_responded;
   if (flags != abi::kResponseFinal) return;
-  state_.closed = state_.factory_deleted = state_.queries_ended = false;
+  state_.factory_deleted = false;
+  state_.closed = state_.queries_ended = state_.has_failed;
 }
 
 void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags) {
@@ -108,14 +109,16 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
     const std::lock_guard lock(mutex_);
     before = state_;
     Claim(response != nullptr, flags);
+    ++uses_;
   }
+  const Use use{*this};
   if (response) {
     response->Prune(requested_outputs_);
     value = response->ToValue();
   }
   try {
     const py::gil_scoped_release unlocked;
-    if (flags == abi::kResponseFinal) EndQueries();
+    if (flags == abi::kResponseFinal) AwaitOtherUses(1);
     wire_->Send(origin_, value, flags);
   } catch (const abi::RegionFull& error) {
     // The server has not seen the response, so the model may send a smaller one, such as an error.
@@ -140,9 +143,10 @@ bool ResponseSender::IsCancelled() {
     // After the final response the request is deleted; a query would read freed memory in the server.
     if (cancelled_ || wire_ == nullptr || state_.queries_ended) return cancelled_;
     if (HasFactory() && state_.factory_deleted) return cancelled_;
-    ++queries_;
+    ++uses_;
   }
   const py::gil_scoped_release unlocked;
+  const Use use{*this};
   bool cancelled = false;
   try {
     cancelled = wire_->IsCancelled(origin_);
@@ -150,15 +154,21 @@ bool ResponseSender::IsCancelled() {
     // No room for the query. The caller will repeat it.
   }
   const std::lock_guard lock(mutex_);
-  --queries_;
-  query_done_.notify_all();
   return cancelled_ = cancelled_ || cancelled;
 }
 
-void ResponseSender::EndQueries() {
+void ResponseSender::EndUses() { AwaitOtherUses(0); }
+
+void ResponseSender::AwaitOtherUses(int own) {
   std::unique_lock lock(mutex_);
   state_.queries_ended = true;
-  query_done_.wait(lock, [this] { return queries_ == 0; });
+  use_ended_.wait(lock, [&] { return uses_ == own; });
+}
+
+void ResponseSender::EndUse() {
+  const std::lock_guard lock(mutex_);
+  --uses_;
+  use_ended_.notify_all();
 }
 
 void ResponseSender::CloseForReturn() {
@@ -169,7 +179,7 @@ void ResponseSender::CloseForReturn() {
 
 void ResponseSender::Close() {
   const std::lock_guard lock(mutex_);
-  state_.closed = true;
+  state_.closed = state_.has_failed = true;
 }
 
 bool ResponseSender::IsFactoryDeleted() {

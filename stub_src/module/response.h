@@ -79,9 +79,9 @@ class ResponseSender {
   // Closes the sender because the batch has failed.
   void Close();
 
-  // Waits for running queries. Afterwards IsCancelled() returns the last known value: the server is about to
-  // delete the request. Call it without the GIL.
-  void EndQueries();
+  // Waits for what other threads send and query: the server is about to delete the request. Afterwards
+  // IsCancelled() returns the last known value. Call it without the GIL, and after the sender is closed.
+  void EndUses();
 
   // Whether the request has a response factory; in the default mode it does from 24.06 on.
   bool HasFactory() const { return origin_.response_factory != 0; }
@@ -100,12 +100,21 @@ class ResponseSender {
   struct State {
     bool factory_deleted = false;  // also true for requests without a factory
     bool closed = false;
+    bool has_failed = false;  // with its batch
     bool has_responded = false;
     bool queries_ended = false;
   };
 
+  // A message about the request that the server has not finished yet.
+  struct Use {
+    ~Use() { sender.EndUse(); }
+    ResponseSender& sender;
+  };
+
   void Claim(bool has_response, std::uint32_t flags);
   void Unclaim(const State& before, std::uint32_t flags);
+  void AwaitOtherUses(int own);
+  void EndUse();
 
   abi::Wire* const wire_;
   const forks::OwnerProcess owner_process_;
@@ -115,8 +124,8 @@ class ResponseSender {
   abi::Origin origin_;
   State state_;
   bool cancelled_ = false;
-  int queries_ = 0;  // running
-  std::condition_variable query_done_;
+  int uses_ = 0;
+  std::condition_variable use_ended_;
 };
 
 }  // namespace envpack::module

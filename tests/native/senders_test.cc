@@ -1,4 +1,10 @@
 // How the real stub sends responses one by one.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/descriptor.h"
 #include "check.h"
 #include "running_stub.h"
 
@@ -8,6 +14,7 @@ namespace {
 
 // A decoupled model. The request's id selects what it does.
 constexpr char kStreamModel[] = R"(
+import os, threading
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -38,6 +45,13 @@ class TritonPythonModel:
                     sender.send(pb_utils.InferenceResponse([large]), flags=1)
                 except pb_utils.TritonModelException as error:
                     sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error))), flags=1)
+            elif request.request_id() in ("thread", "raise beside a thread"):
+                one = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, dtype=np.float32))])
+                threading.Thread(target=sender.send, args=(one,)).start()
+                open(os.path.join(pb_utils.get_model_dir(), "go_on")).close()
+                if request.request_id() != "thread":
+                    raise ValueError("in the middle")
+                sender.send(flags=1)
             elif request.request_id() == "raise":
                 raise ValueError("in the middle")
 )";
@@ -61,6 +75,15 @@ struct Streaming : RunningStub {
       requests.back().response_factory = 100 + static_cast<std::int64_t>(requests.size());
     }
     peer.SendExecute(requests);
+  }
+  // Lets a model go on that waits until the test has seen something. The message that the model's thread
+  // sends meanwhile, which is the next one again.
+  std::int64_t GoOnWhileSending() {
+    const std::string path = std::filesystem::path(model).replace_filename("go_on");
+    CHECK_EQ(mkfifo(path.c_str(), 0600), 0);
+    const std::int64_t sent = peer.from_stub_requests.Pop();
+    CHECK(Soon([&] { return bool(envpack::Descriptor(open(path.c_str(), O_WRONLY | O_NONBLOCK))); }));
+    return sent;
   }
 };
 
@@ -109,6 +132,28 @@ CASE(stub_deletes_no_factory_twice_when_a_batch_fails_after_a_final_response) {
   CHECK_HAS(answer.error.value_or(""), "ValueError: in the middle");
   CHECK(answer.factories_deleted);
   CHECK(!streaming.peer.from_stub_requests.TryPop(100));
+}
+
+CASE(stub_fails_a_batch_when_the_server_has_finished_what_a_thread_sends) {
+  Streaming streaming;
+  streaming.Send({"raise beside a thread"});
+  const std::int64_t sent = streaming.GoOnWhileSending();
+  CHECK(!streaming.peer.from_stub_answers.TryPop(100));  // with the answer, the server deletes the factory
+  streaming.peer.from_stub_requests.PutBack(sent);
+  CHECK_EQ(streaming.peer.TakeSent().response_factory, 101);
+  CHECK_HAS(streaming.peer.TakeExecute().error.value_or(""), "ValueError: in the middle");
+}
+
+CASE(stub_ends_a_request_when_the_server_has_finished_what_a_thread_sends) {
+  Streaming streaming;
+  streaming.Send({"thread"});
+  const std::int64_t sent = streaming.GoOnWhileSending();
+  CHECK(
+      !streaming.peer.from_stub_requests.TryPop(100));  // with the final flag, the server deletes the factory
+  streaming.peer.from_stub_requests.PutBack(sent);
+  CHECK_EQ(streaming.peer.TakeSent().flags, 0u);
+  CHECK_EQ(streaming.peer.TakeSent().flags, 1u);
+  CHECK(!streaming.peer.TakeExecute().error);
 }
 
 CASE(stub_queries_cancellation_until_the_request_is_cancelled) {
