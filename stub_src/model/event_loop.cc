@@ -3,6 +3,7 @@
 #include <string>
 
 #include "abi/values.h"
+#include "module/error.h"
 #include "module/logger.h"
 
 namespace py = pybind11;
@@ -15,10 +16,7 @@ void LogWhatWasRaised(const py::object& future) {
   if (future.attr("cancelled")().cast<bool>()) return;
   const py::object error = future.attr("exception")();
   if (error.is_none()) return;
-  const auto type = py::type::of(error);
-  const py::object lines =
-      py::module_::import("traceback").attr("format_exception")(type, error, error.attr("__traceback__"));
-  module::Log(py::str("").attr("join")(lines).cast<std::string>(), abi::LogLevel::kError);
+  module::Log(module::TracebackOf(error, error.attr("__traceback__")), abi::LogLevel::kError);
 }
 
 // asyncio hands SystemExit and KeyboardInterrupt of a coroutine to its future, and raises them out of

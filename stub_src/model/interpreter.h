@@ -10,6 +10,7 @@
 #include <string>
 
 #include "abi/values.h"
+#include "module/error.h"
 
 namespace envpack::model {
 
@@ -54,7 +55,7 @@ std::optional<abi::Failure> CallModel(Action action) {
       action();
     } catch (pybind11::error_already_set& error) {
       ExitIfForked(error);
-      throw;
+      throw module::ModelException(module::TextOf(error));
     }
   });
   ExitIfForked();

@@ -63,7 +63,7 @@ std::string FirstError(const py::error_already_set& error) {
     if (below.is_none()) break;
     first = below;
   }
-  return py::type::of(first).attr("__name__").cast<std::string>() + ": " + py::str(first).cast<std::string>();
+  return module::TextOf(py::type::of(first).attr("__name__")) + ": " + module::TextOf(py::str(first));
 }
 
 py::module_ ImportUtilities() {
@@ -71,9 +71,9 @@ py::module_ ImportUtilities() {
     py::module_::import("numpy");
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_ImportError)) throw;
-    const auto prefix = py::module_::import("sys").attr("prefix").cast<std::string>();
+    const std::string prefix = module::TextOf(py::module_::import("sys").attr("prefix"));
     throw module::ModelException("NumPy, which every model needs, cannot be imported from '" + prefix +
-                                 "': " + FirstError(error) + "\n\n" + error.what());
+                                 "': " + FirstError(error) + "\n\n" + module::TextOf(error));
   }
   return py::module_::import("triton_python_backend_utils");
 }
@@ -152,7 +152,7 @@ void PythonModel::Finalize() {
   try {
     instance_.attr("finalize")();
   } catch (py::error_already_set& error) {
-    py::module_::import(kUtilities).attr("Logger").attr("log_info")(error.what());
+    py::module_::import(kUtilities).attr("Logger").attr("log_info")(module::TextOf(error));
   }
 }
 

@@ -162,7 +162,7 @@ std::string ToParameters(const py::object& parameters) {
     }
     if (py::isinstance<py::int_>(value) && !FitsIn64Bits(value)) {
       throw ModelException("Expect parameters values of type int to be from -2**63 to 2**63 - 1, which '" +
-                           key.cast<std::string>() + "' is not");
+                           TextOf(key) + "' is not");
     }
   }
   return py::module_::import("json").attr("dumps")(parameters).cast<std::string>();

@@ -7,6 +7,41 @@ namespace py = pybind11;
 
 namespace envpack::module {
 
+namespace {
+
+// Whether the names of all functions that were running, and of their files, have UTF-8.
+bool NamesHaveUtf8(py::object trace) {
+  if (!trace) return true;
+  while (!trace.attr("tb_next").is_none()) trace = trace.attr("tb_next");
+  for (py::object frame = trace.attr("tb_frame"); !frame.is_none(); frame = frame.attr("f_back")) {
+    for (const char* name : {"co_filename", "co_name"}) {
+      if (PyUnicode_AsUTF8(py::object(frame.attr("f_code").attr(name)).ptr()) != nullptr) continue;
+      PyErr_Clear();
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string TextOf(py::handle text) {
+  const auto bytes =
+      py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes) throw py::error_already_set();
+  return bytes;
+}
+
+std::string TextOf(const py::error_already_set& error) {
+  return NamesHaveUtf8(error.trace()) ? error.what() : TracebackOf(error.value(), error.trace());
+}
+
+std::string TracebackOf(const py::object& exception, const py::object& trace) {
+  const py::object lines =
+      py::module_::import("traceback").attr("format_exception")(py::type::of(exception), exception, trace);
+  return TextOf(py::str("").attr("join")(lines));
+}
+
 void BindErrors(py::module_& module) {
   // Never released: the translator may run until the process ends.
   static PyObject* exception = nullptr;

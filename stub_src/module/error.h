@@ -14,9 +14,20 @@ class ModelException : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A str in UTF-8, with escapes for what has none: Python represents bytes of file names that are not UTF-8 by
+// such characters.
+std::string TextOf(pybind11::handle text);
+
+// What Python raised, and where. Use it in place of what(), which ends the process if the name of a file or
+// of a function has no UTF-8.
+std::string TextOf(const pybind11::error_already_set& error);
+
+// The lines that Python prints for an exception.
+std::string TracebackOf(const pybind11::object& exception, const pybind11::object& trace);
+
 // str(type(object)), for messages.
 inline std::string TypeOf(pybind11::handle object) {
-  return pybind11::str(pybind11::type::handle_of(object));
+  return TextOf(pybind11::str(pybind11::type::handle_of(object)));
 }
 
 }  // namespace envpack::module

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "abi/values.h"
+#include "module/error.h"
 #include "module/module.h"
 
 namespace py = pybind11;
@@ -24,8 +25,9 @@ std::shared_ptr<channel::LogSink>& CurrentSink() {
 void FillCaller(abi::LogLine& line) {
   const py::handle frame(reinterpret_cast<PyObject*>(PyEval_GetFrame()));  // borrowed
   if (!frame) return;
-  line.line = frame.attr("f_lineno").cast<std::int32_t>();
-  line.file = frame.attr("f_code").attr("co_filename").cast<std::string>();
+  const py::object number = frame.attr("f_lineno");  // None for code that was made without lines
+  line.line = number.is_none() ? 0 : number.cast<std::int32_t>();
+  line.file = TextOf(frame.attr("f_code").attr("co_filename"));
 }
 
 template <abi::LogLevel level>

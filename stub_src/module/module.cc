@@ -30,7 +30,7 @@ std::map<std::string, std::string> FilesOf(const std::string& model, const py::o
   std::map<std::string, std::string> contents;
   for (const auto& [path, content] : py::reinterpret_borrow<py::dict>(files)) {
     if (!py::isinstance<py::bytes>(content)) {
-      throw py::type_error("the content of file '" + py::str(path).cast<std::string>() + "' must be bytes");
+      throw py::type_error("the content of file '" + TextOf(py::str(path)) + "' must be bytes");
     }
     contents.emplace(path.cast<std::string>(), content.cast<std::string>());
   }

@@ -120,6 +120,16 @@ CASE(stub_reports_an_exception_and_continues) {
   CHECK(!running.Execute({RequestOf("", kTwoFloats)}).error);
 }
 
+CASE(stub_reports_an_exception_although_a_name_of_a_file_is_not_utf8) {
+  RunningStub running(ScriptModel());
+  CHECK(!running.Initialize());
+  const std::string code = R"(exec(compile("1 / 0", "\udcff.py", "exec")))";
+  const std::string error = running.Execute({RequestOf(code, kTwoFloats)}).error.value_or("");
+  CHECK_HAS(error, "ZeroDivisionError: division by zero");
+  CHECK_HAS(error, "File \"\\udcff.py\", line 1");
+  CHECK(!running.Execute({RequestOf("", kTwoFloats)}).error);
+}
+
 CASE(stub_answers_an_empty_batch) {
   RunningStub running(kModel);
   CHECK(!running.Initialize());
@@ -187,6 +197,33 @@ CASE(stub_logs_through_the_server_with_file_and_line) {
   CHECK_EQ(line.file, running.model);
   CHECK_EQ(line.line, 29);  // of kModel
   CHECK_EQ(line.level, 1);
+}
+
+CASE(stub_logs_for_code_whose_file_is_not_utf8_or_that_has_no_lines) {
+  RunningStub running(ScriptModel());
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  CHECK(!running
+             .Execute({RequestOf(R"py(
+code = compile("pb_utils.Logger.log_info('here')", "\udcff.py", "exec")
+exec(code)
+exec(code.replace(co_linetable=b""))
+)py",
+                                 kTwoFloats)})
+             .error);
+  for (const int number : {1, 0}) {
+    const LogLine line = running.peer.TakeLog();
+    CHECK_EQ(line.message, "here");
+    CHECK_EQ(line.file, "\\udcff.py");
+    CHECK_EQ(line.line, number);
+  }
+}
+
+CASE(stub_rejects_parameters_that_are_not_utf8_with_their_name) {
+  RunningStub running(ScriptModel());
+  CHECK(!running.Initialize());
+  const std::string code = R"(pb_utils.InferenceResponse(parameters={"\udcff": 2**70}))";
+  CHECK_HAS(running.Execute({RequestOf(code, kTwoFloats)}).error.value_or(""), "which '\\udcff' is not");
 }
 
 CASE(stub_rejects_a_cuda_pool_with_a_reason) {

@@ -184,3 +184,19 @@ CASE(stub_may_send_an_error_in_place_of_a_final_response_that_is_too_large) {
   stub.peer.Drop();
   CHECK(!stub.peer.from_stub_requests.TryPop(100));  // the server deletes the factory
 }
+
+CASE(stub_logs_what_a_coroutine_raises_although_it_is_not_utf8) {
+  RunningStub running(R"(
+class TritonPythonModel:
+    async def execute(self, requests):
+        requests[0].get_response_sender().send(flags=1)
+        raise OSError("\udcff is missing")
+)",
+                      StubProcess::Options{}, Streaming::Decoupled());
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  running.peer.SendExecute({RequestOf("", kTwoFloats)});
+  running.peer.TakeSent();
+  running.peer.TakeExecute();
+  CHECK_HAS(running.peer.TakeLog().message, "OSError: \\udcff is missing");
+}
