@@ -4,17 +4,14 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 
-#include "base/output.h"
 #include "base/threads.h"
 #include "channel/log_forwarder.h"
 #include "channel/streams.h"
@@ -41,21 +38,6 @@ std::string Quoted(const std::map<std::string, std::string>& arguments, const ch
     text += c;
   }
   return text + "\"";
-}
-
-constexpr std::size_t kMostShown = 1000;
-
-// The text with spaces in place of its line breaks, and its end cut off if it is long.
-std::string InOneLine(const std::string& text) {
-  std::string line;
-  bool is_between = false;
-  for (const char c : text) {
-    const bool is_space = static_cast<unsigned char>(c) <= ' ';
-    if (!is_space && is_between) line += ' ';
-    if (!is_space) line += c;
-    is_between = is_space;
-  }
-  return Beginning(line, kMostShown);
 }
 
 // Raises the server's counter of this model by one, by which people notice that its process has died. The
@@ -112,7 +94,6 @@ class CommandLoop {
   void StartHelpers();
   std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
   void ReportRestart();
-  void ReportFailure(const std::string& text);
 
   const Assignment& assignment_;
   const abi::Launch& launch_;
@@ -179,15 +160,6 @@ void CommandLoop::ReportRestart() {
   module::Unlocked([&] { abi::Attempt([&] { CountRestart(wire_, command.arguments); }); });
 }
 
-// In the server's log, since the server itself sends the error to the client only. ENVPACK_LOG_FAILURES: 0
-// for no line, 1 for the whole text with its traceback.
-void CommandLoop::ReportFailure(const std::string& text) {
-  const char* wish = std::getenv("ENVPACK_LOG_FAILURES");
-  const std::string_view choice(wish != nullptr ? wish : "");
-  if (choice == "0") return;
-  module::Log(choice == "1" ? text : InOneLine(text), abi::LogLevel::kError);
-}
-
 PythonModel& CommandLoop::Model() {
   if (!model_) throw module::ModelException("The model has not been initialized.");
   return *model_;
@@ -198,9 +170,8 @@ bool CommandLoop::Serve(abi::ExecuteCommand& command) {
   Execution execution(std::move(command.requests), launch_.name, wire_);
   abi::ExecuteAnswer answer;
   const auto fail = [&](const abi::Failure& failure) {
-    answer = execution.Fail("Failed to process the request(s) for model '" + launch_.name +
-                            "', message: " + failure.text);
-    ReportFailure(std::get<abi::ExecuteFailure>(answer).text);
+    answer = execution.Fail(failure.text);
+    module::LogFailure(std::get<abi::ExecuteFailure>(answer).text);
   };
   if (const auto failure = CallModel([&] { answer = Model().Execute(execution); })) fail(*failure);
   together.emplace();

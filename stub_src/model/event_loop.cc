@@ -3,6 +3,7 @@
 #include <string>
 
 #include "abi/values.h"
+#include "model/interpreter.h"
 #include "module/error.h"
 #include "module/logger.h"
 
@@ -12,11 +13,14 @@ namespace envpack::model {
 
 namespace {
 
-void LogWhatWasRaised(const py::object& future) {
-  if (future.attr("cancelled")().cast<bool>()) return;
-  const py::object error = future.attr("exception")();
-  if (error.is_none()) return;
-  module::Log(module::TracebackOf(error, error.attr("__traceback__")), abi::LogLevel::kError);
+// Logs and returns what ended a coroutine before its end.
+std::optional<abi::Failure> TakeFailure(const py::object& future) {
+  if (!future.attr("cancelled")().cast<bool>()) {
+    const py::object error = future.attr("exception")();
+    if (error.is_none()) return std::nullopt;
+    module::Log(module::TracebackOf(error, error.attr("__traceback__")), abi::LogLevel::kError);
+  }
+  return CallModel([&] { future.attr("result")(); });
 }
 
 // asyncio hands SystemExit and KeyboardInterrupt of a coroutine to its future, and raises them out of
@@ -66,12 +70,12 @@ py::object EventLoop::Submit(const py::object& coroutine) {
 
 py::object EventLoop::Await(const py::object& coroutine) { return Submit(coroutine).attr("result")(); }
 
-void EventLoop::Spawn(const py::object& coroutine) {
+void EventLoop::Spawn(const py::object& coroutine, const EndHandler& on_end) {
   const py::object future = Submit(coroutine);
   spawned_.add(future);  // which refers to the task
-  future.attr("add_done_callback")(py::cpp_function([spawned = spawned_](const py::object& done) {
+  future.attr("add_done_callback")(py::cpp_function([spawned = spawned_, on_end](const py::object& done) {
     spawned.attr("discard")(done);
-    LogWhatWasRaised(done);
+    on_end(TakeFailure(done));
   }));
 }
 

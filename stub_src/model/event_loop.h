@@ -3,6 +3,11 @@
 
 #include <pybind11/pybind11.h>
 
+#include <functional>
+#include <optional>
+
+#include "abi/values.h"
+
 namespace envpack::model {
 
 // Runs in a daemon thread that starts with the first coroutine, and outlives everything that a coroutine
@@ -21,9 +26,11 @@ class EventLoop {
   // Stops the loop, if it runs. Does not cancel running coroutines.
   void Stop();
 
-  // Starts a coroutine, and keeps it until it ends: asyncio itself has weak references only. Logs its
-  // exception and ignores its result.
-  void Spawn(const pybind11::object& coroutine);
+  // Starts a coroutine, and keeps it until it ends: asyncio itself has weak references only. Ignores its
+  // result. Logs its exception. Calls `on_end` in the loop's thread, with the exception as text if there is
+  // one.
+  using EndHandler = std::function<void(const std::optional<abi::Failure>&)>;
+  void Spawn(const pybind11::object& coroutine, const EndHandler& on_end);
 
  private:
   pybind11::object Submit(const pybind11::object& coroutine);

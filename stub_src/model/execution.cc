@@ -14,6 +14,25 @@ namespace py = pybind11;
 
 namespace envpack::model {
 
+namespace {
+
+std::string FailureText(const std::string& instance, const std::string& reason) {
+  return "Failed to process the request(s) for model '" + instance + "', message: " + reason;
+}
+
+std::string LossText(const std::string& instance, bool is_decoupled) {
+  const char* const advice = is_decoupled
+                                 ? "Send the responses and the final flag with request.get_response_sender()."
+                                 : "Return a list with one InferenceResponse for each request.";
+  return "Python model '" + instance +
+         "' has returned from execute without a final response, and has kept neither a request nor a "
+         "response "
+         "sender: nothing can answer any more. " +
+         advice;
+}
+
+}  // namespace
+
 Execution::Execution(std::vector<abi::Request> values, const std::string& name, abi::Wire& wire)
     : name_(name), wire_(wire) {
   for (abi::Request& value : values) {
@@ -31,39 +50,59 @@ abi::ExecuteAnswer Execution::Run(const py::object& execute, EventLoop& loop) {
   return Take(result);
 }
 
-void Execution::RunDecoupled(const py::object& result, EventLoop& loop) const {
+void Execution::RunDecoupled(const py::object& result, EventLoop& loop) {
   if (EventLoop::IsCoroutine(result)) {
-    loop.Spawn(result);
+    Spawn(result, loop);
   } else if (!result.is_none()) {
     throw module::ModelException("Python model '" + name_ +
                                  "' is using the decoupled mode and the execute function must return None.");
   } else {
-    RequireThatSomethingAnswers();
+    FailLost();
   }
+}
+
+// As in a batch whose execute() raises, an exception ends all requests. What other tasks have taken over may
+// go on after the coroutine has returned.
+void Execution::Spawn(const py::object& coroutine, EventLoop& loop) const {
+  auto senders = std::make_shared<std::vector<std::shared_ptr<module::ResponseSender>>>();
+  for (const auto& request : requests_) senders->push_back(request->sender());
+  loop.Spawn(coroutine, [senders, name = name_](const std::optional<abi::Failure>& failure) {
+    for (const auto& sender : *senders) {
+      if (sender->IsFactoryDeleted() || sender->IsRescheduled()) continue;
+      if (failure) {
+        sender->Fail(FailureText(name, failure->text));
+      } else {
+        sender->FailWhenLost(FailureText(name, LossText(name, true)));
+      }
+    }
+    senders->clear();  // asyncio keeps this function until garbage is collected
+  });
 }
 
 // The model can answer as long as it refers to a request or to its sender. Requests without a response
 // factory count as answered.
-void Execution::RequireThatSomethingAnswers() const {
-  if (requests_.empty()) return;
-  for (const auto& request : requests_) {
-    const auto& sender = request->sender();
-    if (request.use_count() > 1 || sender.use_count() > 1 || sender->IsFactoryDeleted()) return;
-    if (request->IsRescheduled()) return;
+bool Execution::IsLost(std::size_t index) const {
+  const auto& request = requests_[index];
+  const auto& sender = request->sender();
+  const bool is_answered = index < responses_.size() && responses_[index] != nullptr;
+  return !is_answered && request.use_count() == 1 && sender.use_count() == 1 && !sender->IsFactoryDeleted() &&
+         !request->IsRescheduled();
+}
+
+void Execution::FailLost() const {
+  std::vector<module::ResponseSender*> lost;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (IsLost(i)) lost.push_back(requests_[i]->sender().get());
   }
-  const char* const advice = wire_.Decoupled()
-                                 ? "Send the responses and the final flag with request.get_response_sender()."
-                                 : "Return a list with one InferenceResponse for each request.";
-  throw module::ModelException(
-      "Python model '" + name_ +
-      "' has returned from execute without a final response, and has kept neither a request nor a response "
-      "sender: nothing can answer any more. " +
-      advice);
+  if (lost.empty()) return;
+  const std::string text = LossText(name_, wire_.Decoupled());
+  if (lost.size() == requests_.size()) throw module::ModelException(text);
+  for (module::ResponseSender* sender : lost) sender->FailWhenLost(FailureText(name_, text));
 }
 
 abi::ExecuteAnswer Execution::Take(const py::object& result) {
   if (result.is_none() && wire_.Has(abi::Feature::kLateResponses)) {
-    RequireThatSomethingAnswers();
+    FailLost();
     return {};
   }
   if (!py::isinstance<py::list>(result)) {
@@ -83,10 +122,7 @@ abi::ExecuteAnswer Execution::Take(const py::object& result) {
     responses_.push_back(TakeOne(list[i], *requests_[i]));
     answer.push_back(responses_.back() ? std::optional(responses_.back()->ToValue()) : std::nullopt);
   }
-  if (std::none_of(responses_.begin(), responses_.end(),
-                   [](const auto& response) { return response != nullptr; })) {
-    RequireThatSomethingAnswers();
-  }
+  if (std::find(responses_.begin(), responses_.end(), nullptr) != responses_.end()) FailLost();
   return answer;
 }
 
@@ -114,7 +150,8 @@ std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
 // A server that deletes the response factories of a failed batch deletes all of them; for a request whose
 // final response has been sent, it would be the second time. In that case the stub deletes the others and
 // reports that. With other servers each sender deletes its own when it is no longer used.
-abi::ExecuteFailure Execution::Fail(const std::string& text) {
+abi::ExecuteFailure Execution::Fail(const std::string& reason) {
+  const std::string text = FailureText(name_, reason);
   for (const auto& request : requests_) request->sender()->Close();
   module::Unlocked([&] {
     for (const auto& request : requests_) request->sender()->EndUses();

@@ -27,7 +27,7 @@ class Execution {
   abi::ExecuteAnswer Run(const pybind11::object& execute, EventLoop& loop);
 
   // The answer when Run() has thrown, or when its answer could not be written.
-  abi::ExecuteFailure Fail(const std::string& text);
+  abi::ExecuteFailure Fail(const std::string& reason);
 
   // Call it before the answer is sent, without the GIL.
   void EndUses();
@@ -36,11 +36,13 @@ class Execution {
   void Finish();
 
  private:
-  void RunDecoupled(const pybind11::object& result, EventLoop& loop) const;
+  void RunDecoupled(const pybind11::object& result, EventLoop& loop);
+  void Spawn(const pybind11::object& coroutine, EventLoop& loop) const;
   abi::ExecuteAnswer Take(const pybind11::object& result);
-  // Throws module::ModelException if no request has been answered and nothing of the model can still do it:
-  // the server would wait for ever.
-  void RequireThatSomethingAnswers() const;
+  bool IsLost(std::size_t index) const;
+  // Fails the requests that nothing of the model can answer any more: the server would wait for ever. Throws
+  // module::ModelException if that are all of them.
+  void FailLost() const;
   std::shared_ptr<module::InferenceResponse> TakeOne(pybind11::handle item,
                                                      module::InferenceRequest& request);
 

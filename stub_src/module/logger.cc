@@ -1,11 +1,14 @@
 #include "module/logger.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "abi/values.h"
+#include "base/output.h"
 #include "module/error.h"
 #include "module/module.h"
 
@@ -30,6 +33,21 @@ void FillCaller(abi::LogLine& line) {
   line.file = TextOf(frame.attr("f_code").attr("co_filename"));
 }
 
+constexpr std::size_t kMostShown = 1000;
+
+// The text with spaces in place of its line breaks, and its end cut off if it is long.
+std::string InOneLine(const std::string& text) {
+  std::string line;
+  bool is_between = false;
+  for (const char c : text) {
+    const bool is_space = static_cast<unsigned char>(c) <= ' ';
+    if (!is_space && is_between) line += ' ';
+    if (!is_space) line += c;
+    is_between = is_space;
+  }
+  return Beginning(line, kMostShown);
+}
+
 template <abi::LogLevel level>
 void LogAt(const std::string& message) {
   Log(message, level);
@@ -45,6 +63,13 @@ void Log(const std::string& message, abi::LogLevel level) {
   if (sink->TryWrite(line)) return;
   const py::gil_scoped_release unlocked;
   sink->Write(std::move(line));
+}
+
+void LogFailure(const std::string& text) {
+  const char* wish = std::getenv("ENVPACK_LOG_FAILURES");
+  const std::string_view choice(wish != nullptr ? wish : "");
+  if (choice == "0") return;
+  Log(choice == "1" ? text : InOneLine(text), abi::LogLevel::kError);
 }
 
 void SetLogSink(std::shared_ptr<channel::LogSink> sink) { CurrentSink() = std::move(sink); }

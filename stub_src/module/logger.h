@@ -18,4 +18,8 @@ void SetLogSink(std::shared_ptr<channel::LogSink> sink);
 // Writes a log line with the file and line of the running Python code.
 void Log(const std::string& message, abi::LogLevel level);
 
+// Logs why a request failed, since the server itself sends that to the client only. ENVPACK_LOG_FAILURES: 0
+// for no line, 1 for the whole text with its traceback.
+void LogFailure(const std::string& text);
+
 }  // namespace envpack::module

@@ -56,7 +56,7 @@ void InferenceRequest::SetReleaseFlags(std::uint32_t flags) {
     Require(*wire_, abi::Feature::kRescheduling, "Rescheduling a request needs");
     wire_->SetReleaseFlags(value_.origin, flags);
   }
-  release_flags_ = flags;
+  sender_->SetRescheduled(flags == abi::kReleaseReschedule);
 }
 
 namespace {

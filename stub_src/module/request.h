@@ -35,14 +35,13 @@ class InferenceRequest {
 
   // abi::kReleaseAll or abi::kReleaseReschedule.
   void SetReleaseFlags(std::uint32_t flags);
-  bool IsRescheduled() const { return release_flags_ == abi::kReleaseReschedule; }
+  bool IsRescheduled() const { return sender_->IsRescheduled(); }
 
  private:
   abi::Wire* wire_ = nullptr;  // null for requests of the model
   abi::Request value_;
   std::vector<std::shared_ptr<Tensor>> inputs_;
   std::shared_ptr<ResponseSender> sender_;
-  std::uint32_t release_flags_ = abi::kReleaseAll;
 };
 
 }  // namespace envpack::module

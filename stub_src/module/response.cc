@@ -8,6 +8,7 @@
 
 #include "module/conversions.h"
 #include "module/error.h"
+#include "module/logger.h"
 #include "module/module.h"
 #include "module/server_link.h"
 
@@ -59,8 +60,9 @@ ResponseSender::ResponseSender(abi::Wire* wire, const abi::Request& request, boo
 
 ResponseSender::~ResponseSender() {
   if (state_.factory_deleted || !owner_process_.IsThisProcess()) return;
-  const py::gil_scoped_release unlocked;
   try {
+    if (!loss_.empty() && !is_rescheduled_ && Fail(loss_)) LogFailure(loss_);
+    const py::gil_scoped_release unlocked;
     DeleteFactory();
   } catch (const std::exception&) {
     // The region is full or corrupt. The server leaks the factory; throwing here would end the process.
@@ -126,6 +128,21 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
     throw ModelException(error.what());
   } catch (const std::runtime_error& error) {
     throw ModelException(error.what());
+  }
+}
+
+// After the only response of a request that is not decoupled, only the end is missing.
+bool ResponseSender::Fail(const std::string& text) noexcept {
+  try {
+    std::unique_lock lock(mutex_);
+    const bool is_complete = !decoupled_ && state_.has_responded;
+    lock.unlock();
+    using Outputs = std::vector<std::shared_ptr<Tensor>>;
+    const auto error = std::make_shared<InferenceResponse>(Outputs(), abi::Error{text});
+    Send(is_complete ? nullptr : error, abi::kResponseFinal);
+    return true;
+  } catch (const std::exception&) {
+    return false;
   }
 }
 

@@ -55,7 +55,7 @@ void RequireParameters(const abi::Wire& wire, const InferenceResponse& response)
 // server, which must be deleted exactly once: with the final response, with the answer to the batch or, if
 // the request is never answered, with the last reference to the sender.
 //
-// Send() and IsCancelled() may be called from any thread, with the GIL.
+// Send(), Fail() and IsCancelled() may be called from any thread, with the GIL.
 class ResponseSender {
  public:
   // `wire` must outlive the sender. It is null for a request of the model.
@@ -70,6 +70,16 @@ class ResponseSender {
 
   // Throws ModelException if the response is not allowed, or if the server reports an error.
   void Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags);
+
+  // Ends the request with an error. Returns whether that was possible: it may have ended.
+  bool Fail(const std::string& text) noexcept;
+
+  // Has the last reference to the sender do that, unless the request is rescheduled. Otherwise its client
+  // would wait for ever.
+  void FailWhenLost(const std::string& text) { loss_ = text; }
+
+  void SetRescheduled(bool is_rescheduled) { is_rescheduled_ = is_rescheduled; }
+  bool IsRescheduled() const { return is_rescheduled_; }
 
   bool IsCancelled();
 
@@ -120,7 +130,9 @@ class ResponseSender {
   const forks::OwnerProcess owner_process_;
   const bool decoupled_;
   const std::set<std::string> requested_outputs_;
-  std::mutex mutex_;  // guards the members below; never held during a wait
+  std::string loss_;             // with the GIL
+  bool is_rescheduled_ = false;  // with the GIL
+  std::mutex mutex_;             // guards the members below; never held during a wait
   abi::Origin origin_;
   State state_;
   bool cancelled_ = false;

@@ -110,6 +110,39 @@ CASE(stub_fails_one_request_of_a_batch) {
   CHECK(!answer.responses.at(1).error);
 }
 
+// The model returns this for three requests, of which it refers to the last one.
+void CheckThatOneOfThreeIsLost(const std::string& returned, std::size_t responses) {
+  RunningStub running(R"(
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        self.kept = requests[2]
+        answer = pb_utils.InferenceResponse([])
+        return )" + returned);
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  std::vector<PeerRequest> requests(3, RequestOf("", kTwoFloats));
+  for (std::size_t i = 0; i < 3; ++i) requests[i].response_factory = 101 + static_cast<std::int64_t>(i);
+  running.peer.SendExecute(requests);
+  if (responses == 0) CHECK_EQ(running.peer.TakeSent().response_factory, 101);
+  const ExecuteAnswer answer = running.peer.TakeExecute();
+  CHECK_EQ(answer.error.value_or(""), "");
+  CHECK_EQ(answer.responses.size(), responses);
+  const SentResponse lost = running.peer.TakeSent();
+  CHECK_EQ(lost.response_factory, 102);
+  CHECK_EQ(lost.flags, 1u);
+  CHECK_HAS(lost.response.value().error.value_or(""),
+            "Failed to process the request(s) for model 'model_0_0', message: Python model 'model_0_0' has "
+            "returned from execute without a final response");
+  CHECK(!running.peer.from_stub_requests.TryPop(100));
+}
+
+CASE(stub_fails_the_requests_of_a_batch_that_the_model_has_lost) {
+  CheckThatOneOfThreeIsLost("[answer, None, None]", 3);
+  CheckThatOneOfThreeIsLost("requests[0].get_response_sender().send(answer, flags=1)", 0);
+}
+
 CASE(stub_reports_an_exception_and_continues) {
   RunningStub running(kModel);
   CHECK(!running.Initialize());

@@ -45,6 +45,11 @@ class TritonPythonModel:
                     sender.send(pb_utils.InferenceResponse([large]), flags=1)
                 except pb_utils.TritonModelException as error:
                     sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error))), flags=1)
+            elif request.request_id() == "keep":
+                self.kept = sender
+            elif request.request_id() == "drop":
+                self.kept = None
+                sender.send(flags=1)
             elif request.request_id() in ("thread", "raise beside a thread"):
                 one = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, dtype=np.float32))])
                 threading.Thread(target=sender.send, args=(one,)).start()
@@ -55,6 +60,17 @@ class TritonPythonModel:
             elif request.request_id() == "raise":
                 raise ValueError("in the middle")
 )";
+
+// A file beside the model's that it cannot open before the test calls GoOn().
+std::string MakeWait(const std::string& model) {
+  const std::string path = std::filesystem::path(model).replace_filename("go_on");
+  CHECK_EQ(mkfifo(path.c_str(), 0600), 0);
+  return path;
+}
+
+void GoOn(const std::string& path) {
+  CHECK(Soon([&] { return bool(envpack::Descriptor(open(path.c_str(), O_WRONLY | O_NONBLOCK))); }));
+}
 
 struct Streaming : RunningStub {
   explicit Streaming(const StubProcess::Options& options = {})
@@ -76,15 +92,14 @@ struct Streaming : RunningStub {
     }
     peer.SendExecute(requests);
   }
-  // Lets a model go on that waits until the test has seen something. The message that the model's thread
-  // sends meanwhile, which is the next one again.
+  // Lets the model go on when a thread of it is sending. Returns that message, which PutBack() makes the next
+  // one again.
   std::int64_t GoOnWhileSending() {
-    const std::string path = std::filesystem::path(model).replace_filename("go_on");
-    CHECK_EQ(mkfifo(path.c_str(), 0600), 0);
     const std::int64_t sent = peer.from_stub_requests.Pop();
-    CHECK(Soon([&] { return bool(envpack::Descriptor(open(path.c_str(), O_WRONLY | O_NONBLOCK))); }));
+    GoOn(go_on);
     return sent;
   }
+  const std::string go_on = MakeWait(model);
 };
 
 }  // namespace
@@ -106,12 +121,29 @@ CASE(stub_sends_responses_of_a_decoupled_model_one_by_one) {
   CHECK_EQ(answer.responses.size(), 0U);
 }
 
-CASE(stub_deletes_the_factory_of_an_unanswered_request) {
+CASE(stub_deletes_the_factory_of_a_request_whose_sender_is_dropped_later) {
   Streaming streaming;
-  streaming.Send({"nothing", "final"});
+  streaming.Send({"keep"});
+  CHECK(!streaming.peer.TakeExecute().error);
+  streaming.Send({"drop"});
+  CHECK_EQ(streaming.peer.TakeFactoryCleanup(), 101);
+  CHECK_EQ(streaming.peer.TakeSent().flags, 1u);
+  CHECK(!streaming.peer.TakeExecute().error);
+}
+
+CASE(stub_fails_the_requests_of_a_batch_that_a_decoupled_model_has_lost) {
+  StubProcess::Options options;
+  options.variables = {"ENVPACK_LOG_FAILURES="};
+  Streaming streaming(options);
+  streaming.Send({"nothing", "final", "keep"});
   CHECK_EQ(streaming.peer.TakeSent().response_factory, 102);
   CHECK(!streaming.peer.TakeExecute().error);
-  CHECK_EQ(streaming.peer.TakeFactoryCleanup(), 101);
+  const SentResponse lost = streaming.peer.TakeSent();
+  CHECK_EQ(lost.response_factory, 101);
+  CHECK_EQ(lost.flags, 1u);
+  CHECK_HAS(lost.response.value().error.value_or(""), "nothing can answer any more");
+  CHECK_HAS(streaming.peer.TakeLog().message, "nothing can answer any more");
+  CHECK(!streaming.peer.from_stub_requests.TryPop(100));
 }
 
 CASE(stub_leaves_the_factories_of_a_failed_batch_to_the_server) {
@@ -199,4 +231,72 @@ class TritonPythonModel:
   running.peer.TakeSent();
   running.peer.TakeExecute();
   CHECK_HAS(running.peer.TakeLog().message, "OSError: \\udcff is missing");
+}
+
+namespace {
+
+// A decoupled model whose coroutine ends the first request and leaves out the second. The third goes on by
+// itself.
+struct Coroutine : RunningStub {
+  explicit Coroutine(const std::string& last_line)
+      : RunningStub(R"(
+import asyncio, os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        requests[0].get_response_sender().send(flags=1)
+        if len(requests) > 2:
+            asyncio.ensure_future(self.go_on(requests[2].get_response_sender()))
+        open(os.path.join(pb_utils.get_model_dir(), "go_on")).close()
+        )" + last_line + R"(
+    async def go_on(self, sender):
+        sender.send(flags=1)
+)",
+                    StubProcess::Options{}, Streaming::Decoupled()) {
+    CHECK(!Initialize());
+    SkipReport();
+  }
+  // Until the coroutine is at its last line, and the batch is answered.
+  void Run(std::int64_t count) {
+    std::vector<PeerRequest> requests;
+    for (std::int64_t i = 0; i < count; ++i) {
+      requests.push_back(RequestOf("", kTwoFloats));
+      requests.back().response_factory = 101 + i;
+    }
+    peer.SendExecute(requests);
+    CHECK_EQ(peer.TakeSent().response_factory, 101);
+    CHECK(!peer.TakeExecute().error);
+    GoOn(go_on);
+  }
+  const std::string go_on = MakeWait(model);
+};
+
+}  // namespace
+
+CASE(stub_fails_the_requests_that_a_coroutine_leaves_open_when_it_raises) {
+  Coroutine running("raise ValueError('no')");
+  running.Run(2);
+  const bool logs_first = running.peer.NextRequestIs("LogRequest");
+  if (logs_first) running.peer.TakeLog();
+  const SentResponse failed = running.peer.TakeSent();
+  CHECK_EQ(failed.response_factory, 102);
+  CHECK_EQ(failed.flags, 1u);
+  CHECK_HAS(failed.response.value().error.value_or(""),
+            "Failed to process the request(s) for model 'model_0_0', message: ValueError: no");
+  if (!logs_first) CHECK_HAS(running.peer.TakeLog().message, "ValueError: no");
+  CHECK(!running.peer.from_stub_requests.TryPop(100));
+}
+
+CASE(stub_fails_the_requests_that_a_coroutine_has_lost) {
+  Coroutine running("return");
+  running.Run(3);
+  std::map<std::int64_t, std::string> errors;
+  for (int i = 0; i < 2; ++i) {
+    const SentResponse sent = running.peer.TakeSent();
+    CHECK_EQ(sent.flags, 1u);
+    errors[sent.response_factory] = sent.response ? sent.response->error.value_or("") : "";
+  }
+  CHECK_HAS(errors.at(102), "nothing can answer any more");
+  CHECK_EQ(errors.at(103), "");
 }
