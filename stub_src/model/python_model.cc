@@ -89,6 +89,17 @@ py::module_ ImportModel(const abi::Launch& launch) {
   return py::module_::import(target.module.c_str());
 }
 
+// An attribute that the model may lack, else null. py::hasattr() and py::getattr() take whatever its
+// __getattr__ or a property raises for a missing attribute.
+py::object AttributeOf(const py::object& object, const char* name) {
+  try {
+    return object.attr(name);
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_AttributeError)) throw;
+    return {};
+  }
+}
+
 constexpr const char* kUtilities = "triton_python_backend_utils";
 
 py::object VersionOfNumpy() {
@@ -108,8 +119,8 @@ PythonModel::PythonModel(const abi::Launch& launch) : instance_name_(launch.name
 std::string PythonModel::AutoComplete(const std::string& model_config) {
   const auto config_class = py::module_::import(kUtilities).attr("ModelConfig");
   py::object config = config_class(model_config);
-  if (py::hasattr(class_, "auto_complete_config")) {
-    config = class_.attr("auto_complete_config")(config);
+  if (const py::object complete = AttributeOf(class_, "auto_complete_config")) {
+    config = complete(config);
     if (!py::isinstance(config, config_class)) {
       throw module::ModelException("auto_complete_config function in model '" + instance_name_ +
                                    "' must return a valid pb.ModelConfig object.");
@@ -121,20 +132,20 @@ std::string PythonModel::AutoComplete(const std::string& model_config) {
 void PythonModel::Initialize(const std::map<std::string, std::string>& arguments) {
   const auto started = std::chrono::steady_clock::now();
   py::object instance = class_();
-  if (py::hasattr(instance, "initialize")) instance.attr("initialize")(arguments);
+  if (const py::object initialize = AttributeOf(instance, "initialize")) initialize(arguments);
   instance_ = std::move(instance);
   initialize_time_ = std::chrono::steady_clock::now() - started;
 }
 
 abi::ExecuteAnswer PythonModel::Execute(Execution& execution) {
-  const py::object execute = py::getattr(instance_, "execute", py::none());
-  if (execute.is_none()) {
+  const py::object execute = AttributeOf(instance_, "execute");
+  if (!execute || execute.is_none()) {
     throw module::ModelException("Python model " + file_ + " does not implement `execute` method.");
   }
   return execution.Run(execute, loop_);
 }
 
-bool PythonModel::HasReadiness() const { return py::hasattr(instance_, "is_ready"); }
+bool PythonModel::HasReadiness() const { return static_cast<bool>(AttributeOf(instance_, "is_ready")); }
 
 bool PythonModel::IsReady() {
   py::object answer = instance_.attr("is_ready")();
@@ -148,9 +159,9 @@ bool PythonModel::IsReady() {
 
 void PythonModel::Finalize() {
   loop_.Stop();
-  if (!instance_ || !py::hasattr(instance_, "finalize")) return;
+  if (!instance_) return;
   try {
-    instance_.attr("finalize")();
+    if (const py::object finalize = AttributeOf(instance_, "finalize")) finalize();
   } catch (py::error_already_set& error) {
     py::module_::import(kUtilities).attr("Logger").attr("log_info")(module::TextOf(error));
   }

@@ -55,6 +55,17 @@ CASE(stub_passes_the_arguments_of_initialize) {
                                                                   14));
 }
 
+// A class that makes what it delegates to when it is first needed.
+CASE(stub_reports_what_a_model_raises_when_its_methods_are_looked_up) {
+  const std::string lookup = "class TritonPythonModel:\n    def __getattr__(self, name):\n        ";
+  RunningStub broken(lookup + "raise ImportError('libweights.so.3')\n");
+  CHECK_HAS(broken.Initialize().value_or(""), "ImportError: libweights.so.3");
+  RunningStub empty(lookup + "raise AttributeError(name)\n");
+  CHECK(!empty.Initialize());
+  CHECK_HAS(empty.Execute({RequestOf("", kTwoFloats)}).error.value_or(""),
+            "does not implement `execute` method");
+}
+
 CASE(stub_reports_why_it_cannot_initialize_and_ends_at_once) {
   RunningStub running(
       "class TritonPythonModel:\n    def initialize(self, args):\n        raise ValueError('boom')\n");
