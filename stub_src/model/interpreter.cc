@@ -5,14 +5,18 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
 #include "base/forks.h"
 #include "base/output.h"
+#include "base/threads.h"
 #include "model/home.h"
 #include "model/python_api.h"
 #include "module/module.h"
@@ -28,6 +32,9 @@ struct Handler {
   struct sigaction before;
 };
 
+constexpr std::chrono::seconds kMostForShutdown(5);
+
+std::string instance_name;
 std::string notice;
 int output = STDERR_FILENO;
 // The signals that faulthandler handles.
@@ -103,8 +110,40 @@ void FlushStreams(const char* when) {
   }
 }
 
+// Up to Python 3.8, an atexit function joins the threads of pools, which may wait for ever.
+void LeavePoolsRunning() {
+  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
+  constexpr const char* kPools = "concurrent.futures.thread";
+  if (!modules.contains(kPools)) return;
+  py::module_::import("atexit").attr("unregister")(modules[kPools].attr("_python_exit"));
+}
+
+// Other atexit functions wait, too: multiprocessing's for the processes that the model has started.
+void LimitShutdown() {
+  const auto end = [] {
+    std::this_thread::sleep_for(kMostForShutdown);
+    std::fprintf(stderr,
+                 "envpack stub: '%s' ends although its atexit functions have not returned within %d s\n",
+                 instance_name.c_str(), static_cast<int>(kMostForShutdown.count()));
+    FlushOutput();
+    _exit(0);
+  };
+  try {
+    StartThread("pbstub-exit", end).detach();
+  } catch (const std::system_error&) {
+    // There is no room for a thread. The functions return, as a rule.
+  }
+}
+
+void RunExitFunctions() {
+  constexpr const char* kWhen = "end of the stub";
+  Attempt(kWhen, LeavePoolsRunning);
+  Attempt(kWhen, [] { py::module_::import("atexit").attr("_run_exitfuncs")(); });
+  FlushStreams(kWhen);
+}
+
 [[noreturn]] void ExitForked(int status) {
-  ShutDownInterpreter();
+  RunExitFunctions();
   FlushOutput();
   _exit(status);
 }
@@ -112,6 +151,7 @@ void FlushStreams(const char* when) {
 }  // namespace
 
 void NameCrashes(const std::string& instance, int crash_output) {
+  instance_name = instance;
   output = crash_output;
   notice = "\nenvpack stub: crash in '" + instance + "'. Python traceback:\n";
 }
@@ -146,8 +186,9 @@ pid_t ForkInterpreter() {
 }
 
 void ShutDownInterpreter() {
-  Attempt("end of the stub", [] { py::module_::import("atexit").attr("_run_exitfuncs")(); });
+  LimitShutdown();
   FlushStreams("end of the stub");
+  RunExitFunctions();
 }
 
 void ExitIfForked() {

@@ -36,8 +36,9 @@ void PrintTracebacksOn(int signal);
 // counts as the process that started the interpreter.
 pid_t ForkInterpreter();
 
-// Runs the model's atexit functions and flushes its output. Does not wait for threads that the model has left
-// running: the server would wait for this process.
+// Runs the model's atexit functions and flushes its output. Ends the process if that takes longer than some
+// seconds, and does not wait for threads that the model has left running: the server would wait for this
+// process.
 void ShutDownInterpreter();
 
 // A process that the model forks can return, or raise, from the model's code. It exits here as a Python

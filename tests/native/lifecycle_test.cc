@@ -75,13 +75,35 @@ CASE(stub_reports_why_it_cannot_initialize_and_ends_at_once) {
 }
 
 CASE(stub_does_not_wait_for_threads_that_the_model_left) {
-  RunningStub running(
-      "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
-      "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n");
+  for (const std::string start : {"threading.Thread(target=time.sleep, args=(60,)).start()",
+                                  "concurrent.futures.ThreadPoolExecutor().submit(time.sleep, 60)"}) {
+    RunningStub running("import concurrent.futures, threading, time\n" + start +
+                        "\nclass TritonPythonModel:\n    def execute(self, requests):\n        return []\n");
+    CHECK(!running.Initialize());
+    running.SkipReport();
+    CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+    CHECK_EQ(running.stub.Wait(), 0);
+    CHECK(!Has(running.stub.Output(), "atexit"));
+  }
+}
+
+CASE(stub_waits_some_seconds_for_functions_of_atexit) {
+  RunningStub running(R"(
+import atexit, threading
+
+class TritonPythonModel:
+    def initialize(self, args):
+        atexit.register(threading.Event().wait)
+    def finalize(self):
+        print("from finalize")
+)");
   CHECK(!running.Initialize());
   running.SkipReport();
   CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
   CHECK_EQ(running.stub.Wait(), 0);
+  CHECK_HAS(running.stub.Output(), "from finalize");
+  CHECK_HAS(running.stub.Output(),
+            "'model_0_0' ends although its atexit functions have not returned within 5 s");
 }
 
 CASE(stub_does_not_wait_for_a_thread_that_waits_for_input) {
