@@ -46,10 +46,20 @@ std::string Describe(const Tensor& tensor) {
   throw ModelException(reason);
 }
 
+// What lies under a mask would be sent. Only who has imported numpy.ma has masked arrays.
+void RefuseMaskedValues(const std::string& name, const py::array& array) {
+  if (Py_TYPE(array.ptr()) == py::detail::npy_api::get().PyArray_Type_) return;
+  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
+  if (!modules.contains("numpy.ma") || !modules["numpy.ma"].attr("is_masked")(array).cast<bool>()) return;
+  throw ModelException("Tensor '" + name +
+                       "' has masked values, which Triton does not know. Replace them with filled().");
+}
+
 }  // namespace
 
 Tensor::Tensor(std::string name, py::array array) {
   if (name.empty()) throw ModelException("Tensor name cannot be an empty string.");
+  RefuseMaskedValues(name, array);
   value_.name = std::move(name);
   value_.dtype = FromNumpy(array.dtype());
   if (value_.dtype == abi::DataType::kInvalid) RefuseDtype(value_.name, array.dtype());
@@ -146,6 +156,9 @@ void BindTensor(py::module_& module) {
       .def_static(
           "from_dlpack",
           [](std::string name, const py::object& tensor) {
+            if (py::isinstance<py::array>(tensor)) {
+              RefuseMaskedValues(name, py::reinterpret_borrow<py::array>(tensor));
+            }
             return std::make_shared<Tensor>(FromDlpack(std::move(name), tensor));
           },
           py::arg("name").none(false), py::arg("tensor"))

@@ -149,6 +149,20 @@ def test_a_type_that_triton_does_not_have_is_refused(served, numpy, array, dtype
     assert f"TritonModelException: NumPy dtype is not supported. Tensor 'OUT' has the dtype {dtype}" in refusal.message
 
 
+@pytest.mark.parametrize("call", ["pb_utils.Tensor", "pb_utils.Tensor.from_dlpack"])
+def test_masked_values_are_refused(served, numpy, call):
+    code = (
+        "import numpy.ma\n"
+        "array = numpy.ma.masked_array([1, 2], mask=[{}, False])\n"
+        f"return [pb_utils.InferenceResponse([{call}('OUT', array)])]"
+    )
+    model = f"script_numpy{numpy[0]}"
+    refusal = served.refusal(code.format(True), model=model)
+    assert "Tensor 'OUT' has masked values, which Triton does not know. Replace them with filled()." in refusal.message
+    if call == "pb_utils.Tensor":
+        assert served.run(code.format(False), model=model)["OUT"].data == (1, 2)
+
+
 def test_native_types_under_another_name(made):
     assert made("np.array([1, 2], dtype=np.longlong)").datatype == "INT64"
     assert made("np.array([1, 2], dtype='<i4')").datatype == "INT32"
