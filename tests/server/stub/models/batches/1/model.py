@@ -1,4 +1,4 @@
-"""Doubles, refuses what is negative, and tells each request how many came along."""
+"""Doubles, refuses what is negative, forgets what has a hundred, and tells each request how many came along."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -11,6 +11,8 @@ class TritonPythonModel:
 
     def _answer(self, request, size):
         data = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        if (data == 100).any():
+            return None
         if (data < 0).any():
             return pb_utils.InferenceResponse([], pb_utils.TritonError("negative", pb_utils.TritonError.INVALID_ARG))
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", data * 2), pb_utils.Tensor("SIZE", size)])
