@@ -18,6 +18,7 @@ from envpack.conda.engine import (
 )
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.requirements import CondaPackage, Target, only_system, package_of, parse_spec, tidy_spec, without_build
+from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.failures import ErrorPattern, error_from_output
 from envpack.support.folders import cache_folder
@@ -59,6 +60,7 @@ def resolve_conda(
     except EngineError as error:
         culprits = [specs[number] for number in error.culprits]
         raise _resolve_error(error, culprits, places, channels, target, cache) from error
+    mark_used(cache_folder("conda-index", cache))
     return tuple(sorted(map(from_result, result["packages"]), key=lambda package: package.name))
 
 

@@ -24,7 +24,7 @@ from envpack.support.failures import storage_errors
 from envpack.support.processes import raise_if_stopped
 
 _PAUSE = 0.05  # seconds between two attempts
-_INGREDIENTS = "ingredients"
+INGREDIENTS = "ingredients"
 _Made = TypeVar("_Made")
 
 
@@ -140,12 +140,12 @@ def ensured(entry: Path, is_there: Callable[[], bool], make: Callable[[], object
 
 def ingredients_in_use(cache: Path) -> AbstractContextManager[None]:
     """Keep all that environments are made of in a cache during a block."""
-    return in_use(cache / _INGREDIENTS)
+    return in_use(cache / INGREDIENTS)
 
 
 def ingredients_removable(cache: Path) -> AbstractContextManager[bool]:
     """As `removable`, for all that environments are made of."""
-    return removable(cache / _INGREDIENTS)
+    return removable(cache / INGREDIENTS)
 
 
 def mark_used(entry: Path) -> None:

@@ -16,7 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _AT_FDCWD = -100
@@ -99,10 +99,10 @@ def _copy_attributes(source: Path, target: Path) -> bool:
     return True
 
 
-def remove_stale_files(folder: Path) -> None:
-    """Remove the temporary files of `replaced_file` in a folder whose processes are gone, for any destination."""
+def remove_stale_files(folder: Path, is_own: Callable[[Path], bool]) -> None:
+    """Remove the temporary files of `replaced_file` in a folder whose processes are gone, for some destinations."""
     for stale in folder.glob(f".*{_SUFFIX}"):
-        if name := _TEMPORARY.fullmatch(stale.name):
+        if (name := _TEMPORARY.fullmatch(stale.name)) and is_own(folder / name[1]):
             _remove_stale_files(folder / name[1])
 
 

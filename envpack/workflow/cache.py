@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from envpack.archive import archive_metadata_file, is_cached_as, sha256_of
 from envpack.environment import INVENTORY, MANIFEST, differing, read_environment, read_inventory
 from envpack.stub import changed_stub_files
 from envpack.support.bounded_reading import read_json
-from envpack.support.entry_locks import in_use, ingredients_removable, last_used, removable
+from envpack.support.entry_locks import INGREDIENTS, in_use, ingredients_removable, last_used, lock_of, removable
 from envpack.support.failures import storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.progress import NoProgress, Progress
@@ -27,6 +28,11 @@ from envpack.support.replacement import remove_stale_files
 from envpack.support.text import counted
 
 _DAY = 86400.0  # seconds
+
+# The user's folder may hold other things. What envpack makes has a digest in its name, or a lock beside it.
+_OWN_NAME = re.compile(r"(?:.*-)?[0-9a-f]{16,64}(?:-stripped)?(?:\.[a-z.]+)?|images\.json")
+_OTHER_NAMES = ("conda-packages", "pythons")  # kinds of which entries are called otherwise
+_IN_ROOT = {*KINDS, INGREDIENTS, "interpreters.json", "last-server.log"}
 
 # Files beside an archive that describe it and index its packages; they are removed with it, and before it.
 _BESIDE = (".segments", ".json")
@@ -97,7 +103,7 @@ def prune_cache(
     """
     progress, root = progress or NoProgress(), cache or cache_root()
     limit = time.time() - days * _DAY
-    old = [entry for entry in list_cache(root) if entry.used <= limit]
+    old = [entry for entry in list_cache(root) if entry.used <= limit and _is_own(entry.path)]
     removed = []
     if dry_run or not root.is_dir():
         removed = old
@@ -105,8 +111,9 @@ def prune_cache(
         with storage_errors(root), ingredients_removable(root) as idle:
             kinds = {kind for kind, description in KINDS.items() if idle or not description.is_ingredient}
             removed = [entry for entry in old if entry.kind in kinds and _remove(entry.path, limit)]
-            for folder in (root, *(root / kind for kind in kinds)):
-                _remove_leftovers(folder)
+            _remove_leftovers(root, lambda path: path.name in _IN_ROOT)
+            for kind in kinds:
+                _remove_leftovers(root / kind, _is_anything if kind in _OTHER_NAMES else _is_own)
             if not idle:
                 progress.detail("what environments are made of stays: another process uses it")
     for entry in removed:
@@ -120,6 +127,15 @@ def _entries(folder: Path) -> Iterator[Path]:
             is_lock = path.suffix == ".lock" and folder.name != "solutions"  # of other programs, and earlier versions
             if not (path.name.startswith(".") or is_lock or _is_beside(path)):
                 yield path
+
+
+def _is_own(path: Path) -> bool:
+    """Whether envpack has made an entry."""
+    return _OWN_NAME.fullmatch(path.name) is not None or lock_of(path).exists()
+
+
+def _is_anything(_: Path) -> bool:
+    return True
 
 
 def _is_beside(path: Path) -> bool:
@@ -176,17 +192,21 @@ def _remove(path: Path, limit: float) -> bool:
     return True
 
 
-def _remove_leftovers(folder: Path) -> None:
+def _remove_leftovers(folder: Path, is_own: Callable[[Path], bool]) -> None:
     """Remove half-made and half-removed entries, and locks of entries that are gone, by their names."""
     for mark in (".partial-", ".removed-"):
         for path in folder.glob(f".*{mark}*"):
-            with removable(folder / path.name.rpartition(mark)[0].removeprefix(".")) as free:
-                if free:
-                    _delete(path)
-    remove_stale_files(folder)
+            entry = folder / path.name.rpartition(mark)[0].removeprefix(".")
+            if is_own(entry):
+                with removable(entry) as free:
+                    if free:
+                        _delete(path)
+    remove_stale_files(folder, is_own)
     for lock in folder.glob(".*.lock"):
-        with removable(folder / lock.name.removeprefix(".").removesuffix(".lock")):
-            pass  # the lock of an entry that does not exist is removed with it
+        entry = folder / lock.name.removeprefix(".").removesuffix(".lock")
+        if is_own(entry) and not lock.stat().st_size:  # envpack's are empty
+            with removable(entry):
+                pass  # the lock of an entry that does not exist is removed with it
 
 
 def _delete(path: Path) -> None:

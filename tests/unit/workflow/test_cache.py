@@ -19,6 +19,7 @@ from envpack.support.replacement import replaced_file
 from envpack.workflow.cache import list_cache, prune_cache
 
 DAY = 86400
+OLD, NEW, DEAD, ALIVE = ("0" * 32, "1" * 32, "d" * 32, "a" * 32)  # names as entries have
 
 
 def entry(cache, kind, name, *, days, content=b"x" * 5000):
@@ -26,7 +27,10 @@ def entry(cache, kind, name, *, days, content=b"x" * 5000):
     folder.mkdir(parents=True)
     (folder / "file").write_bytes(content)
     used = time.time() - days * DAY
-    os.utime(folder, (used, used))
+    lock = lock_of(cache / kind if kind == "conda-index" else folder)
+    lock.touch()
+    for path in (folder, lock):
+        os.utime(path, (used, used))
     return folder
 
 
@@ -117,7 +121,8 @@ def test_the_time_at_which_files_were_read_is_no_use(cache):
 
 def test_an_entry_that_was_not_used_for_exactly_so_long_is_removed(cache, monkeypatch):
     old = entry(cache, "stubs", "old", days=0)
-    os.utime(old, (1000, 1000))
+    for path in (old, lock_of(old)):
+        os.utime(path, (1000, 1000))
     monkeypatch.setattr("time.time", lambda: 1000 + 30.0 * DAY)
     assert names(prune_cache(30, cache=cache).entries) == {("stubs", "old")}
 
@@ -143,33 +148,33 @@ def test_an_archive_goes_with_what_lies_beside_it(cache):
     """Its index is younger, since it is read for other archives: it must not outlive what it points into."""
     folder = cache / "archives"
     folder.mkdir(parents=True)
-    for name in ("old.tar.gz", "old.tar.gz.json", "old.tar.gz.segments", "new.tar", "new.tar.json"):
+    for name in (f"{OLD}.tar.gz", f"{OLD}.tar.gz.json", f"{OLD}.tar.gz.segments", f"{NEW}.tar", f"{NEW}.tar.json"):
         (folder / name).write_bytes(b"x" * 5000)
     used = time.time() - 40 * DAY
-    os.utime(folder / "old.tar.gz", (used, used))
-    assert names(list_cache(cache)) == {("archives", "old.tar.gz"), ("archives", "new.tar")}
+    os.utime(folder / f"{OLD}.tar.gz", (used, used))
+    assert names(list_cache(cache)) == {("archives", f"{OLD}.tar.gz"), ("archives", f"{NEW}.tar")}
     pruned = prune_cache(30, cache=cache)
-    assert names(pruned.entries) == {("archives", "old.tar.gz")}
+    assert names(pruned.entries) == {("archives", f"{OLD}.tar.gz")}
     assert pruned.size >= 15_000
-    assert sorted(file.name for file in folder.iterdir() if file.suffix != ".lock") == ["new.tar", "new.tar.json"]
+    assert sorted(file.name for file in folder.iterdir() if file.suffix != ".lock") == [f"{NEW}.tar", f"{NEW}.tar.json"]
     prune_cache(0, cache=cache)  # a plain archive has no index
     assert [file.name for file in folder.iterdir() if file.suffix != ".lock"] == []
 
 
 def test_what_lies_beside_an_archive_that_is_gone_is_an_entry_like_others(cache):
     (cache / "archives").mkdir(parents=True)
-    (cache / "archives/gone.tar.gz.segments").write_text("{}")
-    assert names(prune_cache(0, cache=cache).entries) == {("archives", "gone.tar.gz.segments")}
+    (cache / f"archives/{OLD}.tar.gz.segments").write_text("{}")
+    assert names(prune_cache(0, cache=cache).entries) == {("archives", f"{OLD}.tar.gz.segments")}
 
 
 def test_what_cannot_be_removed_now_is_removed_by_the_next_run(cache, monkeypatch):
     def refuse(*_, **options):
         raise PermissionError
 
-    folder = entry(cache, "bytecode", "old", days=40)
+    folder = entry(cache, "bytecode", OLD, days=40)
     with monkeypatch.context() as patched:
         patched.setattr("os.rmdir", refuse)
-        assert names(prune_cache(30, cache=cache).entries) == {("bytecode", "old")}
+        assert names(prune_cache(30, cache=cache).entries) == {("bytecode", OLD)}
     assert not folder.exists()
     assert list_cache(cache) == ()
     prune_cache(30, cache=cache)
@@ -350,17 +355,33 @@ def test_a_user_waits_until_pruning_has_removed_an_entry_and_does_not_find_it(ca
 
 
 def test_what_killed_processes_left_is_removed_and_what_living_ones_make_is_not(cache):
-    entry(cache, "environments", ".dead.partial-abc", days=0)
-    entry(cache, "environments", ".alive.partial-abc", days=0)
-    entry(cache, "environments", ".dead.removed-123", days=0)
+    entry(cache, "environments", f".{DEAD}.partial-abc", days=0)
+    entry(cache, "environments", f".{ALIVE}.partial-abc", days=0)
+    entry(cache, "environments", f".{DEAD}.removed-123", days=0)
     (cache / "archives").mkdir(exist_ok=True)
-    (cache / "archives/.dead.tar.gz.abcdefg8.partial").touch()
+    (cache / f"archives/.{DEAD}.tar.gz.abcdefg8.partial").touch()
     (cache / "archives/.note.partial").touch()
-    with being_made(cache / "environments/alive"), replaced_file(cache / "archives/alive.tar.gz") as alive:
+    with being_made(cache / f"environments/{ALIVE}"), replaced_file(cache / f"archives/{ALIVE}.tar.gz") as alive:
         prune_cache(30, cache=cache)
         assert {path.name for path in (cache / "archives").glob(".*.partial")} == {alive.name, ".note.partial"}
     left = {path.name for path in (cache / "environments").iterdir() if path.is_dir()}
-    assert left == {".alive.partial-abc"}
+    assert left == {f".{ALIVE}.partial-abc"}
+
+
+def test_what_envpack_did_not_make_stays(cache):
+    """ENVPACK_CACHE_DIR may name a folder in which others keep files under the same names."""
+    theirs = [
+        *("archives/2023/backup.tar", "wheels/mine-1.0-py3-none-any.whl", "environments/prod/x", "stubs/api.pyi"),
+        *("zig/main.zig", "pythons/mine/p", "needs/.app.lock", "archives/.upload.partial-3", ".app.lock"),
+        *(".upload.partial-3", ".upload.removed-3", ".x.abcdefgh.partial", "locks/.y.abcdefgh.partial"),
+    ]
+    for name in theirs:
+        (cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / name).write_text("theirs")
+    entry(cache, "archives", f"{OLD}.tar.gz", days=40)
+    assert names(prune_cache(0, cache=cache, dry_run=True).entries) == {("archives", f"{OLD}.tar.gz")}
+    assert names(prune_cache(0, cache=cache).entries) == {("archives", f"{OLD}.tar.gz")}
+    assert sorted(str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()) == sorted(theirs)
 
 
 def test_a_folder_beside_a_model_keeps_its_files(cache, tmp_path):
