@@ -58,7 +58,7 @@ class BuiltModel:
         start: ``"warm"`` or ``"cold"``, as its configuration names it; ``""`` if it names neither, and for an ensemble.
         changed: whether anything on disk was changed.
         forms: what each form of the environment costs, whichever was built.
-        warnings: what of its requirements was not read or does not fit the model's code.
+        warnings: what of its requirements was not read or does not fit the model's code, and what was not removed.
     """
 
     name: str
@@ -144,7 +144,7 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
                 start=_start(placement),
                 changed=placed.changed,
                 forms=format_costs(read_metadata(placed.environment)),
-                warnings=_warnings(request, environment),
+                warnings=(*placed.warnings, *_warnings(request, environment)),
             )
 
 

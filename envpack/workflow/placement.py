@@ -21,6 +21,8 @@ from envpack.repository import (
     Backend,
     Model,
     backend_for,
+    custom_configs,
+    environment_of,
     examine_model,
     forget_release,
     get_string_parameter,
@@ -54,12 +56,14 @@ class PlacedModel:
         stub: where its stub is, if it has one.
         backend: name of its backend for one Python, ``""`` if it has none.
         changed: whether anything on disk was changed.
+        warnings: what was not removed.
     """
 
     environment: Path
     stub: Path
     backend: str
     changed: bool
+    warnings: tuple[str, ...] = ()
 
 
 def place(request: Placement, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
@@ -74,10 +78,9 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     changed |= point_to_environment(model, in_model_folder(path.name), _backend_name(model, backend), request.start)
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
-    for value in sorted(previous):
-        _remove_previous(model, value, path)
+    kept = tuple(filter(None, (_remove_previous(request, value, path) for value in sorted(previous))))
     stub = backend.stub if backend else model.folder / STUB_NAME
-    return PlacedModel(path, stub, backend.name if backend else "", changed)
+    return PlacedModel(path, stub, backend.name if backend else "", changed, kept)
 
 
 def wants_stub(source: Recipe | TakenOver, environment: Environment) -> bool:
@@ -142,20 +145,48 @@ def _backend_name(model: Model, backend: Backend | None) -> str:
     return PYTHON_BACKEND if python_of_backend(model.backend) else ""
 
 
-def _remove_previous(model: Model, value: str, current: Path) -> None:
-    """Remove the environment that a configuration named before, if it was in the model's folder and is one of ours."""
-    name = value.removeprefix(in_model_folder(""))
+def _remove_previous(request: Placement, value: str, current: Path) -> str:
+    """Remove the environment that a configuration named before, if it was in the model's folder and is one of ours.
+
+    Returns:
+        Why it stays although it is, ``""`` otherwise.
+    """
+    model, name = request.model, value.removeprefix(in_model_folder(""))
     if not value or name == value or "/" in name or name in ("", ".", "..", current.name):
-        return
+        return ""
     previous = model.folder / name
     if previous.is_symlink() or not is_made_by_envpack(previous):
-        return
+        return ""
+    if users := _models_that_name(previous, request):
+        others = f"EXECUTION_ENV_PATH of {', '.join(users[:_MOST_NAMED])}"
+        others += f" and {len(users) - _MOST_NAMED} more" if len(users) > _MOST_NAMED else ""
+        return f"{previous} stays, because {others} names it: remove it when no model names it any more"
     if previous.is_dir():
         with contextlib.suppress(OSError):  # it is in nobody's way
             remove_folder(previous)
     else:
         previous.unlink(missing_ok=True)
         archive_metadata_file(previous).unlink(missing_ok=True)
+    return ""
+
+
+def _models_that_name(environment: Path, request: Placement) -> list[str]:
+    """The other models of the repository whose configurations name an environment, here or by its server's path."""
+    folder = request.model.folder
+    places = {os.path.realpath(environment), str(Path(request.served_from, folder.name, environment.name))}
+    users = []
+    for other in sorted(folder.parent.iterdir()):
+        with contextlib.suppress(OSError, ValueError):  # a model that this user may not read, a text that is no path
+            if other != folder and other.is_dir() and places & set(_named_environments(other)):
+                users.append(other.name)
+    return users
+
+
+def _named_environments(folder: Path) -> Iterator[str]:
+    """What the configurations of a model, which may be broken, name as execution environments."""
+    for model in (examine_model(folder)[0], *(custom.model for custom in custom_configs(folder))):
+        if named := environment_of(model) if model else None:
+            yield os.path.realpath(named)
 
 
 def unpacked_at_once(project: Project, placed: Collection[str]) -> str:
@@ -173,6 +204,7 @@ def unpacked_at_once(project: Project, placed: Collection[str]) -> str:
     )
 
 
+_MOST_NAMED = 3  # models in one warning
 _ENTRY = b"envpack_stub_run"  # a name that each stub of ours contains, even a damaged one
 _MOST_READ = 64 << 20  # bytes; a stub has 4 MB
 

@@ -209,6 +209,42 @@ def test_the_previous_environment_in_the_models_folder_is_removed(folder, tmp_pa
     assert (previous.exists(), other.exists()) == (False, True)
 
 
+def other_model(folder, value, file="config.pbtxt"):
+    """Another model of the repository, one of whose configurations names an execution environment."""
+    (folder.parent / "post/1").mkdir(parents=True)
+    (folder.parent / "post/1/model.py").write_text("")
+    config = folder.parent / "post" / file
+    config.parent.mkdir(exist_ok=True)
+    parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{value}" }} }}'
+    config.write_text(f'backend: "python"\n{parameter}\n')
+    return config
+
+
+@pytest.mark.parametrize("file", ["config.pbtxt", "configs/large.pbtxt"])
+@pytest.mark.parametrize(
+    "value", ["$$TRITON_MODEL_DIRECTORY/../core/python3.9", "{repository}/core/python3.9", "/srv/models/core/python3.9"]
+)
+def test_a_previous_environment_stays_while_another_model_names_it(folder, tmp_path, placed, file, value):
+    previous = made_by_envpack(folder / "python3.9")
+    other_model(folder, value.format(repository=folder.parent), file)
+    model = configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.9")
+    result = place(request_for(model), environment(tmp_path), None, NoProgress())
+    assert previous.exists()
+    what = "stays, because EXECUTION_ENV_PATH of post names it: remove it when no model names it any more"
+    assert result.warnings == (f"{previous} {what}",)
+
+
+@pytest.mark.parametrize("value", ["$$TRITON_MODEL_DIRECTORY/python3.9", "a\\000b", "{", None])
+def test_other_models_that_are_broken_or_name_other_environments_keep_none(folder, tmp_path, placed, value):
+    previous = made_by_envpack(folder / "python3.9")
+    config = other_model(folder, value)
+    if value is None:
+        config.write_text("nonsense {")
+    model = configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.9")
+    assert place(request_for(model), environment(tmp_path), None, NoProgress()).warnings == ()
+    assert not previous.exists()
+
+
 def test_custom_configurations_are_edited_and_what_they_named_before_is_removed(folder, tmp_path, placed, binary):
     previous = [made_by_envpack(folder / name) for name in ("python3.10", "python3.9")]
     (folder / "configs").mkdir()
