@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         Backend,
         backend_for,
         backends_folder,
+        check_server_backend,
+        edited_configs,
         environment_of,
         find_backends,
         forget_release,

@@ -12,6 +12,7 @@ import filecmp
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +55,25 @@ def environment_of(model: Model) -> Path | None:
 def point_to_environment(model: Model, path_value: str, backend: str = "", start: str = "") -> bool:
     """Set the execution environment in the model's configurations, and create config.pbtxt if it does not exist.
 
-    The custom configurations that run the model with the Python backend are edited like config.pbtxt. Each file is
-    replaced in one step, config.pbtxt last, and none of them if one cannot be edited.
+    Each file is replaced in one step, config.pbtxt last, and none of them if `edited_configs` raises an error.
 
     Returns:
         Whether a file changed.
+    """
+    edited = edited_configs(model, path_value, backend, start)
+    for file, new in edited.items():
+        write_text(file.resolve(), new)
+    return bool(edited)
+
+
+def edited_configs(model: Model, path_value: str, backend: str = "", start: str = "") -> dict[Path, str]:
+    """The new texts of those configurations of a model that change when they name an environment; config.pbtxt last.
+
+    The custom configurations that run the model with the Python backend are edited like config.pbtxt.
+
+    Raises:
+        InputError: one of them cannot be edited.
+        OSError: one of them cannot be replaced.
     """
     after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
     if not after_keyword.startswith("/") or "$" in after_keyword or ".." in after_keyword.split("/"):
@@ -73,9 +88,17 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
         new = set_backend(new, backend, file) if backend else new
         if new != text or not file.resolve().is_file():
             edited[file] = new
-    for file, new in edited.items():
-        write_text(file.resolve(), new)
-    return bool(edited)
+    for file in edited:
+        _require_replaceable(file.resolve())  # a link may lead to a folder of another user
+    return edited
+
+
+def _require_replaceable(file: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(prefix=f".{file.name}.", suffix=".partial", dir=file.parent):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file.parent)) from error
 
 
 def place_stub(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
@@ -208,15 +231,20 @@ def place_backend(stub: Path, backend: Backend, release: Release | None = None, 
     Returns:
         Whether anything changed.
     """
-    if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
-        what = f"this is not the directory of a server's Python backend, which contains {LIBRARY} and {UTILITIES}"
-        fix = "give the target server's directory; in an image it is /opt/tritonserver/backends/python"
-        raise InputError("no-python-backend", what, fix, str(server))
+    check_server_backend(server)
     if backend.folder.is_dir():
         return _fill(stub, backend, backend.folder, release, server)
     backend.folder.parent.mkdir(parents=True, exist_ok=True)
     with replaced_folder(backend.folder) as partial:
         return _fill(stub, backend, partial, release, server)
+
+
+def check_server_backend(server: Path | None) -> None:
+    """Refuse a directory of a server's Python backend that lacks what a backend takes from there."""
+    if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
+        what = f"this is not the directory of a server's Python backend, which contains {LIBRARY} and {UTILITIES}"
+        fix = "give the target server's directory; in an image it is /opt/tritonserver/backends/python"
+        raise InputError("no-python-backend", what, fix, str(server))
 
 
 def _fill(stub: Path, backend: Backend, folder: Path, release: Release | None, server: Path | None) -> bool:

@@ -30,6 +30,7 @@ from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.workflow.lock import locked_environment, numpy_missing, requirement_warnings, with_note_on_python
 from envpack.workflow.placement import (
+    check_placement,
     foreign_paths,
     numpy_version,
     place,
@@ -122,8 +123,10 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
     source, placement = request.source, request.placement
     model = placement.model
     with storage_errors(model.folder):
-        if isinstance(source, Recipe) and not placement.force:  # before the work, since it would be in vain
-            refuse_foreign(foreign_paths(placement, source.target.python), force=False)
+        if isinstance(source, Recipe):  # before the work, since it would be in vain
+            check_placement(placement, source.target.python)
+            if not placement.force:
+                refuse_foreign(foreign_paths(placement, source.target.python), force=False)
         with made_ingredients(source, progress, store) as (environment, binary):
             progress.begin(
                 f"{model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"

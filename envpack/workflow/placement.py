@@ -21,7 +21,9 @@ from envpack.repository import (
     Backend,
     Model,
     backend_for,
+    check_server_backend,
     custom_configs,
+    edited_configs,
     environment_of,
     examine_model,
     forget_release,
@@ -69,18 +71,33 @@ class PlacedModel:
 def place(request: Placement, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
     """Put an environment and a stub beside a model, and let its configuration name them."""
     model = request.model
+    check_placement(request, environment.minor)
     refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
     path, changed = _place_environment(request, environment, progress)
     backend = backend_for(environment.minor, request.backends) if request.backends else None
     changed |= _place_stub(request, binary, backend)
     configs = [model.config, *(config.model.config for config in python_configs(model.folder).values() if config.model)]
     previous = {get_string_parameter(config, "EXECUTION_ENV_PATH") for config in configs}
-    changed |= point_to_environment(model, in_model_folder(path.name), _backend_name(model, backend), request.start)
+    changed |= point_to_environment(*_pointing(request, environment.minor))
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
     kept = tuple(filter(None, (_remove_previous(request, value, path) for value in sorted(previous))))
     stub = backend.stub if backend else model.folder / STUB_NAME
     return PlacedModel(path, stub, backend.name if backend else "", changed, kept)
+
+
+def check_placement(request: Placement, minor: str) -> None:
+    """Raise what would end a placement when a part of it is done; the configurations come last."""
+    edited_configs(*_pointing(request, minor))
+    if request.backends:
+        check_server_backend(request.copy_library)
+
+
+def _pointing(request: Placement, minor: str) -> tuple[Model, str, str, str]:
+    """The arguments of `point_to_environment`."""
+    model, backend = request.model, backend_for(minor, request.backends) if request.backends else None
+    value = in_model_folder(request.environment_for(minor).name)
+    return model, value, _backend_name(model, backend), request.start
 
 
 def wants_stub(source: Recipe | TakenOver, environment: Environment) -> bool:
@@ -101,23 +118,22 @@ def release_cannot_serve(python: str, numpy: str, release: Release) -> bool:
 
 def _place_environment(request: Placement, environment: Environment, progress: Progress) -> tuple[Path, bool]:
     """The environment's path beside the model, and whether that was changed."""
-    folder = request.model.folder / f"python{environment.minor}"
+    path = request.environment_for(environment.minor)
     if request.archive_format == "dir":
-        served_as = f"{request.served_from.rstrip('/')}/{request.model.folder.name}/{folder.name}"
-        return folder, place_folder(
+        served_as = f"{request.served_from.rstrip('/')}/{request.model.folder.name}/{path.name}"
+        return path, place_folder(
             environment,
-            folder,
+            path,
             request.selection,
             served_as=served_as,
             link_mode=request.link_mode,
             progress=progress,
         )
-    archive = folder.with_name(f"{folder.name}.{request.archive_format}")
     if environment.placeholders:
         progress.detail(f"{environment.placeholders} files keep a placeholder for their prefix, which no archive knows")
-    return archive, pack_archive(
+    return path, pack_archive(
         environment,
-        archive,
+        path,
         form=request.archive_format,
         selection=request.selection,
         packer=request.packer,
@@ -220,13 +236,10 @@ def refuse_foreign(paths: Iterable[Path], *, force: bool) -> None:
 
 def foreign_paths(request: Placement, minor: str) -> Iterator[Path]:
     """What a build would replace and envpack did not make."""
-    folder = request.model.folder / f"python{minor}"
-    if request.archive_format == "dir":
-        yield from _foreign(folder, is_ours=is_made_by_envpack(folder))
-    else:
-        archive = folder.with_name(f"{folder.name}.{request.archive_format}")
-        yield from _foreign(archive, is_ours=is_made_by_envpack(archive))
-        yield from _foreign(archive_metadata_file(archive), is_ours="key" in read_metadata(archive))
+    path = request.environment_for(minor)
+    yield from _foreign(path, is_ours=is_made_by_envpack(path))
+    if request.archive_format != "dir":
+        yield from _foreign(archive_metadata_file(path), is_ours="key" in read_metadata(path))
     if request.stub != "never":
         yield from foreign_stub(request.model.folder)
     if request.backends is not None:
@@ -242,7 +255,7 @@ def foreign_stub(folder: Path) -> Iterator[Path]:
 
 def refuse_own_source(taken: TakenOver, request: Placement, minor: str) -> None:
     """Refuse to take over an environment from the folder that the build replaces, or from inside of it."""
-    source, folder = taken.prefix.resolve(), request.model.folder / f"python{minor}"
+    source, folder = taken.prefix.resolve(), request.environment_for(minor)
     if request.archive_format == "dir" and (source.is_relative_to(folder.resolve())):
         what = "the build would replace the environment that it takes over"
         fix = "move it out of the model's folder first, and name its new place with --from-prefix"

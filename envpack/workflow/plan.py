@@ -129,8 +129,7 @@ def _placement(
     request: Placement, source: Recipe, lock: Lock | None, environment: Environment | None, state: BuildState
 ) -> Iterator[PlannedChange]:
     model = request.model
-    suffix = "" if request.archive_format == "dir" else f".{request.archive_format}"
-    path = model.folder / f"python{source.target.python}{suffix}"
+    path = request.environment_for(source.target.python)
     has = environment_of(model)
     metadata = read_metadata(has) if has else {}
     if not metadata:

@@ -60,6 +60,11 @@ class Placement:
     start: Start | Literal[""]
     force: bool
 
+    def environment_for(self, minor: str) -> Path:
+        """Where the environment with a Python goes: a folder or an archive in the model's."""
+        suffix = "" if self.archive_format == "dir" else f".{self.archive_format}"
+        return self.model.folder / f"python{minor}{suffix}"
+
     @property
     def starts_warm(self) -> bool:
         """Whether the model's configuration names the warm start after the build."""

@@ -81,6 +81,23 @@ def test_nothing_is_edited_if_one_configuration_is_wrong(folder):
     assert {file: file.read_text() for file in folder.rglob("*.pbtxt")} == before
 
 
+def test_nothing_is_edited_if_one_configuration_cannot_be_replaced(folder, tmp_path, permissions_for_root):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "config.pbtxt").rename(elsewhere / "config.pbtxt")
+    (folder / "config.pbtxt").symlink_to(elsewhere / "config.pbtxt")
+    elsewhere.chmod(0o555)
+    before = {file: file.read_text() for file in folder.rglob("*.pbtxt")}
+    with pytest.raises(PermissionError) as refused:
+        point_to_environment(open_model(folder), in_model_folder("env"))
+    assert refused.value.filename == str(elsewhere)
+    assert {file: file.read_text() for file in folder.rglob("*.pbtxt")} == before
+    elsewhere.chmod(0o755)
+    assert point_to_environment(open_model(folder), in_model_folder("env"))
+    elsewhere.chmod(0o555)
+    assert not point_to_environment(open_model(folder), in_model_folder("env")), "nothing is to be changed"
+
+
 @pytest.mark.parametrize("written", [0, 1, 2])
 def test_an_end_between_two_files_leaves_all_valid_and_config_pbtxt_for_the_next_build(folder, monkeypatch, written):
     (folder / "configs/small.pbtxt").write_text(CUSTOM)

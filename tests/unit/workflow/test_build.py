@@ -8,7 +8,7 @@ import pytest
 from envpack.repository import STUB_NAME, get_string_parameter, open_model
 from envpack.settings import Settings, find_release
 from envpack.stub import Stub, inspect_stub
-from envpack.support.errors import EnvironmentBuildError, InputError, StubError
+from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError
 from envpack.workflow import build as module, build_model, plan_model
 from envpack.workflow.build import environment_for, made_ingredients
 from envpack.workflow.requests import build_request
@@ -144,6 +144,35 @@ def test_what_envpack_did_not_make_is_refused_before_the_work(ready):
     assert (plan.changes[0].action, plan.changes[0].reason) == ("rename python3.10", "envpack did not make it")
     build(ready, force=True)
     assert "python3.10.saved-1" in names(ready.folder)
+
+
+def test_a_configuration_that_cannot_be_replaced_is_refused_before_the_first_change(
+    ready, stubs, tmp_path, permissions_for_root
+):
+    build(ready)
+    elsewhere, config = tmp_path / "elsewhere", ready.folder / "config.pbtxt"
+    elsewhere.mkdir()
+    config.rename(elsewhere / "config.pbtxt")
+    config.symlink_to(elsewhere / "config.pbtxt")
+    other = ready.lock(python="3.12")
+    ready.write_lock(other)
+    ready.install(other)
+    elsewhere.chmod(0o555)
+    before = names(ready.folder)
+    with pytest.raises(StorageError) as raised:
+        build(ready, python="3.12")
+    assert (raised.value.kind, raised.value.where) == ("not-writable", str(elsewhere))
+    assert (names(ready.folder), stubs) == (before, [])
+    elsewhere.chmod(0o755)
+    assert build(ready, python="3.12").stub == ready.folder / STUB_NAME
+
+
+def test_a_folder_without_the_servers_library_is_refused_before_the_first_change(ready, stubs, tmp_path):
+    before = names(ready.folder)
+    with pytest.raises(InputError, match="not the directory of a server's Python backend") as raised:
+        build(ready, layout="backend", copy_library=tmp_path / "absent")
+    assert (raised.value.kind, raised.value.where) == ("no-python-backend", str(tmp_path / "absent"))
+    assert (names(ready.folder), stubs) == (before, [])
 
 
 def test_an_environment_without_numpy_is_refused(machine):
