@@ -59,7 +59,8 @@ class BuiltModel:
         start: ``"warm"`` or ``"cold"``, as its configuration names it; ``""`` if it names neither, and for an ensemble.
         changed: whether anything on disk was changed.
         forms: what each form of the environment costs, whichever was built.
-        warnings: what of its requirements was not read or does not fit the model's code, and what was not removed.
+        warnings: what of its requirements was not read or does not fit the model's code; what was removed beside it,
+            or stays although it is not used any more.
     """
 
     name: str

@@ -41,7 +41,7 @@ from envpack.repository import (
 )
 from envpack.settings import Project, Release
 from envpack.stub import inspect_stub
-from envpack.support.errors import InputError, StubError
+from envpack.support.errors import InputError, StubError, UsageError
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 from envpack.support.text import major_number
@@ -58,7 +58,7 @@ class PlacedModel:
         stub: where its stub is, if it has one.
         backend: name of its backend for one Python, ``""`` if it has none.
         changed: whether anything on disk was changed.
-        warnings: what was not removed.
+        warnings: what was removed or stays, and why.
     """
 
     environment: Path
@@ -75,15 +75,16 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
     path, changed = _place_environment(request, environment, progress)
     backend = backend_for(environment.minor, request.backends) if request.backends else None
-    changed |= _place_stub(request, binary, backend)
+    unfit = unfit_stub(request, environment.minor) if binary is None else ""
+    changed |= remove_stub(model.folder) if unfit else _place_stub(request, binary, backend)
     configs = [model.config, *(config.model.config for config in python_configs(model.folder).values() if config.model)]
     previous = {get_string_parameter(config, "EXECUTION_ENV_PATH") for config in configs}
     changed |= point_to_environment(*_pointing(request, environment.minor))
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
-    kept = tuple(filter(None, (_remove_previous(request, value, path) for value in sorted(previous))))
+    kept = [_remove_previous(request, value, path) for value in sorted(previous)]
     stub = backend.stub if backend else model.folder / STUB_NAME
-    return PlacedModel(path, stub, backend.name if backend else "", changed, kept)
+    return PlacedModel(path, stub, backend.name if backend else "", changed, tuple(filter(None, [unfit, *kept])))
 
 
 def check_placement(request: Placement, minor: str) -> None:
@@ -91,6 +92,21 @@ def check_placement(request: Placement, minor: str) -> None:
     edited_configs(*_pointing(request, minor))
     if request.backends:
         check_server_backend(request.copy_library)
+    if request.starts_warm and unfit_stub(request, minor):
+        what = f"only envpack's stub starts models warm, and --stub never excludes one for Python {minor}"
+        raise UsageError("start-limits", what, "remove --stub never, or use --start cold")
+
+
+def unfit_stub(request: Placement, minor: str) -> str:
+    """Why a build with ``--stub never`` removes the stub of ours beside a model, ``""`` if it does not."""
+    stub = request.model.folder / STUB_NAME
+    if request.stub != "never" or stub.is_symlink():
+        return ""
+    with contextlib.suppress(StubError):  # it is missing, or not ours
+        has = inspect_stub(stub).python
+        if has != minor:
+            return f"{stub} was removed, because it is for Python {has} and the environment has Python {minor}"
+    return ""
 
 
 def _pointing(request: Placement, minor: str) -> tuple[Model, str, str, str]:

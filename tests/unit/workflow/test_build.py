@@ -8,7 +8,7 @@ import pytest
 from envpack.repository import STUB_NAME, get_string_parameter, open_model
 from envpack.settings import Settings, find_release
 from envpack.stub import Stub, inspect_stub
-from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError
+from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, UsageError
 from envpack.workflow import build as module, build_model, plan_model
 from envpack.workflow.build import environment_for, made_ingredients
 from envpack.workflow.requests import build_request
@@ -79,6 +79,38 @@ def test_a_stub_is_placed_where_one_is_wanted(ready, stubs):
     assert build(ready).start == "warm", "the model says so now"
     assert build(ready, start="cold").start == ""
     assert "ENVPACK_START" not in (ready.folder / "config.pbtxt").read_text()
+
+
+def test_without_a_stub_that_of_another_python_is_removed(ready):
+    stub = write_stub(ready.folder / STUB_NAME, "3.12")
+    built = build(ready, stub="never")
+    what = "was removed, because it is for Python 3.12 and the environment has Python 3.10"
+    assert (built.warnings, built.stub, built.changed) == ((f"{stub} {what}",), None, True)
+    built = build(ready, stub="never")
+    assert (built.warnings, built.changed) == ((), False)
+
+
+@pytest.mark.parametrize("which", ["of its Python", "foreign", "a link"])
+def test_without_a_stub_every_other_one_stays(ready, tmp_path, which):
+    stub = ready.folder / STUB_NAME
+    if which == "foreign":
+        stub.write_bytes(b"by somebody else")
+    elif which == "a link":
+        stub.symlink_to(write_stub(tmp_path / "stub", "3.12"))
+    else:
+        write_stub(stub, "3.10")
+    before = stub.read_bytes()
+    built = build(ready, stub="never")
+    assert (stub.read_bytes(), built.warnings, built.stub) == (before, (), stub)
+
+
+def test_a_warm_start_is_refused_if_its_stub_is_of_another_python(ready):
+    write_stub(ready.folder / STUB_NAME, "3.12")
+    before = names(ready.folder)
+    with pytest.raises(UsageError, match=r"--stub never excludes one for Python 3\.10") as raised:
+        build(ready, start="warm", stub="never")
+    assert (raised.value.kind, raised.value.hint) == ("start-limits", "remove --stub never, or use --start cold")
+    assert names(ready.folder) == before
 
 
 def test_a_stub_that_needs_a_newer_glibc_is_made_by_zig(ready, stubs, monkeypatch):
