@@ -14,7 +14,7 @@ from typing import Literal
 
 from envpack.archive import read_metadata, record_in_metadata
 from envpack.lock import LOCK_NAME, digest_requirements
-from envpack.repository import Model, environment_of
+from envpack.repository import Model, environment_of, has_own_environment
 from envpack.requirements import Requirements, find_requirements, read_requirements
 from envpack.settings import Project, Release
 from envpack.support.platforms import host_platform
@@ -30,7 +30,7 @@ class BuildState:
         status: ``"current"``: built from the requirements that the model has now; ``"changed"``: the requirements
             changed since the build; ``"unbuilt"``: the model has requirements and no execution environment;
             ``"unknown"``: nothing is recorded, as for environments that envpack did not place, models without
-            requirements and ensembles.
+            requirements and ensembles; or what is recorded is for another model, whose environment this one uses.
         reason: one sentence without a full stop; ``""`` unless the status is ``"changed"`` or ``"unbuilt"``.
         fix: the commands that build the model; ``""`` likewise.
     """
@@ -61,7 +61,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
         return BuildState("unbuilt", f"it has {file.name}, but config.pbtxt names no execution environment", build)
     metadata = read_metadata(environment)
     recorded = metadata.get(_KEY)
-    if not recorded:
+    if not recorded or not has_own_environment(model):
         return BuildState("unknown")
     requirements = (
         read_requirements(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         environment_of,
         find_backends,
         forget_release,
+        has_own_environment,
         in_model_folder,
         is_bridge,
         is_stub_placed,

@@ -9,6 +9,7 @@ directory on the server, so they always belong to the running release.
 from __future__ import annotations
 
 import filecmp
+import os
 import re
 import shutil
 import stat
@@ -50,6 +51,12 @@ def environment_of(model: Model) -> Path | None:
     """
     value = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
     return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value and not is_too_long(value) else None
+
+
+def has_own_environment(model: Model) -> bool:
+    """Whether the environment of a model is in the model's folder; another model's was built for that one."""
+    environment = environment_of(model)
+    return environment is not None and Path(os.path.realpath(environment)).parent == model.folder.resolve()
 
 
 def point_to_environment(model: Model, path_value: str, backend: str = "", start: str = "") -> bool:

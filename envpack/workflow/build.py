@@ -18,7 +18,7 @@ from envpack.inspection import (
     read_stub_requirements,
     record_requirements,
 )
-from envpack.repository import PYTHON_BACKEND, Model, environment_of, open_model, python_configs
+from envpack.repository import PYTHON_BACKEND, Model, environment_of, has_own_environment, open_model, python_configs
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
@@ -202,14 +202,15 @@ def environment_to_run(
 
     Raises:
         InputError: also kind ``requirements-changed``: it has an archive with another environment, with which a server
-            would run it; kind ``needs-server``: envpack did not make the archive.
+            would run it; kind ``needs-server``: envpack did not make the archive, or made it for another model.
     """
     found, placed = environment_in_cache(project, model, progress, store), environment_of(model)
     key = read_metadata(placed).get("key") if placed is not None and placed.is_file() else found.key
     if placed is None or key == found.key:
         return found
-    if not key:
-        what = f"envpack did not make {placed.name}, and only a server unpacks it"
+    if not key or not has_own_environment(model):
+        whose = f"{placed} is that of another model" if key else f"envpack did not make {placed.name}"
+        what = f"{whose}, and only a server unpacks it"
         raise InputError("needs-server", what, "let it be served: `envpack verify`, `envpack dev`", str(model.folder))
     what = f"{placed.name} has another environment than its requirements and settings give now"
     fix = f"run `envpack build {model.folder.name}`, or let a server run it: envpack verify"

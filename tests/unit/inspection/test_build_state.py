@@ -7,7 +7,7 @@ import pytest
 
 from envpack.environment import MANIFEST
 from envpack.inspection import build_state, inspect_repository, record_requirements
-from envpack.repository import in_model_folder, open_model, point_to_environment
+from envpack.repository import in_model_folder, open_model, point_to_environment, set_execution_environment
 from envpack.requirements import read_requirements
 from envpack.settings import Settings
 
@@ -61,6 +61,21 @@ def test_inspect_warns_of_changed_requirements(project, model, release):
     (model / "requirements.txt").unlink()
     assert kinds(project, release) == ["requirements-changed"]
     assert inspect_repository(project, release, ["one"]).ok
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_environment_of_another_model_was_built_from_that_ones_requirements(project, model, placed, release, linked):
+    record_requirements(placed, read_requirements(model / "requirements.txt"))
+    value = f"$$TRITON_MODEL_DIRECTORY/../one/{placed.name}"
+    if linked:
+        (project.repository / "two/linked").symlink_to(placed)
+        value = in_model_folder("linked")
+    config = project.repository / "two/config.pbtxt"
+    config.write_text(set_execution_environment(config.read_text(), value, config))
+    for requirements in ("numpy\n", ""):
+        assert state(project, project.repository / "two", release).status == "unknown"
+        (project.repository / "two/requirements.txt").write_text(requirements)
+    assert state(project, model, release).status == "current"
 
 
 def test_inspect_reports_how_to_build_a_model_that_was_never_built(project, model, release):

@@ -136,6 +136,23 @@ def test_a_model_with_an_archive_runs_in_no_other_environment(machine, monkeypat
     assert (raised.value.kind, raised.value.where, what in raised.value.message) == (kind, str(model.folder), True)
 
 
+def test_a_model_with_the_archive_of_another_one_is_not_told_to_build_its_own(machine):
+    machine.write_lock()
+    machine.install()
+    archive = machine.repository / "core/env.tar.gz"
+    archive.parent.mkdir()
+    archive.touch()
+    archive.with_name("env.tar.gz.json").write_text(json.dumps({"key": "another"}))
+    (machine.folder / "config.pbtxt").write_text(
+        'backend: "python" parameters { key: "EXECUTION_ENV_PATH"'
+        ' value { string_value: "$$TRITON_MODEL_DIRECTORY/../core/env.tar.gz" } }'
+    )
+    with pytest.raises(InputError, match="is that of another model, and only a server unpacks it") as raised:
+        python_of(machine.project, open_model(machine.folder), machine.steps)
+    assert (raised.value.kind, raised.value.where) == ("needs-server", str(machine.folder))
+    assert raised.value.hint == "let it be served: `envpack verify`, `envpack dev`"
+
+
 def test_a_stub_for_another_python_than_that_of_a_new_environment_is_not_taken(placed, tmp_path):
     model, stub = open_model(placed.folder), placed.folder / STUB_NAME
     for minor, taken in ((inspect_stub(stub).python, stub), ("2.7", None)):
