@@ -35,6 +35,7 @@ PYTHON_BACKEND = "python"
 LIBRARY = "libtriton_python.so"
 UTILITIES = "triton_python_backend_utils.py"
 BRIDGE = "model.py"
+STUB_MODE = 0o755
 _OUR_BRIDGE = Path(__file__).with_name("bridge_model.py")
 _NAME = re.compile(r"python_3_(\d+)")
 
@@ -114,7 +115,7 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
     Returns:
         Whether anything changed: False if the same stub exists with the right mode and release file.
     """
-    if release is None or _names(model_folder, release):
+    if release is None or names_release(model_folder, release):
         return _place_binary(binary, model_folder)
     # If the process is interrupted, no stub is left beside the release file of another stub.
     forget_release(model_folder)
@@ -143,13 +144,14 @@ def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = N
     """Whether `place_stub` would change nothing."""
     destination = model_folder / STUB_NAME
     return (
-        (release is None or _names(model_folder, release))
+        (release is None or names_release(model_folder, release))
         and _holds(destination, binary)
-        and stat.S_IMODE(destination.stat().st_mode) == 0o755
+        and stat.S_IMODE(destination.stat().st_mode) == STUB_MODE
     )
 
 
-def _names(model_folder: Path, release: Release) -> bool:
+def names_release(model_folder: Path, release: Release) -> bool:
+    """Whether the release file in a folder is that of a release."""
     file = model_folder / RELEASE_FILE
     return file.is_file() and read_text(file, errors="replace") == f"{release.name_for_stub}\n"
 
@@ -161,11 +163,11 @@ def _holds(destination: Path, binary: Path) -> bool:
 def _place_binary(binary: Path, model_folder: Path) -> bool:
     destination = model_folder / STUB_NAME
     if _holds(destination, binary):
-        if stat.S_IMODE(destination.stat().st_mode) == 0o755:
+        if stat.S_IMODE(destination.stat().st_mode) == STUB_MODE:
             return False
-        destination.chmod(0o755)
+        destination.chmod(STUB_MODE)
         return True
-    with replaced_file(destination, mode=0o755) as temporary:
+    with replaced_file(destination, mode=STUB_MODE) as temporary:
         shutil.copyfile(binary, temporary)
     return True
 
@@ -246,6 +248,16 @@ def place_backend(stub: Path, backend: Backend, release: Release | None = None, 
         return _fill(stub, backend, partial, release, server)
 
 
+def outdated_parts(backend: Backend, server: Path | None) -> tuple[str, ...]:
+    """The files of a backend directory that `place_backend` would create or replace, without its stub."""
+    found = [] if is_bridge(backend.folder / BRIDGE) else [BRIDGE]
+    for name, origin in ((backend.library.name, LIBRARY), (UTILITIES, UTILITIES)):
+        file = backend.folder / name
+        is_right = _holds(file, server / origin) if server else _leads_to(file, f"../{PYTHON_BACKEND}/{origin}")
+        found += [] if is_right else [name]
+    return tuple(found)
+
+
 def check_server_backend(server: Path | None) -> None:
     """Refuse a directory of a server's Python backend that lacks what a backend takes from there."""
     if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
@@ -270,8 +282,12 @@ def is_bridge(file: Path) -> bool:
     return _holds(file, _OUR_BRIDGE)
 
 
+def _leads_to(link: Path, target: str) -> bool:
+    return link.is_symlink() and str(link.readlink()) == target
+
+
 def _link(link: Path, target: str) -> bool:
-    if link.is_symlink() and str(link.readlink()) == target:
+    if _leads_to(link, target):
         return False
     replace_link(link, target)
     return True

@@ -82,9 +82,10 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     changed |= point_to_environment(*_pointing(request, environment.minor))
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
+    removed = f"{model.folder / STUB_NAME} was removed: {unfit}" if unfit else ""
     kept = [_remove_previous(request, value, path) for value in sorted(previous)]
     stub = backend.stub if backend else model.folder / STUB_NAME
-    return PlacedModel(path, stub, backend.name if backend else "", changed, tuple(filter(None, [unfit, *kept])))
+    return PlacedModel(path, stub, backend.name if backend else "", changed, tuple(filter(None, [removed, *kept])))
 
 
 def check_placement(request: Placement, minor: str) -> None:
@@ -105,7 +106,7 @@ def unfit_stub(request: Placement, minor: str) -> str:
     with contextlib.suppress(StubError):  # it is missing, or not ours
         has = inspect_stub(stub).python
         if has != minor:
-            return f"{stub} was removed, because it is for Python {has} and the environment has Python {minor}"
+            return f"it is for Python {has}, and the environment has Python {minor}"
     return ""
 
 
@@ -113,7 +114,7 @@ def _pointing(request: Placement, minor: str) -> tuple[Model, str, str, str]:
     """The arguments of `point_to_environment`."""
     model, backend = request.model, backend_for(minor, request.backends) if request.backends else None
     value = in_model_folder(request.environment_for(minor).name)
-    return model, value, _backend_name(model, backend), request.start
+    return model, value, backend_name(model, backend), request.start
 
 
 def wants_stub(source: Recipe | TakenOver, environment: Environment) -> bool:
@@ -170,7 +171,7 @@ def _place_stub(request: Placement, binary: Path | None, backend: Backend | None
     return changed
 
 
-def _backend_name(model: Model, backend: Backend | None) -> str:
+def backend_name(model: Model, backend: Backend | None) -> str:
     """What config.pbtxt is to name as backend, ``""`` to leave it as it is."""
     if backend:
         return backend.name

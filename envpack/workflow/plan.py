@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import envpack
 from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
 from envpack.conda import reason_to_fetch
 from envpack.environment import Environment, detect_prefix, find_environment
@@ -15,19 +17,28 @@ from envpack.inspection import BuildState, build_state
 from envpack.lock import LOCAL_CHANNEL, Lock
 from envpack.repository import (
     CONFIG_NAME,
+    RELEASE_FILE,
+    STUB_MODE,
     STUB_NAME,
+    Backend,
     Model,
+    backend_for,
+    check_server_backend,
     environment_of,
     in_model_folder,
+    names_release,
     open_model,
+    outdated_parts,
     python_configs,
 )
 from envpack.settings import Project
-from envpack.support.errors import EnvironmentBuildError
+from envpack.stub import inspect_stub
+from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.platforms import platform_of_machine
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
 from envpack.workflow.lock import refuse_stale
-from envpack.workflow.placement import foreign_paths, refuse_foreign, release_cannot_serve
+from envpack.workflow.placement import backend_name, foreign_paths, refuse_foreign, release_cannot_serve, unfit_stub
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request
@@ -136,27 +147,31 @@ def _placement(
         reason = "it has none" if has is None else f"{has} was not made by envpack, or is missing"
         yield PlannedChange(f"place an environment as {path.name}", reason)
     elif has != path:
-        yield PlannedChange(f"place an environment as {path.name}", f"it has {Path(has or '').name}")
+        other = Path(has or "")
+        reason = f"it has {other.name if other.parent == path.parent else other}"
+        yield PlannedChange(f"place an environment as {path.name}", reason)
     else:
         changed = [state.reason] if state.status == "changed" else []
         reasons = [*changed, *_differences(metadata, request, lock), *_files(path, metadata, request, environment)]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
+    named = backend_name(model, _backend(request, source))
     custom = {str(file.relative_to(model.folder)): found.model for file, found in python_configs(model.folder).items()}
     for name, configured in {CONFIG_NAME: model, **custom}.items():
-        edits = list(_edits(configured, path, request.start)) if configured else []
+        edits = list(_edits(configured, path, request, named)) if configured else []
         if edits:
             yield PlannedChange(f"edit {name}", "; ".join(edits))
 
 
-def _edits(model: Model, environment: Path, wanted_start: str) -> Iterator[str]:
+def _edits(model: Model, environment: Path, request: Placement, backend: str) -> Iterator[str]:
     """What changes in a configuration of a model."""
     if environment_of(model) != environment:
         yield f"EXECUTION_ENV_PATH becomes {in_model_folder(environment.name)}"
-    start = model.start
-    if wanted_start == "warm" and start != "warm":
+    if backend not in ("", model.config.backend):
+        yield f"backend becomes {backend}"
+    if request.start == "warm" and model.start != "warm":
         yield "ENVPACK_START becomes warm"
-    if wanted_start == "cold" and start:
+    if request.start == "cold" and model.start:
         yield "ENVPACK_START is removed"
 
 
@@ -202,10 +217,70 @@ def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:
 
 
 def _stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[PlannedChange]:
-    if request.backends is not None or request.stub == "never":
+    """What changes about the stub, beside the model or in its backend."""
+    folder, backend = request.model.folder, _backend(request, source)
+    has_stub = (folder / STUB_NAME).is_file()
+    if backend is not None:
+        yield from _parts(backend, request, source)
+        if has_stub or (folder / RELEASE_FILE).is_file():
+            yield PlannedChange("remove the stub", f"the server would prefer it to that of {backend.name}")
+        folder = backend.folder
+    elif request.stub == "never":
+        if unfit := unfit_stub(request, source.target.python):
+            yield PlannedChange("remove the stub", unfit)
+    elif has_stub:
+        if fault := _fault(folder / STUB_NAME, source):
+            yield PlannedChange("replace the stub", fault)
+    else:
+        yield from _new_stub(request, source, lock)
+    yield from _release_file(folder, request)
+
+
+def _release_file(folder: Path, request: Placement) -> Iterator[PlannedChange]:
+    """What changes about the release file beside a stub that stays."""
+    if not request.release_named:
+        if (folder / RELEASE_FILE).is_file():
+            yield PlannedChange(f"remove {RELEASE_FILE}", "no release is named")
+    elif request.stub != "never" and (folder / STUB_NAME).is_file() and not names_release(folder, request.release):
+        yield PlannedChange(f"write {RELEASE_FILE}", f"for Triton {request.release.name}")
+
+
+def _backend(request: Placement, source: Recipe) -> Backend | None:
+    return backend_for(source.target.python, request.backends) if request.backends is not None else None
+
+
+def _parts(backend: Backend, request: Placement, source: Recipe) -> Iterator[PlannedChange]:
+    """What is missing or wrong in the directory of a backend."""
+    check_server_backend(request.copy_library)
+    action = f"place the backend {backend.name}"
+    if not backend.folder.is_dir():
+        yield PlannedChange(action, f"it is not in {backend.folder.parent}")
         return
-    if (request.model.folder / STUB_NAME).is_file():
-        return
+    faults = [f"{name} is missing or differs" for name in outdated_parts(backend, request.copy_library)]
+    if fault := _fault(backend.stub, source):
+        faults.append(f"{STUB_NAME}: {fault}")
+    if faults:
+        yield PlannedChange(action, "; ".join(faults))
+
+
+def _fault(stub: Path, source: Recipe) -> str:
+    """Why a stub is not the one that a build would place, as far as its facts show."""
+    if not stub.exists():
+        return "it is missing"
+    try:
+        has, mode = inspect_stub(stub), stat.S_IMODE(stub.stat().st_mode)
+    except StubError as error:
+        return error.message
+    if mode != STUB_MODE:
+        return f"its mode is {mode:04o}"
+    if has.python != source.target.python:
+        return f"it is for Python {has.python}"
+    if platform_of_machine(has.machine) != source.target.platform:
+        return f"it is for {has.machine}"
+    return "" if has.version == envpack.__version__ else f"it is of envpack {has.version}"
+
+
+def _new_stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[PlannedChange]:
     numpy = next((package.version for package in lock.pip if package.name == "numpy"), "") if lock else ""
     if request.stub == "always":
         yield PlannedChange("place a stub", "--stub always")

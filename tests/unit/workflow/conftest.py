@@ -10,13 +10,15 @@ import pytest
 from envpack.environment import read_environment
 from envpack.environment.store import MANIFEST
 from envpack.lock import Lock, digest_requirements, write_lock
-from envpack.repository import open_model
+from envpack.repository import STUB_NAME, open_model
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import Settings, open_project
+from envpack.stub import Stub, inspect_stub
+from envpack.workflow import build_model
 from envpack.workflow.requests import lock_request
 from tests.steps import Steps
 from tests.unit.archive.conftest import Prefixes
-from tests.unit.stub.elf_files import write_library
+from tests.unit.stub.elf_files import write_library, write_stub
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
 CHANNEL = "https://channel.example/conda"
@@ -100,3 +102,29 @@ def other_target(lock, **changes):
 def names(folder):
     """What lies in a folder."""
     return sorted(path.name for path in Path(folder).iterdir())
+
+
+@pytest.fixture
+def ready(machine):
+    """A machine whose cache has the environment of the model's lock."""
+    machine.write_lock()
+    machine.install()
+    return machine
+
+
+@pytest.fixture
+def stubs(ready, monkeypatch, tmp_path):
+    """Compiles nothing: notes for what a stub is wanted, and gives one."""
+    asked = []
+
+    def stub_for(target, releases, *, toolchain, progress, store):
+        asked.append((target.minor, releases, toolchain))
+        path = write_stub(tmp_path / f"stub-{toolchain}" / STUB_NAME, target.minor)
+        return Stub(path, inspect_stub(path), fresh=True, seconds=1)
+
+    monkeypatch.setattr("envpack.workflow.build.stub_for", stub_for)
+    return asked
+
+
+def build(machine, **options):
+    return build_model(machine.project.saying(Settings(**options)), "m", machine.steps)

@@ -1,48 +1,20 @@
-"""From a model's lock to its place in the repository: what is built, what is refused, and what a build would do."""
+"""From a model's lock to its place in the repository: what is built, and what is refused."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from envpack.repository import STUB_NAME, get_string_parameter, open_model
 from envpack.settings import Settings, find_release
-from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, UsageError
 from envpack.workflow import build as module, build_model, plan_model
 from envpack.workflow.build import environment_for, made_ingredients
 from envpack.workflow.requests import build_request
 from tests.unit.stub.elf_files import write_stub
 
-from .conftest import CONFIG, names
+from .conftest import build, names
 
 ENSEMBLE = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "m" model_version: -1 } ] }'
-
-
-@pytest.fixture
-def ready(machine):
-    """A machine whose cache has the environment of the model's lock."""
-    machine.write_lock()
-    machine.install()
-    return machine
-
-
-@pytest.fixture
-def stubs(ready, monkeypatch, tmp_path):
-    """Compiles nothing: notes for what a stub is wanted, and gives one."""
-    asked = []
-
-    def stub_for(target, releases, *, toolchain, progress, store):
-        asked.append((target.minor, releases, toolchain))
-        path = write_stub(tmp_path / f"stub-{toolchain}" / STUB_NAME, target.minor)
-        return Stub(path, inspect_stub(path), fresh=True, seconds=1)
-
-    monkeypatch.setattr("envpack.workflow.build.stub_for", stub_for)
-    return asked
-
-
-def build(machine, **options):
-    return build_model(machine.project.saying(Settings(**options)), "m", machine.steps)
 
 
 def test_a_model_gets_its_environment_and_a_second_build_changes_nothing(ready):
@@ -84,7 +56,7 @@ def test_a_stub_is_placed_where_one_is_wanted(ready, stubs):
 def test_without_a_stub_that_of_another_python_is_removed(ready):
     stub = write_stub(ready.folder / STUB_NAME, "3.12")
     built = build(ready, stub="never")
-    what = "was removed, because it is for Python 3.12 and the environment has Python 3.10"
+    what = "was removed: it is for Python 3.12, and the environment has Python 3.10"
     assert (built.warnings, built.stub, built.changed) == ((f"{stub} {what}",), None, True)
     built = build(ready, stub="never")
     assert (built.warnings, built.changed) == ((), False)
@@ -241,122 +213,3 @@ def test_what_is_built_stays_in_the_cache_in_the_block(ready):
     with made_ingredients(request, ready.steps) as (environment, stub):
         assert (environment.key, stub) == (ready.lock().key, None)
         assert environment.prefix.is_relative_to(ready.cache)
-
-
-# Plans
-
-
-def planned(machine, **options):
-    plan = plan_model(machine.project.saying(Settings(**options)), "m")
-    return [(change.action, change.reason) for change in plan.changes]
-
-
-EDIT = ("edit config.pbtxt", "EXECUTION_ENV_PATH becomes $$TRITON_MODEL_DIRECTORY/python3.10")
-PLACE = ("place an environment as python3.10", "it has none")
-
-
-def test_a_plan_names_what_a_build_would_do(machine):
-    resolve = ("resolve the packages", "these requirements were not resolved on this machine before")
-    assert planned(machine) == [resolve, PLACE, EDIT]
-    machine.write_lock()
-    assert planned(machine) == [("install 2 packages", "the store has no such environment"), PLACE, EDIT]
-    machine.install()
-    assert planned(machine) == [PLACE, EDIT]
-    build(machine)
-    assert planned(machine) == []
-    plan = plan_model(machine.project, "m")
-    assert (plan.name, plan.python, plan.python_source, plan.release) == ("m", "3.10", "envpack.lock", "24.10")
-
-
-def test_a_plan_names_packages_that_differ(ready):
-    build(ready)
-    lock = ready.lock("1.26.5")
-    ready.write_lock(lock)
-    ready.install(lock)
-    assert planned(ready) == [("replace python3.10", "numpy 1.26.4 → 1.26.5")]
-    both = "other files are excluded; numpy 1.26.4 → 1.26.5"
-    assert planned(ready, exclude=("*.txt",)) == [("replace python3.10", both)]
-
-
-def test_a_plan_names_only_some_packages(ready):
-    build(ready)
-    place = ready.folder / "python3.10/envpack-environment.json"
-    metadata = json.loads(place.read_text())
-    extra = [{**metadata["packages"][0], "name": name, "version": "1", "url": "https://x/y"} for name in "abcde"]
-    bundled = {**metadata["packages"][0], "name": "bundled", "version": "1", "url": ""}
-    place.chmod(0o644)
-    place.write_text(json.dumps({**metadata, "packages": [*metadata["packages"], *extra, bundled]}))
-    ((action, reason),) = planned(ready)
-    assert action == "replace python3.10"
-    assert "a 1 → –, b 1 → –, c 1 → –, and 2 more" in reason
-
-
-def test_a_plan_names_files_that_were_changed(ready):
-    build(ready, link_mode="copy")
-    file = ready.folder / "python3.10/lib/changed-by-pip.txt"
-    file.chmod(0o644)
-    file.write_text("by hand")
-    ((action, reason),) = planned(ready)
-    assert action == "replace python3.10"
-    assert "lib/changed-by-pip.txt was changed" in reason
-
-
-def test_a_plan_names_the_link_mode(ready):
-    build(ready, link_mode="copy")
-    assert planned(ready, link_mode="copy") == []
-    assert planned(ready, link_mode="hardlink") == [("replace python3.10", "--set link_mode=hardlink")]
-
-
-def test_a_plan_names_another_form(ready):
-    build(ready)
-    changes = planned(ready, format="tar.gz")
-    assert changes[0] == ("place an environment as python3.10.tar.gz", "it has python3.10")
-    assert changes[1][1] == "EXECUTION_ENV_PATH becomes $$TRITON_MODEL_DIRECTORY/python3.10.tar.gz"
-    build(ready, format="tar.gz")
-    assert planned(ready) == []
-
-
-def test_a_plan_names_an_environment_of_somebody_else(ready):
-    text = CONFIG + 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/srv/env" } }\n'
-    (ready.folder / "config.pbtxt").write_text(text)
-    assert planned(ready)[0] == (PLACE[0], "/srv/env was not made by envpack, or is missing")
-
-
-def test_a_plan_names_the_stub(ready):
-    own = "the stub of Triton 24.10 embeds Python 3.10"
-    assert ("place a stub", "--stub always") in planned(ready, stub="always")
-    assert ("place a stub", "only envpack's stub starts models warm") in planned(ready, start="warm")
-    assert ("edit config.pbtxt", f"{EDIT[1]}; ENVPACK_START becomes warm") in planned(ready, start="warm")
-    other = ready.lock(python="3.12")
-    ready.write_lock(other)
-    ready.install(other)
-    changes = planned(ready, python="3.12")
-    assert ("place a stub for Python 3.12", own) in changes
-    assert not [action for action, _ in planned(ready, python="3.12", stub="never") if "stub" in action]
-    assert not [action for action, _ in planned(ready, python="3.12", layout="backend") if "stub" in action]
-    write_stub(ready.folder / STUB_NAME, "3.12")
-    assert not [action for action, _ in planned(ready, python="3.12") if "stub" in action]
-
-
-def test_a_plan_names_a_numpy_that_the_releases_stub_cannot_serve(machine):
-    machine.write_lock(machine.lock("2.0.0"))
-    reason = "the stub of Triton 24.10 cannot serve NumPy 2.0.0"
-    assert planned(machine)[-1] == ("place a stub for Python 3.10", reason)
-
-
-def test_a_plan_names_the_start(ready, stubs):
-    build(ready, start="warm")
-    assert planned(ready) == []
-    assert planned(ready, start="warm") == []
-    assert planned(ready, start="cold") == [("edit config.pbtxt", "ENVPACK_START is removed")]
-
-
-def test_a_plan_takes_over_a_folder(ready, tmp_path):
-    (tmp_path / "conda-meta").mkdir()
-    record = {"name": "python", "version": "3.10.13", "build": "0", "build_number": 0, "files": []}
-    (tmp_path / "conda-meta/python.json").write_text(json.dumps(record))
-    (tmp_path / "bin").mkdir(exist_ok=True)
-    (tmp_path / "bin/python3").touch(mode=0o755)
-    assert planned(ready, from_prefix=tmp_path) == [
-        (f"take over {tmp_path}, if it has changed", "files of an environment are compared")
-    ]
