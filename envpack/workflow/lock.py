@@ -10,7 +10,7 @@ from pathlib import Path
 from envpack.environment import Environment, environment_of
 from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, write_lock
 from envpack.repository import Model, open_model
-from envpack.requirements import Requirements, is_provided, package_of, unread_above
+from envpack.requirements import Requirements, Target, is_provided, package_of, unread_above
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.support.elf import version_key
@@ -203,15 +203,27 @@ def refuse_stale(lock: Lock, recipe: Recipe) -> None:
     """Refuse a lockfile that does not answer a recipe."""
     wanted, has = recipe.target, lock.target
     reason = ""
-    if lock.requirements_digest != digest_requirements(recipe.requirements, recipe.channels):
-        reason = "was made for other requirements or channels than the model has now"
-    elif (has.platform, has.python) != (wanted.platform, wanted.python):
+    if (has.platform, has.python) != (wanted.platform, wanted.python):
         reason = f"is for Python {has.python} on {has.platform}, not for {wanted.python} on {wanted.platform}"
+    elif lock.requirements_digest != digest_requirements(recipe.requirements, recipe.channels):
+        reason = "was made for other requirements or channels than the model has now"
     elif version_key(has.glibc) > version_key(wanted.glibc):
         reason = f"was made for glibc {has.glibc}, the release has {wanted.glibc}"
     if reason:
-        fix = f"run envpack lock {recipe.name}; what still fits stays as it is"
+        fix = " ".join((f"run envpack lock {recipe.name}", *_other_options(recipe, has)))
+        fix += "; what still fits stays as it is" if has.python == wanted.python else ""
         raise InputError("stale-lock", f"the lockfile {reason}", fix, str(recipe.lock_file))
+
+
+def _other_options(recipe: Recipe, has: Target) -> Iterator[str]:
+    """The options with which a lock gets the target of a recipe; without them it may keep the one that it has."""
+    wanted = recipe.target
+    if has.python != wanted.python:
+        yield f"--python {wanted.python}"
+    if has.platform != wanted.platform:
+        yield f"--platform {wanted.platform}"
+    if version_key(has.glibc) > version_key(wanted.glibc):
+        yield f"--triton {recipe.triton}"
 
 
 def _changes(before: Lock | None, now: Lock) -> tuple[str, ...]:

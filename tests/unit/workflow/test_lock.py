@@ -217,26 +217,49 @@ def test_packages_of_the_store_are_located_where_an_environment_is_installed(mac
     assert (options["progress"], options["indexes"]) == (machine.steps, request.requirements.pip_options)
 
 
+STAYS = "; what still fits stays as it is"
 STALE = [
     (
         {"requirements_digest": "0"},
         {},
         "the lockfile was made for other requirements or channels than the model has now",
+        f"run envpack lock m{STAYS}",
     ),
-    ({}, {"python": "3.9"}, "the lockfile is for Python 3.9 on linux-64, not for 3.10 on linux-64"),
-    ({}, {"platform": "linux-aarch64"}, "the lockfile is for Python 3.10 on linux-aarch64, not for 3.10 on linux-64"),
-    ({}, {"glibc": "2.99"}, "the lockfile was made for glibc 2.99, the release has 2.35"),
+    (
+        {"requirements_digest": "0"},  # markers may hold for one Python only
+        {"python": "3.9"},
+        "the lockfile is for Python 3.9 on linux-64, not for 3.10 on linux-64",
+        "run envpack lock m --python 3.10",
+    ),
+    (
+        {},
+        {"platform": "linux-aarch64"},
+        "the lockfile is for Python 3.10 on linux-aarch64, not for 3.10 on linux-64",
+        f"run envpack lock m --platform linux-64{STAYS}",
+    ),
+    (
+        {},
+        {"glibc": "2.99"},
+        "the lockfile was made for glibc 2.99, the release has 2.35",
+        f"run envpack lock m --triton 24.10{STAYS}",
+    ),
+    (
+        {},
+        {"python": "3.9", "platform": "linux-aarch64", "glibc": "2.99"},
+        "the lockfile is for Python 3.9 on linux-aarch64, not for 3.10 on linux-64",
+        "run envpack lock m --python 3.10 --platform linux-64 --triton 24.10",
+    ),
 ]
 
 
 def test_a_lockfile_that_does_not_answer_the_request_is_refused(machine):
     said = []
-    for changes, target, _ in STALE:
+    for changes, target, *_ in STALE:
         with pytest.raises(InputError) as raised:
             refuse_stale(other_target(replace(machine.lock(), **changes), **target), machine.request(python="3.10"))
         assert (raised.value.kind, raised.value.where) == ("stale-lock", str(machine.folder / "envpack.lock"))
-        said.append(raised.value.message)
-    assert said == [text for *_, text in STALE]
+        said.append((raised.value.message, raised.value.hint))
+    assert said == [(what, fix) for *_, what, fix in STALE]
     refuse_stale(machine.lock(), machine.request())
     refuse_stale(other_target(machine.lock(), glibc="2.5"), machine.request())
 
