@@ -153,6 +153,8 @@ def _placement(
     else:
         changed = [state.reason] if state.status == "changed" else []
         reasons = [*changed, *_differences(metadata, request, lock), *_files(path, metadata, request, environment)]
+        if not reasons and environment and metadata.get("key") != environment.key:
+            reasons = ["its packages have other builds, or --set strip differs"]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
     named = backend_name(model, _backend(request, source))

@@ -224,6 +224,16 @@ def test_a_build_changes_something_exactly_if_its_plan_says_so(ready, stubs, bef
     assert not build(ready, **options).changed
 
 
+@pytest.mark.parametrize("form", ["dir", "tar.gz"])
+def test_a_plan_names_files_that_are_made_otherwise_from_the_same_packages(ready, form):
+    build(ready, format=form)
+    ready.install(strip=True)
+    name = "python3.10" if form == "dir" else "python3.10.tar.gz"
+    assert planned(ready, strip=True) == [(f"replace {name}", "its packages have other builds, or --set strip differs")]
+    assert build(ready, strip=True).changed
+    assert planned(ready, strip=True) == []
+
+
 def test_a_plan_refuses_a_folder_without_the_servers_library(ready, tmp_path):
     with pytest.raises(InputError, match="not the directory of a server's Python backend") as raised:
         planned(ready, layout="backend", copy_library=tmp_path / "absent")
