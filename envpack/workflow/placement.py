@@ -137,12 +137,11 @@ def _place_environment(request: Placement, environment: Environment, progress: P
     """The environment's path beside the model, and whether that was changed."""
     path = request.environment_for(environment.minor)
     if request.archive_format == "dir":
-        served_as = f"{request.served_from.rstrip('/')}/{request.model.folder.name}/{path.name}"
         return path, place_folder(
             environment,
             path,
             request.selection,
-            served_as=served_as,
+            served_as=request.served_as(environment.minor),
             link_mode=request.link_mode,
             progress=progress,
         )

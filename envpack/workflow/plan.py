@@ -211,6 +211,9 @@ def _files(
         yield f"{printable(changed[0])} was changed"
     if environment and not is_folder_of_mode(mode, path, environment):
         yield f"--set link_mode={mode}"
+    place = metadata.get("selection", {}).get("final_prefix")
+    if environment and environment.placeholders and place and place != request.served_as(environment.minor):
+        yield f"its files are for {place} on the server, not {request.served_as(environment.minor)}"
 
 
 def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:

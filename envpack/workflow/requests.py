@@ -65,6 +65,10 @@ class Placement:
         suffix = "" if self.archive_format == "dir" else f".{self.archive_format}"
         return self.model.folder / f"python{minor}{suffix}"
 
+    def served_as(self, minor: str) -> str:
+        """The path of that on the server."""
+        return f"{self.served_from.rstrip('/')}/{self.model.folder.name}/{self.environment_for(minor).name}"
+
     @property
     def starts_warm(self) -> bool:
         """Whether the model's configuration names the warm start after the build."""

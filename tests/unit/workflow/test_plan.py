@@ -234,6 +234,18 @@ def test_a_plan_names_files_that_are_made_otherwise_from_the_same_packages(ready
     assert planned(ready, strip=True) == []
 
 
+def test_a_plan_names_the_path_on_the_server_that_files_contain(machine):
+    machine.write_lock()
+    manifest = machine.install().prefix / "envpack-environment.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"stand_ins": 1}))
+    build(machine, served_from="/models")
+    assert planned(machine, served_from="/models/") == []
+    replaced = [("replace python3.10", "its files are for /models/m/python3.10 on the server, not /srv/m/python3.10")]
+    assert planned(machine, served_from="/srv") == replaced
+    assert build(machine, served_from="/srv").changed
+    assert planned(machine, served_from="/srv") == []
+
+
 def test_a_plan_refuses_a_folder_without_the_servers_library(ready, tmp_path):
     with pytest.raises(InputError, match="not the directory of a server's Python backend") as raised:
         planned(ready, layout="backend", copy_library=tmp_path / "absent")
