@@ -15,6 +15,7 @@ from envpack.repository import (
     Model,
     environment_of,
     get_string_parameter,
+    linked_path_fault,
     looks_like_model,
     odd_version,
     version_folders,
@@ -127,8 +128,11 @@ def _for_everybody(mode: int) -> bool:
     return mode & required == required
 
 
-def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
-    """Problems that prevent a server from finding or unpacking a model's execution environment, which is only read."""
+def environment_findings(model: Model, release: Release, *, served_here: bool = True) -> Iterator[Finding]:
+    """Problems that prevent a server from finding or unpacking a model's execution environment, which is only read.
+
+    A server that does not serve the repository from its path here finds other real paths behind links.
+    """
     path = environment_of(model)
     if path is None:
         return
@@ -144,6 +148,8 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
         what = f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
         yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
     elif path.is_dir():
+        if served_here and (linked := linked_path_fault(path, str(path.resolve()))):
+            yield finding_of_error(linked, model.folder)
         yield from _of_folder(path, release)
         yield from _of_programs(path, own_stub=(model.folder / STUB_NAME).is_file())
     elif path.is_file():

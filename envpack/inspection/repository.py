@@ -103,7 +103,7 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
             model, faults = examine_model(folder)
             if any(error.kind == "model-missing" for error in faults):
                 raise faults[0]
-            findings += _of_model(project, folder, model, faults, release, backends)
+            findings += _of_model(project, folder, model, faults, release)
             models += [model] if model else []
         except OSError as error:
             findings.append(finding_of_error(_unreadable(error, folder), folder))
@@ -131,12 +131,7 @@ def _unreadable(error: OSError, folder: Path) -> InputError:
 
 
 def _of_model(
-    project: Project,
-    folder: Path,
-    model: Model | None,
-    faults: Sequence[InputError],
-    release: Release,
-    backends: Path,
+    project: Project, folder: Path, model: Model | None, faults: Sequence[InputError], release: Release
 ) -> Iterator[Finding]:
     yield from (finding_of_error(error, folder) for error in faults)
     if odd := UNADDRESSABLE.search(folder.name):
@@ -147,10 +142,10 @@ def _of_model(
     yield from pointer_findings(folder, environment)
     if model is None:
         return
-    found = list(_of_configuration(model, release, backends))
+    found = list(_of_configuration(project, model, release))
     yield from found
     elsewhere = [finding for finding in found if finding.where != folder / CONFIG_NAME]
-    yield from _of_custom_configs(model, elsewhere, release, backends)
+    yield from _of_custom_configs(project, model, elsewhere, release)
     if not model.has_stub:
         return
     yield from _state_findings(project, model, release)
@@ -160,8 +155,9 @@ def _of_model(
         yield from stub_findings(stub)
 
 
-def _of_configuration(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
+def _of_configuration(project: Project, model: Model, release: Release) -> Iterator[Finding]:
     """What is wrong with a model as a server opens it with its configuration."""
+    backends = backends_folder(project)
     yield from declaration_findings(model)
     if misspelt := model.misspelt_backend(backends):
         yield finding_of_error(misspelt, model.folder)
@@ -172,13 +168,16 @@ def _of_configuration(model: Model, release: Release, backends: Path) -> Iterato
     environment = environment_of(model)
     if environment and is_pointer(environment):
         return
-    unusable = list(environment_findings(model, release))
+    served_here = not project.of(model.folder.name).served_from
+    unusable = list(environment_findings(model, release, served_here=served_here))
     yield from unusable
     if not any(finding.severity == "error" for finding in unusable):
         yield from fit_findings(model, release, backends)
 
 
-def _of_custom_configs(model: Model, known: Collection[Finding], release: Release, backends: Path) -> Iterator[Finding]:
+def _of_custom_configs(
+    project: Project, model: Model, known: Collection[Finding], release: Release
+) -> Iterator[Finding]:
     """What is wrong with the custom configurations of a model, without findings that are known."""
     main = model.folder / CONFIG_NAME
     for custom in custom_configs(model.folder):
@@ -189,7 +188,7 @@ def _of_custom_configs(model: Model, known: Collection[Finding], release: Releas
             what = "it names no execution environment, and config.pbtxt does"
             fix = f"run `envpack build {model.folder.name}`, which edits it too"
             yield caution("not-built", custom.file, what, fix)
-        for finding in _of_configuration(custom.model, release, backends):
+        for finding in _of_configuration(project, custom.model, release):
             if finding not in known:
                 yield dataclasses.replace(finding, where=custom.file if finding.where == main else finding.where)
 

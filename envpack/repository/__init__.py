@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         is_bridge,
         is_stub_placed,
         library_name,
+        linked_path_fault,
         names_release,
         outdated_parts,
         place_backend,

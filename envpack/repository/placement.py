@@ -21,7 +21,7 @@ from pathlib import Path
 from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment, with_start
 from envpack.repository.folders import is_too_long
-from envpack.repository.model import Model, config_text
+from envpack.repository.model import SHELL_CHARACTER, Model, config_text
 from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
@@ -58,6 +58,22 @@ def has_own_environment(model: Model) -> bool:
     """Whether the environment of a model is in the model's folder; another model's was built for that one."""
     environment = environment_of(model)
     return environment is not None and Path(os.path.realpath(environment)).parent == model.folder.resolve()
+
+
+def linked_path_fault(folder: Path, real_path: str) -> InputError | None:
+    """The error for a folder that becomes an execution environment, or holds one, and whose real path a shell splits.
+
+    A server resolves all links of that path, but none of the paths of models, stubs and archives.
+    """
+    unsafe = SHELL_CHARACTER.search(real_path)
+    if unsafe is None:
+        return None
+    what = f"links lead to {real_path!r}, which contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
+    fix = (
+        "move the target to a path of letters, digits, '/', '_', '-' and '.', "
+        "or build an archive: `envpack build --format tar.gz`"
+    )
+    return InputError("bad-path", what, fix, str(folder))
 
 
 def point_to_environment(model: Model, path_value: str, backend: str = "", start: str = "") -> bool:

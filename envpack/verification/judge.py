@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.inspection import BuildState, find_damage
-from envpack.repository import UNADDRESSABLE, Model
+from envpack.repository import UNADDRESSABLE, Model, environment_of, linked_path_fault
 from envpack.server import (
     UNHEALTHY,
     Client,
@@ -200,6 +200,11 @@ class Judge:
             return _rejected(model.name, Failure("bad-path", reason, (), f"rename the folder: {_LETTERS}"))
         if state.status == "unbuilt":
             return _rejected(model.name, Failure("not-built", state.reason, (), state.fix))
+        environment = environment_of(model) if model.has_stub else None
+        if environment is not None and environment.is_dir():
+            linked = linked_path_fault(environment, self.server.server_path(environment))
+            if linked:  # the server would wait forever
+                return _rejected(model.name, Failure(linked.kind, linked.message, (), linked.hint))
         # Not loaded: a stub of another ABI can crash the server.
         mismatch = next(iter(self._preflight(model)), None)
         if mismatch:

@@ -15,6 +15,7 @@ from envpack.repository import (
     Model,
     backends_folder,
     environment_of,
+    linked_path_fault,
     python_of_backend,
 )
 from envpack.requirements import Requirements, Target, find_requirements, read_requirements
@@ -119,6 +120,8 @@ def build_request(project: Project, model: Model) -> Build:
     )
     source, python = _source(project, model, release, placed)
     _refuse_folder(placement)
+    if not said.served_from:
+        _refuse_linked_path(placement)
     _refuse_foreign_packer(placement)
     _refuse_missing_stub(placement)
     stub = "always" if placement.needs_stub else said.stub
@@ -230,6 +233,13 @@ def _refuse_folder(request: Placement) -> None:
     if request.archive_format == "dir" and not request.release.takes_folders:
         what = f"Triton {request.release.name} does not accept a folder as an execution environment"
         raise UsageError("folder-unsupported", what, "build an archive: --format tar.gz")
+
+
+def _refuse_linked_path(request: Placement) -> None:
+    folder = request.model.folder
+    linked = linked_path_fault(folder, str(folder.resolve())) if request.archive_format == "dir" else None
+    if linked:
+        raise linked
 
 
 def _refuse_missing_stub(request: Placement) -> None:

@@ -214,6 +214,21 @@ def test_an_environment_may_lie_in_the_folder_of_another_model(project, release)
     assert kinds(project, release) == []
 
 
+@pytest.mark.parametrize("link", [".", "one", "one/env"])
+def test_a_link_to_an_environment_by_a_path_that_a_shell_splits(project, release, tmp_path, link):
+    """A server hangs with it; it takes the model's own path as it is written."""
+    linked, spaced = project.repository / link, tmp_path / "my files"
+    linked.rename(spaced)
+    linked.symlink_to(spaced)
+    finding = inspect_repository(project, release, ["one"]).findings[0]
+    environment = project.repository / "one/env"
+    assert (finding.kind, finding.severity, finding.where) == ("bad-path", "error", environment)
+    real = str(environment.resolve())
+    assert finding.what == f"links lead to {real!r}, which contains ' ', and servers pass it to a shell unquoted"
+    elsewhere = dataclasses.replace(project, said=Settings(served_from="/models"))
+    assert inspect_repository(elsewhere, release, ["one"]).findings == ()
+
+
 def test_all_problems_are_found_at_once_with_a_fix(project, release):
     one, two = project.repository / "one", project.repository / "two"
     together = [stray, spaced_environment, other_name, private_code, broken_link, not_a_stub, odd_version]

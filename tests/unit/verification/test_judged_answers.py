@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.server import RequestError, Tensor
 from envpack.server.interface import Process
 from envpack.server.kserve import unfinished
@@ -110,6 +111,20 @@ def test_a_model_that_no_request_can_name_is_not_loaded(server, model, name):
     verdict = judge(server).judge(dataclasses.replace(model, name=name))
     assert (verdict.failure.kind, verdict.ok) == ("bad-path", False)
     assert "requests by HTTP cannot name it" in verdict.failure.reason
+    assert "loading" not in server.text
+
+
+def test_an_environment_at_a_path_that_a_shell_splits_is_not_loaded(server, model):
+    """The path counts that the server finds behind links, in a container another than here."""
+    point_to_environment(model, in_model_folder("env"))
+    model = open_model(model.folder)
+    server.server_path = lambda path: f"/srv/my {path.name}"
+    assert "bad-path" not in str(judge(server).judge(model)), "an archive is unpacked elsewhere"
+    (model.folder / "env").mkdir()
+    server.text = ""
+    failure = judge(server).judge(model).failure
+    what = "links lead to '/srv/my env', which contains ' ', and servers pass it to a shell unquoted"
+    assert (failure.kind, failure.reason, "--format tar.gz" in failure.fix) == ("bad-path", what, True)
     assert "loading" not in server.text
 
 

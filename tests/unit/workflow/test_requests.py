@@ -39,6 +39,22 @@ def request_for(repository, **options):
     return build_request(open_project(repository, Settings(**options)), open_model(repository / "m"))
 
 
+@pytest.mark.parametrize("is_model_linked", [True, False])
+def test_a_link_to_a_path_that_a_shell_splits_takes_no_folder(repository, is_model_linked):
+    spaced = repository.with_name("my models")
+    linked = repository / "m" if is_model_linked else repository
+    linked.rename(spaced)
+    linked.symlink_to(spaced)
+    with pytest.raises(InputError) as caught:
+        request_for(repository)
+    real = spaced if is_model_linked else spaced / "m"
+    assert (caught.value.kind, caught.value.where) == ("bad-path", str(repository / "m"))
+    what = f"links lead to '{real}', which contains ' ', and servers pass it to a shell unquoted"
+    assert (caught.value.message, "--format tar.gz" in caught.value.hint) == (what, True)
+    for options in ({"format": "tar.gz"}, {"served_from": "/models"}):  # unpacked, or elsewhere on the server
+        assert request_for(repository, **options).placement.model.folder == repository / "m"
+
+
 def place(repository, name, minor):
     """Let the model have an environment of envpack, as far as its metadata goes."""
     path = repository / "m" / name
