@@ -14,6 +14,7 @@ from envpack.repository import (
     STUB_NAME,
     Model,
     environment_of,
+    file_in,
     get_string_parameter,
     linked_path_fault,
     looks_like_model,
@@ -62,7 +63,7 @@ def version_findings(model: Model) -> Iterator[Finding]:
         version = model.folder / str(number)
         if file and (odd := odd_version(model.folder, number)):
             yield finding_of_error(odd, model.folder)
-        elif file and not (version / file).exists():
+        elif file and not file_in(version, file).exists():
             what = f"the backend {model.backend} loads {file} from each version, and this one has none"
             yield fault("model-file-missing", version, what, f"add {file}, or name the file in default_model_filename")
 

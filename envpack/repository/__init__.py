@@ -21,7 +21,14 @@ if TYPE_CHECKING:
         set_execution_environment,
     )
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
-    from envpack.repository.folders import find_folder, is_model_file, looks_like_model, odd_version, version_folders
+    from envpack.repository.folders import (
+        file_in,
+        find_folder,
+        is_model_file,
+        looks_like_model,
+        odd_version,
+        version_folders,
+    )
     from envpack.repository.model import (
         SHELL_CHARACTER,
         UNADDRESSABLE,

@@ -29,6 +29,11 @@ def is_too_long(path: str) -> bool:
     return any(len(part.encode("utf-8", "surrogateescape")) > LONGEST_NAME for part in path.split("/"))
 
 
+def file_in(folder: Path, name: str) -> Path:
+    """The file in a folder that a configuration names: as a server joins them, a leading slash has no effect."""
+    return folder / name.lstrip("/")
+
+
 def looks_like_model(folder: Path) -> bool:
     """Whether a folder contains a configuration, or a version with the file of a backend that a server knows.
 

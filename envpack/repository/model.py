@@ -17,6 +17,7 @@ from envpack.repository.folders import (
     PLATFORMS,
     backend_of,
     default_file,
+    file_in,
     is_too_long,
     misspelt_backend,
     odd_version,
@@ -257,6 +258,10 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
         what = f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted"
         fix = "give the file a name of letters, digits, '_', '-' and '.'"
         yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
+    if {"", "."}.intersection(file_name.split("/")):
+        what = f"default_model_filename is {file_name!r}, and a server takes a path from the version's folder on"
+        fix = "write the file's name only, or FOLDER/NAME"
+        yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
     for version in versions:
         if version_number(version) > _LARGEST_VERSION:
             what = "the number of this version does not fit into 64 bits, so a server cannot load the model"
@@ -267,7 +272,7 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     for number in served_versions(folder, config):
         if odd := odd_version(folder, number):
             yield odd
-        elif not (folder / str(number) / file_name).is_file():
+        elif not file_in(folder / str(number), file_name).is_file():
             what = f"Triton loads this folder as a version of the model, but it has no {file_name}"
             fix = (
                 "add the file, or give the folder a name that does not start with a digit; "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.repository.config import ModelConfig
-from envpack.repository.folders import is_too_long
+from envpack.repository.folders import file_in, is_too_long
 from envpack.support.bounded_reading import opened
 from envpack.support.text import counted
 
@@ -62,16 +62,16 @@ def warmup_data_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
 
 
 def _file_fault(value: Any, folder: Path) -> str:
-    name = value.input_data_file.lstrip("/")  # as a server joins the path
-    if is_too_long(name) or not (folder / name).is_file():
+    name = value.input_data_file
+    if is_too_long(name) or not (file := file_in(folder, name)).is_file():
         return "does not exist"
     kind = value.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[value.data_type].name
     elements = math.prod(value.dims)
     tensor = f"{kind} {list(value.dims)} needs"
     if kind == _STRING:
-        fits = elements > _MOST_STRINGS or _holds_strings(folder / name, elements)
+        fits = elements > _MOST_STRINGS or _holds_strings(file, elements)
         return "" if fits else f"is not what {tensor}: {counted(elements, 'string')}, each behind its length in 4 bytes"
-    size, needed = (folder / name).stat().st_size, elements * _BYTES.get(kind, 0)
+    size, needed = file.stat().st_size, elements * _BYTES.get(kind, 0)
     return f"has {size} bytes, and {tensor} {needed}" if size < needed else ""
 
 

@@ -289,6 +289,10 @@ def test_a_model_of_another_backend_has_versions_with_its_file(project, release)
     assert (finding.kind, finding.fix) == ("version-missing", "put model.onnx in net/1")
     (net / "1").mkdir()
     assert kinds(project, release) == [("error", "model-file-missing")]
+    (net / "at_root.onnx").touch()
+    (net / "config.pbtxt").write_text(f'backend: "onnxruntime" default_model_filename: "{net}/at_root.onnx"')
+    assert kinds(project, release) == [("error", "model-file-missing")], "a server joins the name to the version"
+    (net / "config.pbtxt").write_text('backend: "onnxruntime" default_model_filename: "/model.onnx"')
     (net / "1/model.onnx").touch()
     assert kinds(project, release) == []
     (net / "config.pbtxt").unlink()  # the server completes it

@@ -41,6 +41,19 @@ def test_default_model_filename_is_honoured(tmp_path):
     assert open_model(make(tmp_path / "core", config, "3/net.py")).name == "core"
 
 
+@pytest.mark.parametrize("name", ["net.py", "sub/net.py"])
+def test_an_absolute_default_model_filename_names_a_file_below_the_version(tmp_path, name):
+    """A server waits forever for a model whose file exists only at the root."""
+    file = f"1/{name}"
+    assert open_model(make(tmp_path / "good", f'default_model_filename: "{name}"', file)).name == "good"
+    folder = tmp_path / "core"
+    _, (path, code) = examine_model(make(folder, f'default_model_filename: "{folder / file}"', file))
+    what = f"default_model_filename is '{folder / file}', and a server takes a path from the version's folder on"
+    assert (path.kind, path.message, path.where) == ("bad-path", what, str(folder / "config.pbtxt"))
+    assert path.hint == "write the file's name only, or FOLDER/NAME"
+    assert (code.kind, code.where) == ("model-without-code", str(folder / "1"))
+
+
 def test_the_largest_version_fits_into_64_bits(tmp_path):
     assert open_model(make(tmp_path / "core", code=f"{(1 << 63) - 1}/model.py")).name == "core"
 
@@ -75,6 +88,9 @@ def _environment(path):
         ("core", 'default_model_filename: "$(id)model.py"', "1/$(id)model.py", "bad-path"),
         ("core", 'default_model_filename: "my model.py"', "1/my model.py", "bad-path"),
         ("core", f'default_model_filename: "{"é" * 128}"', "1/model.py", "bad-path"),
+        ("core", 'default_model_filename: "/model.py"', "1/model.py", "bad-path"),
+        ("core", 'default_model_filename: "./model.py"', "1/model.py", "bad-path"),
+        ("core", 'default_model_filename: "sub//net.py"', "1/sub/net.py", "bad-path"),
         ("core", _environment("/srv/" + "x" * 256), "1/model.py", "bad-path"),
         ("core", 'backend: "python"', f"{1 << 63}/model.py", "odd-version"),
         ("core", 'platform: "python"', "1/model.py", "bad-config"),
