@@ -14,6 +14,7 @@ from envpack.repository import (
     Model,
     config_faults,
     fit_faults,
+    fixed_faults,
     flow_faults,
     version_folders,
     warmup_data_faults,
@@ -34,15 +35,14 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
 
 
 def loading_findings(model: Model) -> Iterator[Finding]:
-    """What every server refuses of a configuration, unless the model's code or its backend completes it."""
+    """What every server refuses of a configuration, without what the model's code or its backend may complete."""
     where = model.folder / CONFIG_NAME
-    if model.is_foreign or model.completes_itself:
-        for text in dict.fromkeys(warmup_data_faults(model.config, model.folder)):
-            yield fault("bad-config", where, text, _WARMUP_FIX)
-        return
-    for text in dict.fromkeys(config_faults(model.config)):
+    may_be_completed = model.is_foreign or model.completes_itself
+    faults = [*fixed_faults(model.config, model.folder), *(() if may_be_completed else config_faults(model.config))]
+    for text in dict.fromkeys(faults):
         yield fault("bad-config", where, text, "correct config.pbtxt")
-    for text in dict.fromkeys(warmup_faults(model.config, model.folder)):
+    find_faults = warmup_data_faults if may_be_completed else warmup_faults
+    for text in dict.fromkeys(find_faults(model.config, model.folder)):
         yield fault("bad-config", where, text, _WARMUP_FIX)
     if version_folders(model.folder) and not model.served_versions():
         what = "version_policy allows none of the versions that are there"

@@ -21,7 +21,7 @@ from envpack.local.model_config import complete_config, config_json, instance_ar
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess
 from envpack.local.starting import Python
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
-from envpack.repository import CONFIG_NAME, ModelConfig, config_faults, version_folders, warmup_faults
+from envpack.repository import CONFIG_NAME, ModelConfig, config_faults, fixed_faults, version_folders, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2
@@ -189,7 +189,11 @@ class LocalModel:
         self.config, text = merge_completion(completed, self.process.complete(config_json(completed)))
         if self.config.HasField("sequence_batching"):
             raise ModelFailed(f"the model completed its configuration with sequence_batching; {NEEDS_SERVER}")
-        for fault in (*config_faults(self.config), *warmup_faults(self.config, source.folder)):
+        for fault in (
+            *fixed_faults(self.config, source.folder),
+            *config_faults(self.config),
+            *warmup_faults(self.config, source.folder),
+        ):
             raise ModelFailed(fault)
         arguments = instance_arguments(self.config, text, str(source.folder), source.version)
         self.process.initialize(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         gives_configurations,
     )
     from envpack.repository.completion import may_complete
-    from envpack.repository.config import ModelConfig, config_faults, parse_config
+    from envpack.repository.config import ModelConfig, parse_config
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
     from envpack.repository.config_editor import (
         START_PARAMETER,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         set_backend,
         set_execution_environment,
     )
+    from envpack.repository.config_rules import config_faults, fixed_faults
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
     from envpack.repository.folders import (
         file_in,

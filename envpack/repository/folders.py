@@ -66,7 +66,7 @@ def served_versions(folder: Path, config: ModelConfig) -> list[int]:
         return newest
     if policy.HasField("specific"):
         return [number for number in newest if number in policy.specific.versions]
-    return newest[: policy.latest.num_versions or 1]
+    return newest[: policy.latest.num_versions if policy.HasField("latest") else 1]
 
 
 def odd_version(folder: Path, number: int) -> InputError | None:

@@ -17,6 +17,7 @@ class TritonPythonModel:
         read = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in read]
 """
+COMPLETES = f"{CODE}\n    @staticmethod\n    def auto_complete_config(config):\n        return config\n"
 HANGS = 15  # seconds; some releases wait for ever for a version without code
 PYTHON, ENSEMBLE = 'backend: "python"\n', 'platform: "ensemble"\n'
 
@@ -130,6 +131,76 @@ MODELS = {
     "e_inner_type": ensemble(step(outputs="Y:T"), step("whole", inputs="X:T")),
     "f_no_versions": ensemble(step()),
 }
+BATCHED = PYTHON + tensors() + "max_batch_size: 4\n"
+CONTROL = 'control_input { name: "C" control { kind: CONTROL_SEQUENCE_START %s } }'
+STATE = 'state { input_name: "I" output_name: "O" data_type: TYPE_FP32 dims: [1] initial_state { %s } }'
+
+
+def batching(text, head=BATCHED):
+    return f"{head}dynamic_batching {{ {text} }}\n"
+
+
+def sequences(text):
+    return f"{BATCHED}sequence_batching {{ {text} }}\n"
+
+
+# Of a name that begins with c_, the model's code may complete the configuration.
+MODELS |= {
+    "latest": PYTHON + tensors() + "version_policy { latest { } }\n",
+    "latest0": PYTHON + tensors() + "version_policy { latest { num_versions: 0 } }\n",
+    "c_no_such_version": PYTHON + tensors() + "version_policy { specific { versions: [5] } }\n",
+    "label": PYTHON + tensors().replace("output {", 'output { label_filename: "labels.txt"'),
+    "label_file": PYTHON + tensors().replace("output {", 'output { label_filename: "/labels.txt"'),
+    "c_label": PYTHON + tensors().replace("output {", 'output { label_filename: "labels.txt"'),
+    "preferred": batching("preferred_batch_size: 4"),
+    "preferred_large": batching("preferred_batch_size: 8"),
+    "preferred_none": batching("preferred_batch_size: 0"),
+    "preferred_unbatched": batching("preferred_batch_size: 1", PYTHON + tensors()),
+    "c_preferred_unbatched": batching("preferred_batch_size: 8", PYTHON + tensors()),
+    "unbatched": batching("", PYTHON + tensors()),
+    "priority": batching("priority_levels: 2 default_priority_level: 2"),
+    "priority_large": batching("priority_levels: 2 default_priority_level: 5"),
+    "priority_none": batching("priority_levels: 2"),
+    "priority_ordered": batching("priority_levels: 2 default_priority_level: 1 preserve_ordering: true"),
+    "priority_policy": batching(
+        "priority_levels: 2 default_priority_level: 1 priority_queue_policy { key: 3 value { } }"
+    ),
+    "ordered_delay": batching("preserve_ordering: true default_queue_policy { timeout_action: DELAY }"),
+    "ordered_later": batching(
+        "preserve_ordering: true default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 }"
+    ),
+    "no_instances": PYTHON + tensors() + "instance_group { count: -1 kind: KIND_CPU }\n",
+    "cpu_gpus": PYTHON + tensors() + "instance_group { kind: KIND_CPU gpus: [0] }\n",
+    "c_cpu_gpus": PYTHON + tensors() + "instance_group { kind: KIND_CPU gpus: [0] }\n",
+    "model_gpus": PYTHON + tensors() + "instance_group { kind: KIND_MODEL gpus: [0] }\n",
+    "profile": PYTHON + tensors() + 'instance_group { kind: KIND_CPU profile: "a" }\n',
+    "cache": PYTHON + tensors() + "response_cache { enable: true }\n",
+    "cache_stream": PYTHON
+    + tensors()
+    + "response_cache { enable: true } model_transaction_policy { decoupled: true }\n",
+    "sequence": sequences("oldest { max_candidate_sequences: 4 preferred_batch_size: 4 }"),
+    "sequence_large": sequences("oldest { max_candidate_sequences: 4 preferred_batch_size: 8 }"),
+    "sequence_slots": sequences("direct { minimum_slot_utilization: 1.1 }"),
+    "control": sequences(CONTROL % "int32_false_true: [0, 1]"),
+    "control_one": sequences(CONTROL % "int32_false_true: 1"),
+    "control_none": sequences(CONTROL % ""),
+    "control_twice": sequences((CONTROL % "int32_false_true: [0, 1]") * 2),
+    "state": sequences(STATE % 'name: "i" data_type: TYPE_FP32 dims: [1] zero_data: true'),
+    "state_no_name": sequences(STATE % "data_type: TYPE_FP32 dims: [1] zero_data: true"),
+    "state_type": sequences(STATE % 'name: "i" data_type: TYPE_INT32 dims: [1] zero_data: true'),
+    "state_size": sequences(STATE % 'name: "i" data_type: TYPE_FP32 dims: [2] zero_data: true'),
+    "state_file": sequences(STATE % 'name: "i" data_type: TYPE_FP32 dims: [1] data_file: "none"'),
+    "image": PYTHON + tensors("1, 2, 3").replace("input {", "input { format: FORMAT_NHWC"),
+    "image_rank": PYTHON + tensors().replace("input {", "input { format: FORMAT_NHWC"),
+    "shape_tensor": PYTHON + tensors().replace("input {", "input { is_shape_tensor: true"),
+    "batch_input": BATCHED + 'batch_input { target_name: "T" data_type: TYPE_FP32 source_input: "X" }\n',
+    "batch_input_none": BATCHED + 'batch_input { target_name: "T" data_type: TYPE_FP32 }\n',
+    "batch_input_type": BATCHED + 'batch_input { target_name: "T" data_type: TYPE_UINT8 source_input: "X" }\n',
+    "batch_output": BATCHED + 'batch_output { target_name: "Y" source_input: "X" }\n',
+    "batch_output_other": BATCHED + 'batch_output { target_name: "Q" source_input: "X" }\n',
+    "file_absolute": PYTHON + tensors() + 'default_model_filename: "/model.py"\n',
+    "file_dot": PYTHON + tensors() + 'default_model_filename: "./model.py"\n',
+}
 # Texts that protobuf's parsers in C++ and Python read differently.
 BLANKS = {
     "no_break": "\u00a0",
@@ -210,7 +281,7 @@ def repository(environment, tmp_path):
         is_ensemble = name.startswith(("e_", "f_"))
         (folder / "config.pbtxt").write_text(config if is_ensemble else config + parameter)
         if not is_ensemble:
-            (folder / "1/model.py").write_text(CODE)
+            (folder / "1/model.py").write_text(COMPLETES if name.startswith("c_") else CODE)
         if name.startswith("w_"):  # the first version has no code
             (folder / "1").rename(folder / "2")
             (folder / "1").mkdir()
@@ -219,6 +290,7 @@ def repository(environment, tmp_path):
         (tmp_path / "models" / f"v_{name}" / name).mkdir()
         if content:
             (tmp_path / "models" / f"v_{name}" / name / content).write_text(CODE)
+    (tmp_path / "models/label_file/labels.txt").touch()
     for name, data in DATA.items():
         (tmp_path / "models" / name / "warmup").mkdir()
         (tmp_path / "models" / name / "warmup/data").write_bytes(data)
@@ -257,5 +329,15 @@ def test_inspect_refuses_what_the_server_refuses(server, repository, warm):
     refused = refused_by(server, repository, names)
     assert wrong.intersection(names) == refused
     served = {"good", "e_good", "twice", "e_batch_of_one", "warm_long", "warm_strings", "warm_batch", "warm_nothing"}
-    served |= {"v_1_old", "v_1_empty", "w_of_two", "w_second"}
+    served |= {
+        "v_1_old",
+        "v_1_empty",
+        "w_of_two",
+        "w_second",
+        "label_file",
+        "preferred",
+        "priority",
+        "control",
+        "state",
+    }
     assert served.isdisjoint(refused)

@@ -16,6 +16,7 @@ from envpack.repository import (
 )
 from envpack.settings import Project, Settings
 from envpack.support.errors import InputError
+from tests.tables import every_row
 from tests.unit.inspection.findings import kinds, name_environment
 
 
@@ -227,6 +228,43 @@ def test_a_link_to_an_environment_by_a_path_that_a_shell_splits(project, release
     assert finding.what == f"links lead to {real!r}, which contains ' ', and servers pass it to a shell unquoted"
     elsewhere = dataclasses.replace(project, said=Settings(served_from="/models"))
     assert inspect_repository(elsewhere, release, ["one"]).findings == ()
+
+
+COMPLETES = (
+    "class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n        return config\n"
+)
+NO_VERSION = "version_policy allows none of the versions that are there"
+
+
+@every_row(
+    ("more", "what"),
+    [
+        ("version_policy { latest { } }", NO_VERSION),
+        ("version_policy { latest { num_versions: 0 } }", NO_VERSION),
+        ("version_policy { specific { versions: [5] } }", NO_VERSION),
+        ("max_batch_size: -1", "'max_batch_size' must be non-negative value"),
+        ("dynamic_batching { preferred_batch_size: 4 }", "preferred_batch_size is 4, and max_batch_size is 0"),
+        ("instance_group { kind: KIND_CPU gpus: [0] }", "an instance_group has KIND_CPU and gpus"),
+    ],
+)
+def test_what_neither_code_nor_a_backend_completes(release, tmp_path_factory, more, what):
+    models = tmp_path_factory.mktemp("models")
+    for name, backend, file, code in (
+        ("plain", "python", "model.py", ""),
+        ("completing", "python", "model.py", COMPLETES),
+        ("other", "onnxruntime", "model.onnx", ""),
+    ):
+        (models / name / "1").mkdir(parents=True)
+        (models / name / "1" / file).write_text(code)
+        tensors = 'input { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
+        (models / name / "config.pbtxt").write_text(f'backend: "{backend}"\n{tensors}{more}\n')
+    found = inspect_repository(Project(repository=models), release).findings
+    errors = [finding for finding in found if finding.severity == "error"]
+    assert [finding.what for finding in errors] == [what] * 3
+    assert {(finding.kind, finding.where.name) for finding in errors} <= {
+        ("bad-config", "config.pbtxt"),
+        ("version-missing", "config.pbtxt"),
+    }
 
 
 def test_all_problems_are_found_at_once_with_a_fix(project, release):

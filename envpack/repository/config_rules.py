@@ -1,0 +1,176 @@
+"""What a server refuses of a configuration; a Triton 24.10 server decided each case."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from envpack.repository.config import ModelConfig
+from envpack.repository.folders import file_in, is_too_long
+
+_IMAGE_DIMS = 3  # of an input with a format
+_KINDS = {2: "KIND_CPU", 3: "KIND_MODEL"}  # that take no GPUs
+_DELAY = 1  # of a queue policy's timeout_action
+_CORRID = 3  # of a control's kind
+_VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
+_CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
+_COUNT_TYPES = ("TYPE_INT32", "TYPE_FP32")
+
+
+def config_faults(config: ModelConfig) -> Iterator[str]:
+    """What keeps a model with a completed configuration from being loaded."""
+    for kind, entries in (("input", config.input), ("output", config.output)):
+        for entry in entries:
+            if fault := _fault(entry, f"model {kind}", is_batched=config.max_batch_size > 0):
+                yield fault
+    yield from _batch_faults(config)
+
+
+def _fault(entry: Any, kind: str, *, is_batched: bool) -> str:
+    who = f"{kind} '{entry.name}'"
+    shape = entry.reshape.shape
+    reshapes = entry.HasField("reshape")
+    has_other_size = -1 not in (*entry.dims, *shape) and math.prod(entry.dims) != math.prod(shape)
+    faults = (
+        (not entry.name, f"{kind} must specify 'name'"),
+        (not entry.data_type, f"{who} must specify 'data_type'"),
+        (not entry.dims, f"{who} must specify 'dims'"),
+        (
+            any(size < 1 and size != -1 for size in entry.dims),
+            f"{who} dimension must be integer >= 1, or -1 to indicate a variable-size dimension",
+        ),
+        (
+            reshapes and not shape and not is_batched,
+            f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported",
+        ),
+        (reshapes and has_other_size, f"{who} has different size for dims and reshape"),
+        (getattr(entry, "format", 0) and len(entry.dims) != _IMAGE_DIMS, f"{who} has a format, which needs 3 dims"),
+        (entry.is_shape_tensor, f"{who} has is_shape_tensor, which only TensorRT takes"),
+        (entry.is_non_linear_format_io, f"{who} has is_non_linear_format_io, which only TensorRT takes"),
+    )
+    return next((text for is_wrong, text in faults if is_wrong), "")
+
+
+def _batch_faults(config: ModelConfig) -> Iterator[str]:
+    model: Any = config
+    inputs, outputs = ({tensor.name for tensor in tensors} for tensors in (config.input, config.output))
+    for kind, entries in (("batch_input", model.batch_input), ("batch_output", model.batch_output)):
+        for entry in entries:
+            if len(entry.source_input) != 1:
+                yield f"a {kind} has {len(entry.source_input)} names in source_input, and needs one"
+            for name in set(entry.source_input) - inputs:
+                yield f"a {kind} has the source_input {name!r}, which the model does not declare"
+    for entry in model.batch_input:
+        if _type(entry) not in _COUNT_TYPES:
+            yield f"a batch_input has the data_type {_type(entry)}, and needs one of {', '.join(_COUNT_TYPES)}"
+    targets = [name for entry in model.batch_output for name in entry.target_name]
+    for name, count in Counter(targets).items():
+        if count > 1 or name not in outputs:
+            what = "more than one batch_output has" if name in outputs else "the model does not declare"
+            yield f"{what} the target_name {name!r}"
+    if not all(entry.target_name for entry in model.batch_output):
+        yield "a batch_output has no target_name"
+
+
+def fixed_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
+    """What is wrong with a configuration whatever the model or its backend adds to it."""
+    model: Any = config
+    if config.max_batch_size < 0:
+        yield "'max_batch_size' must be non-negative value"
+    for output in model.output:
+        name = output.label_filename
+        if name and (is_too_long(name) or not file_in(folder, name).is_file()):
+            yield f"the output {output.name!r} has the label_filename {name!r}, which is no file of the model"
+    for group in model.instance_group:
+        if group.gpus and group.kind in _KINDS:
+            yield f"an instance_group has {_KINDS[group.kind]} and gpus"
+        if group.profile and config.backend and config.backend != "tensorrt":
+            yield "an instance_group has a profile, which only TensorRT takes"
+    if model.response_cache.enable and model.model_transaction_policy.decoupled:
+        yield "response_cache is enabled, and a decoupled model cannot have one"
+    if model.HasField("dynamic_batching"):
+        yield from _size_faults(model.dynamic_batching.preferred_batch_size, model.max_batch_size)
+        yield from _priority_faults(model.dynamic_batching)
+    if model.HasField("sequence_batching"):
+        yield from _sequence_faults(model.sequence_batching, model.max_batch_size, folder)
+
+
+def _size_faults(preferred: Sequence[int], most: int) -> Iterator[str]:
+    for size in preferred:
+        if not 1 <= size <= most:
+            yield f"preferred_batch_size is {size}, and max_batch_size is {most}"
+
+
+def _priority_faults(batching: Any) -> Iterator[str]:
+    levels, policies = batching.priority_levels, batching.priority_queue_policy
+    if levels:
+        if not 1 <= batching.default_priority_level <= levels:
+            yield f"default_priority_level is {batching.default_priority_level}, and must be from 1 to {levels}"
+        for level in policies:
+            if not 1 <= level <= levels:
+                yield f"priority_queue_policy has the level {level}, and priority_levels is {levels}"
+    if not batching.preserve_ordering:
+        return
+    if levels > 1:
+        yield "dynamic_batching has priority_levels, and preserve_ordering excludes them"
+    for policy in (batching.default_queue_policy, *policies.values()):
+        if policy.timeout_action == _DELAY and policy.default_timeout_microseconds:
+            yield "dynamic_batching has a queue policy with timeout_action: DELAY, and preserve_ordering excludes it"
+
+
+def _sequence_faults(batching: Any, most: int, folder: Path) -> Iterator[str]:
+    yield from _size_faults(batching.oldest.preferred_batch_size, most)
+    if not 0 <= batching.direct.minimum_slot_utilization <= 1:
+        yield "minimum_slot_utilization is not in 0 to 1"
+    yield from _control_faults(batching.control_input)
+    for state in batching.state:
+        yield from _state_faults(state, folder / "initial_state")
+
+
+def _control_faults(inputs: Any) -> Iterator[str]:
+    names: set[str] = set()
+    kinds: set[int] = set()
+    for tensor in inputs:
+        if not tensor.name:
+            yield "a control_input has no name"
+        elif tensor.name in names:
+            yield f"sequence_batching has two of the control_input {tensor.name!r}"
+        names.add(tensor.name)
+        for control in tensor.control:
+            kind = control.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[control.kind].name
+            if control.kind in kinds:
+                yield f"sequence_batching has two controls of {kind}"
+            kinds.add(control.kind)
+            values = [getattr(control, field) for field in _VALUES if getattr(control, field)]
+            if control.kind != _CORRID and [len(pair) for pair in values] != [2]:
+                yield f"{kind} needs two values in one of {', '.join(_VALUES)}"
+            elif control.kind == _CORRID and (values or _type(control) not in _CORRID_TYPES):
+                yield f"{kind} needs one of the types {', '.join(_CORRID_TYPES)}, and no values"
+
+
+def _state_faults(state: Any, folder: Path) -> Iterator[str]:
+    who = f"the initial_state of {state.input_name!r}"
+    if len(state.initial_state) > 1:
+        yield f"{who} is written {len(state.initial_state)} times"
+    for initial in state.initial_state:
+        fits = len(initial.dims) == len(state.dims) and all(
+            own in (size, -1) or size == -1 for own, size in zip(initial.dims, state.dims, strict=True)
+        )
+        if not initial.name:
+            yield f"{who} has no name"
+        if initial.data_type != state.data_type or not fits:
+            yield f"{who} has another data_type or other dims than the state"
+        if -1 in initial.dims:
+            yield f"{who} has variable dims"
+        if initial.WhichOneof("state_data") is None:
+            yield f"{who} has no data: zero_data or data_file"
+        elif initial.data_file and (is_too_long(initial.data_file) or not file_in(folder, initial.data_file).is_file()):
+            yield f"{who} reads initial_state/{initial.data_file}, which does not exist"
+
+
+def _type(entry: Any) -> str:
+    name: str = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name
+    return name

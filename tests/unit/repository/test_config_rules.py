@@ -1,0 +1,159 @@
+"""What a server refuses of a configuration: each row was refused or loaded by Triton 24.10."""
+
+from envpack.repository import config_faults, fixed_faults, parse_config
+from tests.tables import every_row
+
+BATCHED = "max_batch_size: 4\n"
+START, END, CORRID = (f"control {{ kind: CONTROL_SEQUENCE_{kind} %s }}" for kind in ("START", "END", "CORRID"))
+PAIR = "int32_false_true: [0, 1]"
+
+
+def tensors(x="", y="", dims="1"):
+    return f"""
+        input {{ name: "X" data_type: TYPE_FP32 dims: [{dims}] {x} }}
+        output {{ name: "Y" data_type: TYPE_FP32 dims: [{dims}] {y} }}
+    """
+
+
+def batching(text, head=BATCHED):
+    return f"{head}dynamic_batching {{ {text} }}"
+
+
+def sequences(text):
+    return f"{BATCHED}sequence_batching {{ {text} }}"
+
+
+def controls(*texts, name="C"):
+    return sequences(f'control_input {{ name: "{name}" {" ".join(texts)} }}')
+
+
+def initial(text, dims="1"):
+    return sequences(
+        f'state {{ input_name: "I" output_name: "O" data_type: TYPE_FP32 dims: [{dims}] initial_state {{ {text} }} }}'
+    )
+
+
+ZERO = 'name: "i" data_type: TYPE_FP32 dims: [1] zero_data: true'
+LOADED = (
+    batching("preferred_batch_size: [1, 4]"),
+    batching("", head=""),
+    batching("priority_levels: 2 default_priority_level: 2 priority_queue_policy { key: 1 value {} }"),
+    batching("default_priority_level: 7 priority_queue_policy { key: 3 value {} }"),
+    batching("preserve_ordering: true priority_levels: 1 default_priority_level: 1"),
+    batching("preserve_ordering: true default_queue_policy { timeout_action: DELAY }"),
+    batching("preserve_ordering: true default_queue_policy { default_timeout_microseconds: 5 }"),
+    batching("default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 }"),
+    "instance_group { count: -1 kind: KIND_CPU }",
+    "instance_group { kind: KIND_GPU gpus: [0] }",
+    "instance_group { gpus: [0] }",
+    'backend: "tensorrt" instance_group { profile: "a" }',
+    "response_cache { enable: true }",
+    "sequence_batching {}",
+    sequences("oldest { max_candidate_sequences: -4 preferred_batch_size: 4 }"),
+    sequences("direct { minimum_slot_utilization: 1 }"),
+    controls(START % PAIR, END % "bool_false_true: [false, true]"),
+    controls(CORRID % "data_type: TYPE_STRING"),
+    initial(ZERO),
+)
+REFUSED = (
+    ("max_batch_size: -1", "'max_batch_size' must be non-negative value"),
+    (tensors(y='label_filename: "labels.txt"'), "label_filename 'labels.txt', which is no file"),
+    (tensors(y=f'label_filename: "{"x" * 300}"'), "which is no file"),
+    (batching("preferred_batch_size: [4, 8]"), "preferred_batch_size is 8, and max_batch_size is 4"),
+    (batching("preferred_batch_size: 1", head=""), "preferred_batch_size is 1, and max_batch_size is 0"),
+    (batching("preferred_batch_size: 0"), "preferred_batch_size is 0"),
+    (batching("priority_levels: 2"), "default_priority_level is 0, and must be from 1 to 2"),
+    (batching("priority_levels: 2 default_priority_level: 5"), "default_priority_level is 5"),
+    (
+        batching("priority_levels: 1 default_priority_level: 1 priority_queue_policy { key: 0 value {} }"),
+        "priority_queue_policy has the level 0, and priority_levels is 1",
+    ),
+    (batching("priority_levels: 2 default_priority_level: 1 preserve_ordering: true"), "preserve_ordering excludes"),
+    (
+        batching(
+            "preserve_ordering: true default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 }"
+        ),
+        "timeout_action: DELAY",
+    ),
+    ("instance_group { kind: KIND_CPU gpus: [0] }", "KIND_CPU and gpus"),
+    ("instance_group { kind: KIND_MODEL gpus: [0] }", "KIND_MODEL and gpus"),
+    ('backend: "python" instance_group { profile: "a" }', "which only TensorRT takes"),
+    ("response_cache { enable: true } model_transaction_policy { decoupled: true }", "response_cache is enabled"),
+    (sequences("oldest { preferred_batch_size: 8 }"), "preferred_batch_size is 8"),
+    (sequences("direct { minimum_slot_utilization: 1.1 }"), "minimum_slot_utilization"),
+    (sequences("direct { minimum_slot_utilization: -0.5 }"), "minimum_slot_utilization"),
+    (controls(START % PAIR, name=""), "a control_input has no name"),
+    (controls(START % "int32_false_true: 1"), "CONTROL_SEQUENCE_START needs two values in one of int32_false_true"),
+    (controls(START % (PAIR + " fp32_false_true: [0, 1]")), "needs two values in one of"),
+    (controls(END % ""), "CONTROL_SEQUENCE_END needs two values"),
+    (controls(START % PAIR, START % PAIR), "two controls of CONTROL_SEQUENCE_START"),
+    (
+        sequences(f'control_input {{ name: "C" {START % PAIR} }} control_input {{ name: "C" {END % PAIR} }}'),
+        "two of the control_input 'C'",
+    ),
+    (controls(CORRID % ""), "CONTROL_SEQUENCE_CORRID needs one of the types TYPE_UINT64"),
+    (controls(CORRID % ("data_type: TYPE_UINT64 " + PAIR)), "and no values"),
+    (initial(ZERO.replace('name: "i"', "")), "the initial_state of 'I' has no name"),
+    (initial(ZERO.replace("FP32", "INT32")), "another data_type or other dims"),
+    (initial(ZERO, dims="2"), "another data_type or other dims"),
+    (initial(ZERO, dims="1, 1"), "another data_type or other dims"),
+    (initial(ZERO.replace("[1]", "[-1]"), dims="-1"), "has variable dims"),
+    (initial(ZERO.replace("zero_data: true", "")), "has no data"),
+    (initial(ZERO.replace("zero_data: true", 'data_file: "/x"')), "reads initial_state//x, which does not exist"),
+    (initial(ZERO + "} initial_state {" + ZERO), "is written 2 times"),
+)
+BATCH_INPUT = 'batch_input { target_name: "T" data_type: TYPE_FP32 source_input: "X" }'
+BATCH_OUTPUT = 'batch_output { target_name: "Y" source_input: "X" }'
+INCOMPLETE = (
+    (tensors(x="format: FORMAT_NHWC"), "has a format, which needs 3 dims"),
+    (tensors(x="format: FORMAT_NCHW", dims="1, 2, 3, 4"), "has a format, which needs 3 dims"),
+    (tensors(x="is_shape_tensor: true"), "is_shape_tensor, which only TensorRT takes"),
+    (tensors(y="is_non_linear_format_io: true"), "is_non_linear_format_io, which only TensorRT takes"),
+    (BATCH_INPUT.replace('source_input: "X"', ""), "a batch_input has 0 names in source_input, and needs one"),
+    (BATCH_INPUT.replace('"X"', '"Q"'), "a batch_input has the source_input 'Q', which the model does not declare"),
+    (BATCH_INPUT.replace("FP32", "UINT8"), "the data_type TYPE_UINT8, and needs one of TYPE_INT32, TYPE_FP32"),
+    (BATCH_OUTPUT.replace('"X"', '["X", "X"]'), "a batch_output has 2 names in source_input"),
+    (BATCH_OUTPUT.replace('"Y"', '"Q"'), "the model does not declare the target_name 'Q'"),
+    (BATCH_OUTPUT.replace('"Y"', '["Y", "Y"]'), "more than one batch_output has the target_name 'Y'"),
+    (BATCH_OUTPUT.replace('target_name: "Y"', ""), "a batch_output has no target_name"),
+)
+COMPLETE = (
+    tensors(x="format: FORMAT_NHWC", dims="1, 2, 3"),
+    tensors(x="optional: true allow_ragged_batch: true"),
+    tensors() + BATCH_INPUT.replace('target_name: "T"', "") + BATCH_OUTPUT,
+)
+
+
+@every_row(("text", "words"), REFUSED)
+def test_what_a_server_refuses_however_the_configuration_is_completed(tmp_path, text, words):
+    (fault,) = fixed_faults(parse_config(text, "config.pbtxt"), tmp_path)
+    assert words in fault
+
+
+@every_row("text", LOADED)
+def test_what_a_server_loads(tmp_path, text):
+    assert list(fixed_faults(parse_config(text, "config.pbtxt"), tmp_path)) == []
+
+
+def test_files_that_a_configuration_names(tmp_path):
+    (tmp_path / "labels.txt").touch()
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state/zeros").touch()
+    state = initial(ZERO.replace("zero_data: true", 'data_file: "zeros"'))
+    config = parse_config(tensors(y='label_filename: "/labels.txt"') + state, "config.pbtxt")
+    assert list(fixed_faults(config, tmp_path)) == []
+    (tmp_path / "labels.txt").unlink()
+    (tmp_path / "labels.txt").mkdir()  # it ends the server
+    assert len(list(fixed_faults(config, tmp_path))) == 1
+
+
+@every_row(("text", "words"), INCOMPLETE)
+def test_what_a_server_refuses_of_a_complete_configuration(text, words):
+    text = text if "input {" in text and "batch" not in text else tensors() + text
+    (fault,) = config_faults(parse_config(text, "config.pbtxt"))
+    assert words in fault
+
+
+@every_row("text", COMPLETE)
+def test_complete_configurations_that_a_server_loads(text):
+    assert list(config_faults(parse_config(text, "config.pbtxt"))) == []
