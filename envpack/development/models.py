@@ -8,7 +8,7 @@ from pathlib import Path
 from envpack.repository import (
     Model,
     called_models,
-    examine_model,
+    examine_readable,
     find_folder,
     find_models,
     looks_like_model,
@@ -30,10 +30,10 @@ class ServedModels:
         self._others: set[str] = set()  # models of other backends
         self._gone: set[str] = set()
         missing = [name for name in names if self.is_gone(name)]
-        for fault in (fault for name in missing for fault in examine_model(repository / name)[1]):
+        for fault in (fault for name in missing for fault in examine_readable(repository / name)[1]):
             raise fault
         self.refresh()
-        for model in (examine_model(repository / name)[0] for name in names):
+        for model in (examine_readable(repository / name)[0] for name in names):
             if model is not None and model.is_foreign:
                 raise not_in_python(model)
         if not self._models:
@@ -50,7 +50,7 @@ class ServedModels:
             name = pending.pop(0)
             if name in models:
                 continue
-            model, found = examine_model(self._repository / name)
+            model, found = examine_readable(self._repository / name)
             if model is not None and model.is_foreign:
                 if not self._names:
                     others.add(name)

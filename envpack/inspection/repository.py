@@ -36,6 +36,7 @@ from envpack.repository import (
     custom_configs,
     environment_of,
     examine_model,
+    examine_readable,
     find_cycles,
     find_folder,
     looks_like_model,
@@ -245,7 +246,7 @@ def _steps_of(ensemble: Model, known: Mapping[str, Model]) -> dict[str, Model]:
     found = dict(known)
     for name in ensemble.steps:
         folder = None if name in found else find_folder(ensemble.folder.parent, name)
-        model = examine_model(folder)[0] if folder else None
+        model = examine_readable(folder)[0] if folder else None
         if model is not None:
             found[name] = model
     return found

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     )
     from envpack.repository.selection import (
         chosen_folders,
+        examine_readable,
         find_models,
         model_folders,
         model_name,

@@ -52,6 +52,17 @@ def model_folders(repository: Path) -> list[Path]:
     return [f for f in folders if not f.name.startswith(".") and f.is_dir() and looks_like_model(f)]
 
 
+def examine_readable(folder: Path) -> tuple[Model | None, tuple[EnvpackError, ...]]:
+    """As `examine_model`; what this user may not read is an error of this model alone, and not raised."""
+    try:
+        return examine_model(folder)
+    except OSError as error:
+        explained = storage_error(error)
+        if explained is None:
+            raise
+        return None, (explained,)
+
+
 def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, Model], dict[str, EnvpackError]]:
     """Models of any backend, as far as they can be read: those that are named and the ones that they run, or all.
 

@@ -5,7 +5,7 @@ import time
 
 from envpack.development.loading import Loader
 from envpack.development.models import ServedModels
-from envpack.repository import examine_model
+from envpack.repository import examine_readable
 from envpack.support.errors import ServerError
 from tests.waiting import soon
 
@@ -46,9 +46,9 @@ def test_a_model_can_be_read_while_the_configurations_are_read_again(tmp_path, m
     def slow(folder):
         reading.set()
         assert go_on.wait(60)
-        return examine_model(folder)
+        return examine_readable(folder)
 
-    monkeypatch.setattr("envpack.development.models.examine_model", slow)
+    monkeypatch.setattr("envpack.development.models.examine_readable", slow)
     refreshing = threading.Thread(target=models.refresh)
     refreshing.start()
     assert reading.wait(60)

@@ -75,6 +75,22 @@ def test_a_repository_without_models_is_an_error(tmp_path):
     assert raised.value.kind == "repository-missing"
 
 
+def test_a_model_that_cannot_be_read_is_a_fault_of_its_own(repository, permissions_for_root):
+    models = ServedModels(repository, ())
+    config = repository / "two/config.pbtxt"
+    config.chmod(0)
+    for found in (models, ServedModels(repository, ["two"])):
+        found.refresh()
+        assert found.model("two") is None
+        what, where, fix = found.fault("two").splitlines()
+        assert (what, where) == ("cannot be read or written: Permission denied", str(config))
+        assert fix.startswith("fix: change its permissions")
+    assert {name for name in models.order() if not models.fault(name)} == {"calls", "e", "one"}
+    config.chmod(0o644)
+    models.refresh()
+    assert models.fault("two") == ""
+
+
 def test_a_change_affects_the_ensembles_that_run_a_model(repository):
     outer = ENSEMBLE.replace('"one"', '"e"')
     write_model(repository, "outer", outer)

@@ -53,6 +53,11 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivile
     ]
 
 
+def test_an_ensemble_of_a_model_that_cannot_be_read(project, release, permissions_for_root):
+    (project.repository / "two/config.pbtxt").chmod(0)
+    assert inspect_repository(project, release, ["both"]).findings == ()
+
+
 def test_settings_for_a_model_that_is_not_there_are_a_warning(project, release):
     named = dataclasses.replace(project, models={"one": Settings(), "oen": Settings()})
     found = inspect_repository(named, release)

@@ -56,6 +56,16 @@ def test_a_server_that_is_named_runs_as_a_process(repository, tmp_path, nothing_
     assert runtime.extra_backends == tmp_path / "backends"
 
 
+def test_another_model_that_cannot_be_read_is_no_obstacle(
+    repository, tmp_path, nothing_installed, permissions_for_root
+):
+    write_model(repository.with_name("others"))
+    (repository.with_name("others") / "m").rename(repository / "unreadable")
+    (repository / "unreadable/config.pbtxt").chmod(0)
+    runtime = find_runtime(open_project(repository, Settings(server=install(tmp_path / "triton"), triton="24.10")))
+    assert runtime.name == "process"
+
+
 def test_an_installed_server_runs_without_being_named(repository, tmp_path, nothing_installed, monkeypatch):
     monkeypatch.setenv("PATH", str(install(tmp_path / "triton") / "bin"))
     monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: pytest.fail("a container is not needed"))
