@@ -48,7 +48,7 @@ def check_model(project: Project, name: str, *, foreign: bool = False) -> None:
 def complete_names(repository: Path, incomplete: str) -> list[str]:
     """Names of models that begin as typed; nothing where the repository cannot be read."""
     try:
-        folders = sorted(repository.iterdir())
+        folders = sorted(entry for entry in repository.iterdir() if entry.is_dir())
         return [folder.name for folder in folders if folder.name.startswith(incomplete) and looks_like_model(folder)]
     except OSError:
         return []

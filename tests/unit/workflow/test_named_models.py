@@ -82,6 +82,7 @@ def test_what_is_wrong_with_a_model_is_an_error_before_any_work(project):
 
 
 def test_names_are_completed_from_the_models(project, tmp_path):
+    (project.repository / "envpack.toml").touch()
     assert complete_names(project.repository, "") == ["one", "two"]
     assert complete_names(project.repository, "t") == ["two"]
     assert complete_names(project.repository, "n") == []
