@@ -159,6 +159,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     else:
         faults += _platform_faults(folder, config)
         faults += () if is_foreign else _code_faults(folder, config)
+        faults += _module_faults(folder, config) if backend == _PYTHON else ()
     faults += starting_faults(config, folder / CONFIG_NAME)
     return Model(config.name or folder.name, folder, config, is_ensemble, backend, is_foreign), tuple(faults)
 
@@ -246,6 +247,15 @@ def _is_foreign(folder: Path, backend: str) -> bool:
 def _has_code(folder: Path) -> bool:
     """Whether a version has a model.py."""
     return any((version / _MODEL_FILE).is_file() for version in version_folders(folder))
+
+
+def _module_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
+    """A stub imports the file as the module VERSION.NAME; other Python backends may run code of their own."""
+    name = Path(config.default_model_filename or _MODEL_FILE)
+    if name.suffix != ".py" or "." in name.stem:
+        what = f"default_model_filename is {str(name)!r}, and a stub imports only NAME.py, without other dots"
+        fix = "rename the file, for example to model.py, and remove default_model_filename"
+        yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
 
 
 def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:

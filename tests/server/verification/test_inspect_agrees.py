@@ -199,6 +199,9 @@ MODELS |= {
     "batch_output": BATCHED + 'batch_output { target_name: "Y" source_input: "X" }\n',
     "batch_output_other": BATCHED + 'batch_output { target_name: "Q" source_input: "X" }\n',
     "file_absolute": PYTHON + tensors() + 'default_model_filename: "/model.py"\n',
+    "file_text": PYTHON + tensors() + 'default_model_filename: "net.txt"\n',
+    "file_dots": PYTHON + tensors() + 'default_model_filename: "my.net.py"\n',
+    "file_dash": PYTHON + tensors() + 'default_model_filename: "my-net.py"\n',
     "file_dot": PYTHON + tensors() + 'default_model_filename: "./model.py"\n',
 }
 # Texts that protobuf's parsers in C++ and Python read differently.
@@ -291,6 +294,8 @@ def repository(environment, tmp_path):
         if content:
             (tmp_path / "models" / f"v_{name}" / name / content).write_text(CODE)
     (tmp_path / "models/label_file/labels.txt").touch()
+    for name in ("text/1/net.txt", "dots/1/my.net.py", "dash/1/my-net.py"):
+        (tmp_path / f"models/file_{name}").write_text(CODE)
     for name, data in DATA.items():
         (tmp_path / "models" / name / "warmup").mkdir()
         (tmp_path / "models" / name / "warmup/data").write_bytes(data)
@@ -329,15 +334,6 @@ def test_inspect_refuses_what_the_server_refuses(server, repository, warm):
     refused = refused_by(server, repository, names)
     assert wrong.intersection(names) == refused
     served = {"good", "e_good", "twice", "e_batch_of_one", "warm_long", "warm_strings", "warm_batch", "warm_nothing"}
-    served |= {
-        "v_1_old",
-        "v_1_empty",
-        "w_of_two",
-        "w_second",
-        "label_file",
-        "preferred",
-        "priority",
-        "control",
-        "state",
-    }
+    served |= {"v_1_old", "v_1_empty", "w_of_two", "w_second", "file_dash", "image", "batch_input"}
+    served |= {"label_file", "preferred", "priority", "cache", "sequence", "control", "state"}
     assert served.isdisjoint(refused)

@@ -39,6 +39,8 @@ def test_a_model_without_configuration_gets_the_default(tmp_path):
 def test_default_model_filename_is_honoured(tmp_path):
     config = 'backend: "python" default_model_filename: "net.py"'
     assert open_model(make(tmp_path / "core", config, "3/net.py")).name == "core"
+    config = 'backend: "python_own" default_model_filename: "net.json"'
+    assert open_model(make(tmp_path / "own", config, "3/net.json")).name == "own", "its code is elsewhere"
 
 
 @pytest.mark.parametrize("name", ["net.py", "sub/net.py"])
@@ -88,6 +90,9 @@ def _environment(path):
         ("core", 'default_model_filename: "$(id)model.py"', "1/$(id)model.py", "bad-path"),
         ("core", 'default_model_filename: "my model.py"', "1/my model.py", "bad-path"),
         ("core", f'default_model_filename: "{"é" * 128}"', "1/model.py", "bad-path"),
+        ("core", 'default_model_filename: "net.txt"', "1/net.txt", "bad-path"),
+        ("core", 'default_model_filename: "net"', "1/net", "bad-path"),
+        ("core", 'default_model_filename: "my.net.py"', "1/my.net.py", "bad-path"),
         ("core", 'default_model_filename: "/model.py"', "1/model.py", "bad-path"),
         ("core", 'default_model_filename: "./model.py"', "1/model.py", "bad-path"),
         ("core", 'default_model_filename: "sub//net.py"', "1/sub/net.py", "bad-path"),
