@@ -100,7 +100,7 @@ def test_the_order_in_which_groups_are_compiled_does_not_show_in_their_byte_code
         for source in sources:
             (copy / source).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(numpy_env.prefix / source, copy / source)
-        (tmp_path / "list").write_text("\n\n".join("\n".join(group) for group in order))
+        (tmp_path / "list").write_text("\0\0".join("\0".join(group) for group in order))
         command = [numpy_env.prefix / "bin/python3.8", "-s", "-S", "-B", child, copy, tmp_path / "list"]
         subprocess.run(command, env={"PYTHONHASHSEED": "0"}, check=True)
         written.append({str(file.relative_to(copy)): file.read_bytes() for file in copy.rglob("*.pyc")})

@@ -306,10 +306,7 @@ ENTRIES = (
         "give the model envpack's stub: envpack build … --stub always",
         found_by="verify",
         step="process",
-        also=(
-            "requirements",
-            "infer",
-        ),
+        also=("infer",),
     ),
     Broken(
         "standard-library",

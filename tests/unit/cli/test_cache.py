@@ -15,7 +15,7 @@ DAY = 86400
 def stub(tmp_path, monkeypatch):
     """The only entry of a cache, not used for 40 days."""
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
-    folder = tmp_path / "cache/stubs/one"
+    folder = tmp_path / "cache/stubs/cp310-x86_64-0123456789abcdef"
     folder.mkdir(parents=True)
     (folder / "file").write_bytes(os.urandom(2_000_000))  # some file systems compress
     used = time.time() - 40 * DAY
