@@ -70,7 +70,7 @@ def requirements_in(folder: Path, python: str) -> Files:
     if file.name == "conda.yaml" and not found.conda and (folder / "python_env.yaml").is_file():
         file = folder / "python_env.yaml"  # MLflow writes both, and this one needs no channel
         found = read_requirements(file, python=lambda _: python)
-    files = sorted({file, *map(whole_path, found.files)})
+    folder, files = whole_path(folder), sorted({*map(whole_path, (file, *found.files))})
     if outside := [one for one in files if not one.is_relative_to(folder)]:
         what = f"it includes {outside[0]}, which lies outside of its folder, and the model gets a copy of that alone"
         raise bad_artifact(what, f"copy that file into {folder}, and include it from there", file)

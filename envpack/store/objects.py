@@ -82,6 +82,11 @@ class Objects:
     def _patient(self) -> Any:
         return connect(self.location, self._timeout, _PATIENT)
 
+    @cached_property
+    def _bucket(self) -> Any:
+        """All of the bucket, for copies, which take long."""
+        return connect(dataclasses.replace(self.location, prefix=""), _COPY_TIMEOUT, _HASTY)
+
     def _ask(self, request: Callable[[Any], _Answer]) -> _Answer:
         """The answer to a request; Ctrl-C need not wait for it.
 
@@ -217,10 +222,9 @@ class Objects:
         obstore, folder = self._library, self.location.folder
         if folder is not None or found.size > _MOST_COPIED:
             return None
-        store = connect(dataclasses.replace(self.location, prefix=""), _COPY_TIMEOUT, _HASTY)
         keys = (_key(source.location, found.path), _key(self.location, path))
         try:
-            interruptible(lambda: obstore.copy(store, *keys, overwrite=True))
+            interruptible(lambda: obstore.copy(self._bucket, *keys, overwrite=True))
             now, copy = source.head(found.path), self.head(path)
         except (obstore.exceptions.BaseError, OSError, StorageError):
             return None

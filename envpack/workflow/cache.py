@@ -31,7 +31,6 @@ _DAY = 86400.0  # seconds
 
 # The user's folder may hold other things. What envpack makes has a digest in its name, or a lock beside it.
 _OWN_NAME = re.compile(r"(?:.*-)?[0-9a-f]{16,64}(?:-stripped)?(?:\.[a-z.]+)?|images\.json")
-_OTHER_NAMES = ("conda-packages", "pythons")  # kinds of which entries are called otherwise
 _IN_ROOT = {*KINDS, INGREDIENTS, "interpreters.json", "last-server.log"}
 
 # Files beside an archive that describe it and index its packages; they are removed with it, and before it.
@@ -113,7 +112,7 @@ def prune_cache(
             removed = [entry for entry in old if entry.kind in kinds and _remove(entry.path, limit)]
             _remove_leftovers(root, lambda path: path.name in _IN_ROOT)
             for kind in kinds:
-                _remove_leftovers(root / kind, _is_anything if kind in _OTHER_NAMES else _is_own)
+                _remove_leftovers(root / kind, _has_own_name)
             if not idle:
                 progress.detail("what environments are made of stays: another process uses it")
     for entry in removed:
@@ -129,13 +128,13 @@ def _entries(folder: Path) -> Iterator[Path]:
                 yield path
 
 
+def _has_own_name(path: Path) -> bool:
+    return _OWN_NAME.fullmatch(path.name) is not None
+
+
 def _is_own(path: Path) -> bool:
     """Whether envpack has made an entry."""
-    return _OWN_NAME.fullmatch(path.name) is not None or lock_of(path).exists()
-
-
-def _is_anything(_: Path) -> bool:
-    return True
+    return _has_own_name(path) or lock_of(path).exists()
 
 
 def _is_beside(path: Path) -> bool:
@@ -204,7 +203,7 @@ def _remove_leftovers(folder: Path, is_own: Callable[[Path], bool]) -> None:
     remove_stale_files(folder, is_own)
     for lock in folder.glob(".*.lock"):
         entry = folder / lock.name.removeprefix(".").removesuffix(".lock")
-        if is_own(entry) and not lock.stat().st_size:  # envpack's are empty
+        if is_own(entry):
             with removable(entry):
                 pass  # the lock of an entry that does not exist is removed with it
 

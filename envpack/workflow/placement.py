@@ -227,7 +227,7 @@ def unpacked_at_once(project: Project, placed: Collection[str]) -> str:
     if set(placed) <= {"", PYTHON_BACKEND}:
         return ""  # a folder of models without backends of their own may hold anything
     folders = [folder for folder in project.repository.iterdir() if folder.is_dir() and looks_like_model(folder)]
-    examined = (examine_readable(folder)[0] for folder in folders)  # models that nobody asked for may be broken
+    examined = (examine_readable(folder)[0] for folder in folders)  # other models of the repository may be broken
     unpacking = unpacking_backends(model for model in examined if model)
     if len(unpacking) < 2:
         return ""

@@ -66,8 +66,8 @@ void Log(const std::string& message, abi::LogLevel level) {
 }
 
 void LogFailure(const std::string& text) {
-  const char* wish = std::getenv("ENVPACK_LOG_FAILURES");
-  const std::string_view choice(wish != nullptr ? wish : "");
+  const char* setting = std::getenv("ENVPACK_LOG_FAILURES");
+  const std::string_view choice(setting != nullptr ? setting : "");
   if (choice == "0") return;
   Log(choice == "1" ? text : InOneLine(text), abi::LogLevel::kError);
 }

@@ -79,6 +79,14 @@ def test_requirements_of_the_folder_count_more(folder):
     assert found == {name: folder / name for name in ("requirements.txt", "more.txt")}
 
 
+def test_an_artifact_may_be_named_by_a_path_with_dots(folder, monkeypatch):
+    (folder / "requirements.txt").write_text("numpy<2\n")
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    (folder / "model.onnx").write_bytes(b"\x08\x07")
+    assert list(inspect_artifact("../model.onnx").requirements) == ["requirements.txt"]
+
+
 def test_requirements_that_include_a_file_from_elsewhere_are_refused(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "common.txt"
     elsewhere.write_text("numpy\n")

@@ -106,7 +106,7 @@ def test_a_placeholder_of_a_package_that_is_too_short_is_refused(copies):
     assert (caught.value.kind, caught.value.hint.endswith("reinstall p")) == ("prefix-unsupported", True)
 
 
-@every_row("text", [OLD + b"/lib", OLD + b"/work/x.c", OLD + b"-other/x", b"/mnt" + OLD + b"/x"])
+@every_row("text", [OLD + b"/lib", OLD + b"/src/x.c", OLD + b"-other/x", b"/mnt" + OLD + b"/x"])
 def test_a_string_that_no_installer_wrote_stays_in_a_declared_binary(text):
     """It has no zeros in place of a longer placeholder; compilers put the paths of sources into programs."""
     content = INSTALLED + text + b"\0\1"

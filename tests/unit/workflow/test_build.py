@@ -66,7 +66,7 @@ def test_without_a_stub_that_of_another_python_is_removed(ready):
 def test_without_a_stub_every_other_one_stays(ready, tmp_path, which):
     stub = ready.folder / STUB_NAME
     if which == "foreign":
-        stub.write_bytes(b"by somebody else")
+        stub.write_bytes(b"foreign file")
     elif which == "a link":
         stub.symlink_to(write_stub(tmp_path / "stub", "3.12"))
     else:

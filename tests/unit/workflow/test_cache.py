@@ -139,7 +139,7 @@ def test_a_removed_entry_leaves_no_lock(cache):
     for kind in ("environments", "stubs", "solutions", "conda-index"):
         mark_used(entry(cache, kind, "one", days=40))
     (cache / "stubs/one.lock").touch()  # of an earlier version
-    (cache / "environments/.gone.lock").touch()
+    (cache / f"environments/.{OLD}.lock").touch()
     prune_cache(0, cache=cache)
     assert [path for path in cache.rglob("*") if not path.is_dir()] == []
 
@@ -378,6 +378,8 @@ def test_what_envpack_did_not_make_stays(cache):
     for name in theirs:
         (cache / name).parent.mkdir(parents=True, exist_ok=True)
         (cache / name).write_text("theirs")
+    theirs.append("archives/.app.lock")
+    (cache / "archives/.app.lock").touch()  # empty, as ours are
     entry(cache, "archives", f"{OLD}.tar.gz", days=40)
     assert names(prune_cache(0, cache=cache, dry_run=True).entries) == {("archives", f"{OLD}.tar.gz")}
     assert names(prune_cache(0, cache=cache).entries) == {("archives", f"{OLD}.tar.gz")}

@@ -1,4 +1,4 @@
-"""Doubles, refuses what is negative, forgets what has a hundred, and tells each request how many came along."""
+"""Doubles its input, rejects negative values, drops a request with 100, and returns the size of its batch."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
