@@ -9,13 +9,10 @@ import pytest
 from envpack.lock import pip
 from envpack.lock.pip import build_wheels, resolve_pip
 from envpack.lock.uv import platform_name, uv_error
-from envpack.requirements import PipPackage, Requirements, Target, read_requirements
+from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import CompletedProcess
 from envpack.support.uv import run_uv
-from tests.tables import every_row
-from tests.web import serve
-from tests.wheels import make_wheel, write_index
 
 TARGET = Target("linux-64", "3.10", "2.35", "")
 HASH = "a" * 64
@@ -368,91 +365,3 @@ def test_a_missing_uv_is_an_error_with_the_command_that_repairs_it(monkeypatch):
         run_uv([])
     assert caught.value.kind == "uv-missing"
     assert caught.value.hint
-
-
-INDEX_TARGET = Target("linux-64", "3.10")
-PROJECT = '[project]\nname = "p"\nversion = "0"\ndependencies = ["leaf"]\n'
-
-
-@pytest.fixture(scope="module")
-def sites(tmp_path_factory):
-    """Two indexes with one package of the same name: the public one has the newer version."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("public", "own")}
-    for name, version in (("public", "9.0"), ("own", "1.0")):
-        make_wheel(folders[name] / "files", "leaf", version, {"leaf.py": ""})
-        write_index(folders[name])
-    with serve(folders["public"]) as public, serve(folders["own"]) as own:
-        yield {"public": public.url("/simple"), "own": own.url("/simple")}
-
-
-@pytest.fixture
-def resolve(sites, tmp_path, monkeypatch):
-    for name in ("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("UV_DEFAULT_INDEX", sites["public"])
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-
-    def run(name, text):
-        (tmp_path / name).write_text(text.format(**sites))
-        packages = resolve_pip(read_requirements(tmp_path / name), INDEX_TARGET)
-        return {package.name: package.version for package in packages}
-
-    return run
-
-
-@every_row(
-    ("name", "text", "version"),
-    [
-        ("requirements.txt", "leaf\n", "9.0"),
-        ("requirements.txt", "--index-url {own}\nleaf\n", "1.0"),
-        ("requirements.txt", "--extra-index-url {own}\nleaf\n", "1.0"),
-        ("environment.yml", "dependencies:\n- pip:\n  - --index-url {own}\n  - leaf\n", "1.0"),
-        ("pyproject.toml", PROJECT, "9.0"),
-        ("pyproject.toml", PROJECT + '[[tool.uv.index]]\nurl = "{own}"\ndefault = true\n', "1.0"),
-        ("pyproject.toml", PROJECT + '[[tool.uv.index]]\nname = "own"\nurl = "{own}"\n', "1.0"),
-        ("pyproject.toml", PROJECT + '[[tool.uv.index]]\nname = "own"\nurl = "{own}"\nexplicit = true\n', "9.0"),
-        (
-            "pyproject.toml",
-            PROJECT + '[[tool.uv.index]]\nname = "own"\nurl = "{own}"\nexplicit = true\n'
-            '[tool.uv.sources]\nleaf = {{index = "own"}}\n',
-            "1.0",
-        ),
-        ("pyproject.toml", PROJECT + '[tool.uv]\nindex-url = "{own}"\n', "1.0"),
-        (
-            "pyproject.toml",
-            PROJECT + '[[tool.uv.index]]\nurl = "{own}"\n[tool.uv]\nindex-strategy = "unsafe-best-match"\n',
-            "9.0",
-        ),
-        ("pyproject.toml", PROJECT + '[[tool.pdm.source]]\nname = "pypi"\nurl = "{own}"\n', "1.0"),
-        ("pyproject.toml", PROJECT + '[tool.uv]\nconstraint-dependencies = ["leaf<9"]\nindex-url = "{own}"\n', "1.0"),
-    ],
-)
-def test_packages_come_from_the_index_that_the_file_names(resolve, name, text, version):
-    assert resolve(name, text) == {"leaf": version}
-
-
-def test_the_indexes_of_pip_are_used_unless_uv_has_some(resolve, sites, tmp_path, monkeypatch):
-    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {sites['own']}\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert resolve("requirements.txt", "leaf\n") == {"leaf": "9.0"}
-    monkeypatch.delenv("UV_DEFAULT_INDEX")
-    assert resolve("requirements.txt", "leaf\n") == {"leaf": "1.0"}
-
-
-@every_row(
-    ("name", "text", "line"),
-    [
-        ("requirements.txt", "leaf\n--extra-index-url http://127.0.0.1:9/simple\n", 2),
-        ("requirements.txt", "--index-url http://me:very-secret@127.0.0.1:9/simple\nleaf\n", 1),
-        ("pyproject.toml", PROJECT + '[[tool.uv.index]]\nurl = "http://127.0.0.1:9/simple"\n', 6),
-    ],
-)
-def test_an_index_that_does_not_answer_is_named_with_its_line(resolve, tmp_path, name, text, line):
-    with pytest.raises(EnvironmentBuildError) as caught:
-        resolve(name, text)
-    error = caught.value
-    assert error.kind == "index-unreachable"
-    assert "127.0.0.1:9/simple does not answer" in error.message
-    assert "very-secret" not in str(error)
-    assert error.where == f"{tmp_path / name}:{line}"

@@ -8,8 +8,6 @@ import pytest
 
 from envpack.server import RequestError, Tensor, read_served_config
 from envpack.server.interface import Process
-from envpack.server.kserve import IndexEntry
-from envpack.server.tensors import Tolerance
 from envpack.verification import answers
 from envpack.verification.checks.inference import (
     check_constant,
@@ -23,51 +21,7 @@ from envpack.verification.generated import SmokeRequest
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
-
-SERVED = {
-    "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [2]}],
-    "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]}],
-}
-CONFIG = read_served_config(SERVED)
-STREAMED = read_served_config({**SERVED, "model_transaction_policy": {"decoupled": True}})
-SENT = "sent with every input: "
-NO_OUTPUT = "the response contains no output of a declared name"
-REQUEST = SmokeRequest("with every input", (Tensor("IN", "FP32", (2,), (1.0, 1.0)),), {"sequence_id": 1})
-
-
-def output(*data, name="OUT", datatype="FP32", shape=None):
-    return (Tensor(name, datatype, shape or (len(data),), data),)
-
-
-class Client:
-    """Responds to requests in binary form with ``responses``, in turn, and to JSON with ``as_json``.
-
-    Each response is a tuple of tensors, or the message of an error.
-    """
-
-    def __init__(self, *responses, as_json=None):
-        self._responses, self._as_json, self.sent, self.timeout = list(responses), as_json, [], 30
-
-    def infer(self, model, inputs, *, binary=None, parameters=None):
-        self.sent.append((model, inputs, binary, parameters))
-        if binary is False and self._as_json is not None:
-            return self._as_json
-        response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
-        if isinstance(response, str):
-            raise RequestError(response, status=500)
-        return response
-
-    def next_stream(self):
-        return self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
-
-    def load(self, model, *, timeout):
-        pass
-
-    def index(self):
-        return (IndexEntry("m", "READY", ""),)
-
-    def config(self, model):
-        return SERVED
+from tests.unit.verification.responses import CONFIG, NO_OUTPUT, REQUEST, SENT, SERVED, STREAMED, Client, output
 
 
 class Instances:
@@ -376,82 +330,6 @@ def test_every_sample_of_a_decoupled_model_is_compared_with_its_own_stream(name)
     right = 1 + (expected is not None and not mismatch)
     assert (check.ok, count.right, count.expected) == (not mismatch, right, 1 + (expected is not None))
     assert mismatch in check.evidence
-
-
-def samples(*expected, **settings):
-    """Samples, each with the outputs of its only response, or None if nothing is expected of it."""
-    answered = enumerate(None if one is None else (one,) for one in expected)
-    return Samples(tuple(Sample(REQUEST.inputs, one, {"sequence_id": n}) for n, one in answered), **settings)
-
-
-@pytest.mark.parametrize(
-    ("tolerance", "found", "right"),
-    [
-        (Tolerance(), 1.000009, True),
-        (Tolerance(), 1.00002, False),
-        (Tolerance(rtol=0.5), 1.4, True),
-        (Tolerance(rtol=0.5), 1.6, False),
-        (Tolerance(rtol=0, atol=0.5), 0.5, True),
-        (Tolerance(rtol=0, atol=0.5), 0.4, False),
-    ],
-)
-def test_expected_outputs_have_the_samples_tolerance(tolerance, found, right):
-    check, count = check_samples(Client(output(found)), "m", CONFIG, samples(output(1.0), tolerances={"": tolerance}))
-    assert (check.status, count.right) == ("ok" if right else "failed", int(right))
-
-
-def test_wrong_answers_are_counted_and_the_first_are_shown():
-    client = Client(output(1.0), output(2.0), "first line\nsecond line", output(1.0, name="X"), output(3.0))
-    check, count = check_samples(client, "m", CONFIG, samples(*[output(1.0)] * 5, noun="images"))
-    assert (count.right, count.sent, count.noun) == (1, 5, "images")
-    assert check.status == "failed"
-    assert check.evidence == (
-        "1 of 5 images right, 5 needed (1: OUT element 0 is 2 instead of 1; 2: first line; 3: OUT is missing)"
-    )
-    assert [sent[3] for sent in client.sent] == [{"sequence_id": number} for number in range(5)]
-
-
-def test_an_answer_to_a_sample_that_does_not_come_ends_the_comparison():
-    client = Client(output(1.0))
-    client.infer = unanswered
-    with pytest.raises(RequestError, match="late"):
-        check_samples(client, "m", CONFIG, samples(output(1.0), output(1.0)))
-
-
-def unanswered(*_, **__):
-    raise RequestError("late", timed_out=True)
-
-
-@pytest.mark.parametrize(("minimum", "status"), [(0.5, "ok"), (0.51, "failed"), (0.0, "ok"), (1.0, "failed")])
-def test_the_minimum_match_is_a_share_of_the_samples_with_expected_outputs(minimum, status):
-    check, _ = check_samples(
-        Client(output(1.0), output(2.0)), "m", CONFIG, samples(output(1.0), output(1.0), minimum_match=minimum)
-    )
-    assert check.status == status
-
-
-# The samples, the answers, and what is said of them; of the samples of the last row none is compared.
-ONLY_ANSWERED = {
-    "a wrong one among many": ([output(5.0), *[None] * 20], [output(9.0)] * 21, "failed", (0, 1, 1),
-        "0 of 1 images right, 1 needed, 20 without expected outputs (0: OUT element 0 is 9 instead of 5)"),
-    "a right one among many": ([None, output(9.0)], [output(9.0)] * 2, "ok", (1, 1, 1),
-        "1 of 1 images right, 1 without expected outputs"),
-    "an error": ([output(9.0), *[None] * 20], [output(9.0), "", *[output(9.0)] * 19], "failed", (1, 1, 1),
-        ("1 of 1 images right, 20 without expected outputs;"
-         " 1 without expected outputs got an error (1: no reason given)")),
-    "an error alone": ([None], ["wrong"], "failed", None,
-        "none of 1 images has expected outputs; 1 without expected outputs got an error (0: wrong)"),
-    "nothing is compared": ([None, None], [output(9.0)] * 2, "skipped", None, "none of 2 images has expected outputs"),
-}  # fmt: skip
-
-
-@every_row("name", ONLY_ANSWERED)
-def test_samples_without_expected_outputs_need_an_answer_and_count_as_none(name):
-    expected, answers, status, counted, evidence = ONLY_ANSWERED[name]
-    sent = samples(*expected, minimum_match=0.95, noun="images")
-    check, count = check_samples(Client(*answers), "m", CONFIG, sent)
-    assert (check.id, check.status, check.evidence) == ("expected", status, evidence)
-    assert (count and (count.right, count.expected, count.needed)) == counted
 
 
 @pytest.mark.parametrize(
