@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         not_in_python,
         open_model,
     )
+    from envpack.repository.nearby import no_models
     from envpack.repository.placement import (
         BRIDGE,
         ONE_AT_A_TIME,
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
         model_folders,
         model_name,
         named_models,
-        no_models,
         open_models,
     )
     from envpack.repository.warmups import warmup_data_faults, warmup_faults

@@ -25,6 +25,7 @@ from envpack.repository.folders import (
     version_folders,
     version_number,
 )
+from envpack.repository.nearby import no_such_model
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import whole_path
@@ -142,7 +143,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     """
     folder = whole_path(folder)
     if is_too_long(folder.name) or not folder.is_dir():
-        return None, (_missing(folder),)
+        return None, (no_such_model(folder),)
     faults = list(_path_faults(folder))
     try:
         config = config or parse_config(config_text(folder), folder / CONFIG_NAME)
@@ -197,11 +198,6 @@ def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]
         if is_too_long(value):
             what = f"no file can have the name that {field} gives: a name has at most {LONGEST_NAME} bytes"
             yield InputError("bad-path", what, "give the file a shorter name", str(folder / CONFIG_NAME))
-
-
-def _missing(folder: Path) -> InputError:
-    fix = "a model is a folder of the model repository; see --repository"
-    return InputError("model-missing", f"model {folder.name!r} not found", fix, str(folder))
 
 
 def _name_mismatch(folder: Path, name: str) -> InputError:

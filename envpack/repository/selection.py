@@ -9,6 +9,7 @@ from pathlib import Path
 from envpack.repository.ensembles import cycle_error, find_cycles
 from envpack.repository.folders import find_folder, looks_like_model
 from envpack.repository.model import Model, examine_model, not_in_python, open_model
+from envpack.repository.nearby import elsewhere, no_models
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_error
 
@@ -109,19 +110,9 @@ def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
 def model_name(repository: Path, text: str) -> str:
     """The folder name of the model that a user names, by that name or by a path to its folder."""
     name = text.rstrip("/")
-    if "/" not in name and name not in ("", ".", ".."):
-        return name
-    folder = Path(os.path.abspath(text))  # noqa: PTH100 - links stay: the server sees the name in the repository
-    if folder.parent.resolve() == repository.resolve():
-        return folder.name
-    what = f"{text!r} is not in the model repository {repository}"
-    raise InputError("other-repository", what, f"name a model of this repository, or add --repository {folder.parent}")
-
-
-def no_models(repository: Path) -> InputError:
-    """The error for a repository without a Python model or ensemble."""
-    if looks_like_model(repository):
-        fix = f"give the folder that contains it: --repository {repository.absolute().parent}"
-        return InputError("repository-empty", "this folder is a model, not a model repository", fix, str(repository))
-    what = "no Python model in this repository"
-    return InputError("repository-empty", what, "`envpack init FOLDER` creates a working example", str(repository))
+    plain = "/" not in name and name not in ("", ".", "..")
+    # Links stay: the server sees the name in the repository.
+    folder = repository / name if plain else Path(os.path.abspath(text))  # noqa: PTH100
+    if error := elsewhere(text, folder, repository):
+        raise error
+    return name if plain else folder.name

@@ -9,6 +9,7 @@ from typing import Literal
 
 from envpack.archive import Inspection, bill_of_materials, inspect_environment as compare_files, is_archive
 from envpack.deployment import Trust, check_signed, parse_image_address, pull_image
+from envpack.environment import INVENTORY, MANIFEST
 from envpack.inspection import (
     RepositoryInspection,
     find_mismatches,
@@ -18,10 +19,10 @@ from envpack.inspection import (
     read_environment_facts,
     read_stub_requirements,
 )
-from envpack.repository import looks_like_model
+from envpack.repository import looks_like_model, no_models
 from envpack.settings import Settings, find_release, open_project
 from envpack.stub import StubFacts, inspect_stub as read_facts
-from envpack.support.errors import Finding
+from envpack.support.errors import Finding, InputError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import whole_path
 from envpack.support.progress import Progress
@@ -55,11 +56,24 @@ class InspectedStub:
     mismatches: Sequence[Finding]
 
 
+# One of these is in what remains of an environment that lacks a file which servers need.
+_IN_ENVIRONMENTS = ("bin/activate", MANIFEST, INVENTORY, "conda-meta", "pyvenv.cfg", "bin/python*", "lib/python*")
+
+
 def identify(path: Path) -> Literal["models", "environment", "stub"]:
-    """What a file or folder is by its content: a stub unless it is anything else."""
-    if path.is_dir() and (looks_like_model(path) or is_repository(path)):
+    """What a file or folder is by its content: a stub unless it is anything else.
+
+    Raises:
+        InputError: kind ``repository-empty``: a folder has neither models nor anything of an environment.
+    """
+    if not path.is_dir():
+        return "environment" if is_archive(path) else "stub"
+    if looks_like_model(path) or is_repository(path):
         return "models"
-    return "environment" if path.is_dir() or is_archive(path) else "stub"
+    if not any(next(path.glob(pattern), None) for pattern in _IN_ENVIRONMENTS):
+        what = "this folder has neither models nor an execution environment"
+        raise InputError("repository-empty", what, no_models(path).hint, str(path))
+    return "environment"
 
 
 def compare_with_signed(path: Path, trust: Trust, progress: Progress) -> None:

@@ -20,13 +20,23 @@ def test_names_and_paths_into_the_repository(repository, monkeypatch, text):
     assert model_name(repository, text) == "m1"
 
 
-@pytest.mark.parametrize("text", ["../r5/m1", ".", "..", "m1/1", "/", "../r5/"])
+@pytest.mark.parametrize("text", ["../r5/m1", "..", "m1/1", "/", "../r5/"])
 def test_a_path_to_another_folder_is_refused_with_its_repository(repository, monkeypatch, text):
     monkeypatch.chdir(repository)
     with pytest.raises(InputError) as caught:
         model_name(repository, text)
     assert caught.value.kind == "other-repository"
     assert "--repository" in caught.value.hint
+
+
+def test_a_path_to_the_repository_itself_is_no_model(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    with pytest.raises(InputError) as caught:
+        model_name(repository, "../r4")
+    assert (caught.value.kind, caught.value.hint) == (
+        "other-repository",
+        "leave it out: without a name, all its models are meant",
+    )
 
 
 def test_a_path_through_a_link_to_the_repository_is_its_model(repository, tmp_path, monkeypatch):

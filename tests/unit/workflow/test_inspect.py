@@ -60,10 +60,10 @@ def repository(tmp_path):
 
 def test_a_path_is_what_its_content_is(repository, folder, archive, tmp_path):
     (tmp_path / "text").write_text("x")
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "damaged/lib/python3.10").mkdir(parents=True)
     found = {
         path.name: identify(path)
-        for path in (repository, repository / "one", folder, archive, tmp_path / "text", tmp_path / "empty")
+        for path in (repository, repository / "one", folder, archive, tmp_path / "text", tmp_path / "damaged")
     }
     assert found == {
         "models": "models",
@@ -71,8 +71,17 @@ def test_a_path_is_what_its_content_is(repository, folder, archive, tmp_path):
         "env": "environment",
         "env.tar.gz": "environment",
         "text": "stub",
-        "empty": "environment",
+        "damaged": "environment",
     }
+
+
+def test_a_folder_with_neither_models_nor_an_environment_is_an_error(repository, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, hint in ((repository.parent, "add --repository models"), (tmp_path / "none", "envpack init")):
+        folder.mkdir(exist_ok=True)
+        with pytest.raises(InputError) as caught:
+            identify(folder)
+        assert (caught.value.kind, hint in caught.value.hint) == ("repository-empty", True)
 
 
 def test_one_model_is_inspected_in_its_repository(repository, monkeypatch):
