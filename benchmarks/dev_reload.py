@@ -56,7 +56,7 @@ def seconds(more: str, rounds: int, python: str) -> list[float]:
         (model / "requirements.txt").write_text("numpy\n")
         code = _MODEL.replace("{more}", more)
         (model / "1/model.py").write_text(code.replace("FACTOR", "1"))
-        command = [sys.executable, "-m", "envpack.cli", "dev", "--repository", name]
+        command = [sys.executable, "-m", "envpack", "dev", "--repository", name]
         command += ["--python", python] if python else []
         running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"})
         try:

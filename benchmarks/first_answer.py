@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ENVPACK = (sys.executable, "-m", "envpack.cli")
+ENVPACK = (sys.executable, "-m", "envpack")
 
 
 def seconds(*command: str | Path) -> float:

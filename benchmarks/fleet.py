@@ -65,7 +65,7 @@ def envpack(repository: Path, cache: Path, *words: str) -> dict[str, dict[str, l
     command = [
         sys.executable,
         "-m",
-        "envpack.cli",
+        "envpack",
         "build",
         "--repository",
         str(repository),

@@ -19,14 +19,14 @@ from pathlib import Path
 
 def seconds(*command: str, cwd: Path) -> float:
     started = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "envpack.cli", *command, "--quiet"], cwd=cwd, check=True)
+    subprocess.run([sys.executable, "-m", "envpack", *command, "--quiet"], cwd=cwd, check=True)
     return time.perf_counter() - started
 
 
 def load_seconds(repository: Path) -> float:
     import json
 
-    command = [sys.executable, "-m", "envpack.cli", "verify", "core", "--json", "--quiet"]
+    command = [sys.executable, "-m", "envpack", "verify", "core", "--json", "--quiet"]
     report = subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, check=True).stdout
     return json.loads(report)["verdict"]["models"][0]["load_seconds"]
 

@@ -56,7 +56,7 @@ def envpack(repository: Path, command: str, *words: str, where: str = "", **chan
     cache = {"ENVPACK_CACHE_DIR": str(repository.parent / "cache"), "PYTHONPATH": str(ROOT)}
     started = time.monotonic()
     subprocess.run(
-        [sys.executable, "-m", "envpack.cli", command, *place, *words, "--quiet"],
+        [sys.executable, "-m", "envpack", command, *place, *words, "--quiet"],
         env=os.environ | VARIABLES | cache | changes,
         check=True,
     )

@@ -52,7 +52,7 @@ STEP = """  step {{
 """
 REQUEST = '{"inputs": [{"name": "X", "datatype": "FP32", "shape": [2], "data": [1, 2]}]}'
 GOALS = {"one model, process": 5.0, "one model, container": 8.0, "three Pythons and an ensemble, process": 15.0}
-ENVPACK = (sys.executable, "-m", "envpack.cli")
+ENVPACK = (sys.executable, "-m", "envpack")
 
 
 def make_repository(folder: Path, pythons: dict[str, str]) -> Path:

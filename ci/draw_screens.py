@@ -227,7 +227,7 @@ def draw_run(repository: Path) -> str:
 
 
 def _envpack(command: str, repository: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "envpack.cli", command, *words, "--repository", str(repository), "--python", "3.10"]
+    return [sys.executable, "-m", "envpack", command, *words, "--repository", str(repository), "--python", "3.10"]
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ class BuildSandbox:
 
     def command(self, order: Order) -> list[str]:
         (self.model / "requirements.txt").write_text("\n".join(needs(order.version)))
-        build = [sys.executable, "-m", "envpack.cli", "build", "m", "--python", self.python, "--format", order.format]
+        build = [sys.executable, "-m", "envpack", "build", "m", "--python", self.python, "--format", order.format]
         if order.source == "prefix":
             build += ["--from-prefix", str(self.prefixes[order.version])]
         return [*build, "--stub", "never", "--quiet", "--repository", str(self.model.parent)]

@@ -26,7 +26,7 @@ def wheel_channel(python: str, names: Sequence[str]) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="envpack-channel-") as temporary:
         folder = Path(temporary)
         channel = folder / "conda-forge"
-        add = [sys.executable, "-m", "envpack.cli", "channel", "add-python", python, "--to", channel, "--quiet"]
+        add = [sys.executable, "-m", "envpack", "channel", "add-python", python, "--to", channel, "--quiet"]
         subprocess.run(add, check=True)
         wheels = ["--python-version", python, "--only-binary", ":all:", "--no-deps", "--dest", folder / "wheels"]
         subprocess.run([sys.executable, "-m", "pip", "--quiet", "download", *wheels, *names], check=True)

@@ -79,7 +79,7 @@ os.execv({compiler!r}, [{compiler!r}, *sys.argv[1:]])
 
 
 def with_small_stub(folder: Path) -> Path:
-    """Write the copy of envpack; with the result as PYTHONPATH, it is what `python -m envpack.cli` runs.
+    """Write the copy of envpack; with the result as PYTHONPATH, it is what `python -m envpack` runs.
 
     The working folder must not be the checkout, which Python would search first.
     """

@@ -184,7 +184,7 @@ def _verify(
     words += [*(["--gpu"] if said.gpu else []), *more, *(_trusted(published) if published else [])]
     models = [{"name": "models", "mountPath": served_from, "readOnly": True}] if served_from else []
     return {
-        "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack.cli", *words],
+        "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack", *words],
         "env": [{"name": name, "value": value} for name, value in {**variables, "HOME": _TMP}.items()],
         "resources": resources(
             said.memory or MEMORY, cores=_CORES, disk=_DISK, more={"nvidia.com/gpu": 1} if said.gpu else {}

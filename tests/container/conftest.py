@@ -103,7 +103,7 @@ def built(tmp_path_factory):
     repository = tmp_path_factory.mktemp("built") / "models"
     write_model(repository, "double")
     (repository / "double/requirements.txt").write_text("numpy<2\n")
-    command = [sys.executable, "-m", "envpack.cli", "build", "double", "--python", PYTHON, "--stub", "always"]
+    command = [sys.executable, "-m", "envpack", "build", "double", "--python", PYTHON, "--stub", "always"]
     subprocess.run([*command, "--repository", repository], check=True, stdout=subprocess.PIPE)
     return repository
 
@@ -135,7 +135,7 @@ class Envpack:
     """The command line, as a program uses it, with one daemon."""
 
     def __init__(self, daemon, repository):
-        self.command = [sys.executable, "-m", "envpack.cli"]
+        self.command = [sys.executable, "-m", "envpack"]
         self.daemon, self.repository = daemon, repository
         self.environment = {**os.environ, "DOCKER_HOST": daemon.address}
 

@@ -54,7 +54,7 @@ def pythons():
 
 
 def envpack_json(*arguments):
-    command = [sys.executable, "-m", "envpack.cli", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "envpack", *map(str, arguments), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)

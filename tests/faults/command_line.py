@@ -29,14 +29,14 @@ class Ended:
 
 
 def variables(changes: dict[str, str | None] | None = None) -> dict[str, str]:
-    """This process's environment, in which `python -m envpack.cli` finds this checkout; None removes a variable."""
+    """This process's environment, in which `python -m envpack` finds this checkout; None removes a variable."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     wanted = {**os.environ, "PYTHONPATH": path, **(changes or {})}
     return {name: value for name, value in wanted.items() if value is not None}
 
 
 def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "envpack.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "envpack", *map(str, arguments)]
 
 
 def envpack(*arguments: str | Path, changes: dict[str, str | None] | None = None, cwd: Path = Path("/")) -> Ended:

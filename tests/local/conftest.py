@@ -93,7 +93,7 @@ def command(repository, tmp_path):
     def started(*arguments, **options):
         environment = os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1"}
         # Programs in the background ignore Ctrl-C.
-        line = ["env", "--default-signal=INT", sys.executable, "-m", "envpack.cli", "run"]
+        line = ["env", "--default-signal=INT", sys.executable, "-m", "envpack", "run"]
         line += ["--repository", repository, *arguments]
         return subprocess.Popen(line, env=environment, cwd=tmp_path, text=True, **options)
 

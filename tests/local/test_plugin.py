@@ -35,7 +35,7 @@ def run_pytest(tmp_path):
 
 
 def run_envpack(*arguments, **variables):
-    command = [sys.executable, "-m", "envpack.cli", "test", *map(str, arguments)]
+    command = [sys.executable, "-m", "envpack", "test", *map(str, arguments)]
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
 
 

@@ -69,7 +69,7 @@ def _trees():
 
 @functools.cache
 def _modules():
-    return {name: tree for name, tree in _trees().items() if name != "envpack"}
+    return {name: tree for name, tree in _trees().items() if name not in ("envpack", "envpack.__main__")}
 
 
 def _room(module):

@@ -19,7 +19,7 @@ from tests.needed_pythons import need
 from tests.small_stub import with_small_stub
 
 PYTHON = "3.10"
-_ENVPACK = (sys.executable, "-m", "envpack.cli")
+_ENVPACK = (sys.executable, "-m", "envpack")
 _OF_EVERY_MODEL = {"libraries"}  # a warning: the environment uses libraries of the interpreter's system
 
 

@@ -40,7 +40,7 @@ def envpack_json():
     """Runs one command with --json; gives its exit code and document."""
 
     def run(*arguments):
-        command = [sys.executable, "-m", "envpack.cli", *map(str, arguments), "--json"]
+        command = [sys.executable, "-m", "envpack", *map(str, arguments), "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)

@@ -25,7 +25,7 @@ class Development:
         self.temporary.mkdir(exist_ok=True)
         python = need(find_release(DEFAULT_RELEASE).python)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "envpack.cli", "dev", "--repository", repository, "--python", python, *options],
+            [sys.executable, "-m", "envpack", "dev", "--repository", repository, "--python", python, *options],
             env=os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1", "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

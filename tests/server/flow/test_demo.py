@@ -53,7 +53,7 @@ def test_three_pythons_classify_real_images(repository):
 def test_a_run_without_a_server_gives_the_same_answers(repository):
     if not (repository / "pipeline/envpack/smoke.json").exists():
         pytest.fail("the first run did not finish")
-    line = [sys.executable, "-m", "envpack.cli", "run", "pipeline", "--repository", repository, "--json"]
+    line = [sys.executable, "-m", "envpack", "run", "pipeline", "--repository", repository, "--json"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)["answers"]

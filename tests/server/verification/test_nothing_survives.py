@@ -22,7 +22,7 @@ PROCESS = ServerSpec(Settings(runtime="process"))
 
 def verify_elsewhere(repository, *words):
     """Start the command in a process of its own, which can be killed."""
-    command = [sys.executable, "-m", "envpack.cli", "verify", "--runtime", "process", "--json", *words]
+    command = [sys.executable, "-m", "envpack", "verify", "--runtime", "process", "--json", *words]
     return subprocess.Popen(
         [*command, "--repository", str(repository)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -23,7 +23,7 @@ def repository(environment, faults, tmp_path):
 
 
 def start(repository, *words):
-    command = [sys.executable, "-m", "envpack.cli", "verify", *words, "--runtime", "process", "--json"]
+    command = [sys.executable, "-m", "envpack", "verify", *words, "--runtime", "process", "--json"]
     return subprocess.Popen(
         [*command, "--repository", str(repository)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

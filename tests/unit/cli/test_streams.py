@@ -139,7 +139,7 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path):
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(60)\n"
     )
     done = subprocess.run(
-        ["env", "--default-signal=INT", sys.executable, "-m", "envpack.cli", "releases"],
+        ["env", "--default-signal=INT", sys.executable, "-m", "envpack", "releases"],
         env=variables({"PYTHONPATH": str(tmp_path)}), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

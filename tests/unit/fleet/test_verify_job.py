@@ -41,7 +41,7 @@ def test_the_job_verifies_the_given_models():
     pod = job("Model_A")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["image"] == SAID.image
-    assert container["command"][2:5] == ["envpack.cli", "verify", "Model_A"]
+    assert container["command"][2:5] == ["envpack", "verify", "Model_A"]
     assert container["command"][-1] == "--gpu"
     limits = {"cpu": "4", "memory": "4096Mi", "ephemeral-storage": "32768Mi"}
     assert container["resources"]["limits"] == {**limits, "nvidia.com/gpu": 1}
@@ -82,7 +82,7 @@ def test_a_wheel_may_be_an_address_or_in_the_working_folder():
 def test_the_container_runs_envpack_with_the_copied_python():
     verify = job_with_wheel()["spec"]["template"]["spec"]["containers"][0]
     assert verify["command"] == [
-        "/envpack/python/bin/python3", "-m", "envpack.cli", "verify", "--runtime", "process", "--server",
+        "/envpack/python/bin/python3", "-m", "envpack", "verify", "--runtime", "process", "--server",
         "/opt/tritonserver", "--repository", "/mnt", "--timeout", "120",
     ]  # fmt: skip
     assert verify["env"] == [
