@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.server.choice import ServerSpec, choose_runtime
+    from envpack.server.choice import GPUS, ServerSpec, choose_runtime
     from envpack.server.daemon import Daemon, daemon_errors, find_daemon
     from envpack.server.interface import Process, Runtime, Server, StopResult
     from envpack.server.kserve import Client, Event, InferMessage, RequestError, needs_binary, unfinished

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ _GIB = 1 << 30
 # Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
 # unpacks its own copy.
 _LOAD_THREADS = "--model-load-thread-count"
+# By which users of a machine that they share say which of its GPUs are theirs.
+GPUS = "CUDA_VISIBLE_DEVICES"
 _FEWEST_THREADS = 2
 _UNPACKED = 8
 
@@ -82,10 +85,11 @@ class ServerSpec:
         return max(int(number), 1) if number.isdecimal() else _FEWEST_THREADS
 
     def all_variables(self) -> dict[str, str]:
-        """Environment variables for the server."""
+        """Environment variables for the server; of the user's own it gets the choice of GPUs."""
         preload = ":".join(map(str, self.preload))
         said = dict(map(_variable, self.settings.env))
-        return {**self.variables, **said, **({"LD_PRELOAD": preload} if preload else {})}
+        own = {name: os.environ[name] for name in (GPUS, "CUDA_DEVICE_ORDER") if name in os.environ}
+        return {**own, **self.variables, **said, **({"LD_PRELOAD": preload} if preload else {})}
 
 
 def _variable(text: str) -> tuple[str, str]:

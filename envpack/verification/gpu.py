@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
-from envpack.server import Client, RequestError, Server, Tensor, before_loads
+from envpack.server import GPUS, Client, RequestError, Server, Tensor, before_loads
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
 from envpack.verification.checks.register import check
@@ -45,8 +45,13 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
 
 
 @check("gpu", of="server", step="start", condition="See [below](#gpus)")
-def check_gpu(server: Server) -> Check:
-    """Whether the server uses a GPU; a successful start proves nothing, since a server also starts without a GPU."""
+def check_gpu(server: Server, chosen: str | None = None) -> Check:
+    """Whether the server uses a GPU; a successful start proves nothing, since a server also starts without a GPU.
+
+    Args:
+        server: the server.
+        chosen: its ``CUDA_VISIBLE_DEVICES``; None if it has none, and may use all GPUs.
+    """
     log = before_loads(server.log())
     devices = sorted({match["device"] for match in _POOL.finditer(log)})
     nodes = [name for name in server.list_folder(_DEVICES) if name.startswith("nvidia")]
@@ -58,6 +63,9 @@ def check_gpu(server: Server) -> Check:
     if not nodes:
         fix = "check GPU and driver with nvidia-smi; a container also needs nvidia-container-toolkit"
         return failed("gpu", f"the server has no GPU: {sign or 'there is no /dev/nvidia0'}", fix)
+    if chosen is not None:
+        what = f"the server cannot use the GPU, with {GPUS}={chosen}: {sign or 'it created no memory pool on it'}"
+        return failed("gpu", what, f"unset {GPUS}, or name GPUs that nvidia-smi -L lists")
     fix = "the driver is older than the release's CUDA, or the server cannot access the device: check with nvidia-smi"
     return failed("gpu", f"the server cannot use the GPU: {sign or 'it created no memory pool on it'}", fix)
 

@@ -23,6 +23,7 @@ from envpack.repository import (
     open_models,
 )
 from envpack.server import (
+    GPUS,
     Client,
     RequestError,
     Runtime,
@@ -242,7 +243,7 @@ class _Verification:
     def _gpu_checks(self, server: Server, client: Client, probe: Path) -> Iterator[Check]:
         """Check that the server has a GPU, and that a tensor stays on it on its way between processes."""
         self._progress.begin("check the GPU")
-        has_gpu = check_gpu(server)
+        has_gpu = check_gpu(server, self._spec.all_variables().get(GPUS))
         yield has_gpu
         like = choose_probed_model(self._models)
         environment = environment_of(like) if like else None

@@ -19,3 +19,12 @@ from envpack.settings import Settings
 )
 def test_how_many_loads_can_hang_before_all_others_wait(arguments, threads):
     assert ServerSpec(Settings(server_arg=arguments)).load_threads(()) == threads
+
+
+def test_the_server_gets_the_gpus_that_the_user_chose(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert "CUDA_VISIBLE_DEVICES" not in ServerSpec().all_variables()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    assert ServerSpec().all_variables() == {"CUDA_VISIBLE_DEVICES": "1,2"}
+    said = Settings(env=("CUDA_VISIBLE_DEVICES=0", "A=b"))
+    assert ServerSpec(said).all_variables() == {"CUDA_VISIBLE_DEVICES": "0", "A": "b"}

@@ -68,3 +68,13 @@ def test_an_old_driver_is_reported():
     check = check_gpu(Server(INSUFFICIENT + DISABLED, ("nvidia0",)))
     sign = "CUDA driver version is insufficient for CUDA runtime version"
     assert check == failed("gpu", f"the server cannot use the GPU: {sign}", TOO_OLD)
+
+
+def test_the_choice_of_gpus_is_named_if_the_server_has_none():
+    check = check_gpu(Server("", ("nvidia0",)), "7")
+    assert check == failed(
+        "gpu",
+        "the server cannot use the GPU, with CUDA_VISIBLE_DEVICES=7: it created no memory pool on it",
+        "unset CUDA_VISIBLE_DEVICES, or name GPUs that nvidia-smi -L lists",
+    )
+    assert check_gpu(Server(POOL.format(0), ("nvidia0",)), "7").ok
