@@ -1,6 +1,6 @@
 """The check of the GPU relies on what the server logs about it, not on a successful start.
 
-The phrases are those in the library of Triton 24.10's server; no GPU was at hand to see whole lines.
+Triton 24.10 wrote these lines on an H100; those of an old driver it wrote on a machine without one.
 """
 
 from envpack.verification.gpu import check_gpu
