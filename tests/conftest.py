@@ -32,6 +32,7 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--part") in ("gate", "quick") and not config.getoption("--hypothesis-profile"):
         settings.load_profile("gate")
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # which servers get
     os.environ["UV_PYTHON_DOWNLOADS"] = "never"  # a test that lacks an interpreter says so, and fetches none
     use_kept_cache()
     judge_skips(config)

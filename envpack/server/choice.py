@@ -109,6 +109,8 @@ def choose_runtime(spec: ServerSpec, repository: Path, models: tuple[Model, ...]
     try:
         daemon = find_daemon()
     except ServerError:
+        if said.image or said.pull:
+            raise
         return _process(spec, models)
     container = _container(spec, daemon, repository, models)
     if said.image or said.pull or container.has_image():

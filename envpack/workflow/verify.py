@@ -38,10 +38,13 @@ def server_spec(project: Project) -> ServerSpec:
         UsageError: kind ``usage``: settings do not go together.
     """
     said = project.said
+    of_containers = [name for name in ("image", "pull", "memory", "shm_size") if getattr(said, name)]
     if said.runtime == "docker" and said.server:
         raise _usage("--server is for a process of this machine, and --runtime docker asks for a container")
-    if said.runtime == "process" and (said.image or said.pull):
-        raise _usage("--image and pull are for containers, and --runtime process asks for none")
+    if of_containers and (said.runtime == "process" or said.server):
+        process = "--server" if said.server else "--runtime process"
+        are = "is" if len(of_containers) == 1 else "are"
+        raise _usage(f"{' and '.join(of_containers)} {are} for containers, and {process} asks for none")
     spec = ServerSpec(project.of(), backends=backends_folder(project), samples=project.repository.absolute())
     spec.all_variables()  # what is wrong with them is an error before any work
     return spec

@@ -2,8 +2,9 @@
 
 import pytest
 
-from envpack.server import ServerSpec
+from envpack.server import ServerSpec, choose_runtime
 from envpack.settings import Settings
+from envpack.support.errors import ServerError
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,12 @@ def test_the_server_gets_the_gpus_that_the_user_chose(monkeypatch):
     assert ServerSpec().all_variables() == {"CUDA_VISIBLE_DEVICES": "1,2"}
     said = Settings(env=("CUDA_VISIBLE_DEVICES=0", "A=b"))
     assert ServerSpec(said).all_variables() == {"CUDA_VISIBLE_DEVICES": "0", "A": "b"}
+
+
+@pytest.mark.parametrize("said", [Settings(image="registry.example/tritonserver:24.10"), Settings(pull=True)])
+def test_an_image_that_is_named_is_not_replaced_by_a_process(monkeypatch, tmp_path, said):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    with pytest.raises(ServerError) as caught:
+        choose_runtime(ServerSpec(said), tmp_path, ())
+    assert caught.value.kind == "docker-missing"
+    assert choose_runtime(ServerSpec(), tmp_path, ()).name == "process"

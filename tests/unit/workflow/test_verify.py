@@ -136,11 +136,15 @@ def test_a_configuration_is_read_up_to_a_limit(address, monkeypatch):
         ),
         (
             {"runtime": "process", "image": "x"},
-            "--image and pull are for containers, and --runtime process asks for none",
+            "image is for containers, and --runtime process asks for none",
         ),
         (
             {"runtime": "process", "pull": True},
-            "--image and pull are for containers, and --runtime process asks for none",
+            "pull is for containers, and --runtime process asks for none",
+        ),
+        (
+            {"server": "/opt/tritonserver", "image": "x", "memory": 1 << 30},
+            "image and memory are for containers, and --server asks for none",
         ),
     ],
 )
