@@ -240,15 +240,15 @@ CASE(stub_logs_for_code_whose_file_is_not_utf8_or_that_has_no_lines) {
              .Execute({RequestOf(R"py(
 code = compile("pb_utils.Logger.log_info('here')", "\udcff.py", "exec")
 exec(code)
-exec(code.replace(co_linetable=b""))
+exec(code.replace(**{"co_linetable" if hasattr(code, "co_linetable") else "co_lnotab": b""}))
 )py",
                                  kTwoFloats)})
              .error);
-  for (const int number : {1, 0}) {
+  for (const bool has_lines : {true, false}) {
     const LogLine line = running.peer.TakeLog();
     CHECK_EQ(line.message, "here");
     CHECK_EQ(line.file, "\\udcff.py");
-    CHECK_EQ(line.line, number);
+    CHECK(line.line == 1 || (line.line == 0 && !has_lines));  // up to 3.9, code begins with a line in any case
   }
 }
 

@@ -22,7 +22,7 @@ class Details(NoProgress):
         self.seen.append(text)
 
 
-def take(store, is_made=lambda: False, waiting=lambda: None, expiry=0.6):
+def take(store, is_made=lambda: False, waiting=lambda: None, expiry=60):
     return claimed(
         store.objects, "environment", KEY, clock=store.clock, is_made=is_made, waiting=waiting, expiry=expiry
     )
@@ -94,7 +94,7 @@ def test_a_second_machine_waits_until_the_first_has_made_it(store):
         with take(store, made.is_set, begun.set) as mine:
             results.append(mine)
 
-    with take(store, expiry=60) as mine:
+    with take(store) as mine:
         assert mine
         thread = threading.Thread(target=second)
         thread.start()
@@ -106,7 +106,7 @@ def test_a_second_machine_waits_until_the_first_has_made_it(store):
 
 
 def test_a_living_owner_keeps_its_claim_for_longer_than_it_lasts(store):
-    with take(store):
+    with take(store, expiry=3):
         written = {found.path: found.modified for found in store.objects.list("claims")}
         (path,) = written
         assert soon(lambda: store.objects.head(path).modified > written[path])
@@ -115,7 +115,7 @@ def test_a_living_owner_keeps_its_claim_for_longer_than_it_lasts(store):
 def test_the_claim_of_a_dead_machine_expires(store):
     store.objects.create(f"claims/environment/{KEY}/7", b"{}")
     waited = []
-    with take(store, waiting=lambda: waited.append(True)) as mine:
+    with take(store, waiting=lambda: waited.append(True), expiry=2) as mine:
         assert mine
         assert waited == [True]
         assert claimed_paths(store) == [f"claims/environment/{KEY}/7", f"claims/environment/{KEY}/8"]
@@ -127,7 +127,7 @@ def test_of_two_that_wait_for_a_dead_machine_one_gets_the_claim_at_a_time(store)
     inside, most, results = [], [], []
 
     def machine():
-        with take(store, expiry=1.0) as mine:
+        with take(store, expiry=2) as mine:
             inside.append(mine)
             most.append(len(inside))
             results.append(mine)
