@@ -93,12 +93,13 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
 
 
 def _numpy_of(environment: Path) -> int:
-    """Major version of the environment's NumPy, 0 if unknown."""
+    """Major version of the environment's NumPy, 0 if unknown: in an archive that envpack did not make."""
     packages = read_metadata(environment).get("packages")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and package.get("name") == "numpy":
             return major_number(str(package.get("version", "")))
-    return 0
+    found = environment.glob("lib/python3*/site-packages/numpy-*.dist-info")  # none below an archive
+    return max((major_number(folder.name.removeprefix("numpy-")) for folder in found), default=0)
 
 
 def backend_findings(name: str, backends: Path, named_in: Path, release: Release) -> Iterator[Finding]:

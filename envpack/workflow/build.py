@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,19 @@ from envpack.inspection import (
     read_stub_requirements,
     record_requirements,
 )
-from envpack.repository import PYTHON_BACKEND, Model, environment_of, has_own_environment, open_model, python_configs
+from envpack.repository import (
+    PYTHON_BACKEND,
+    STUB_NAME,
+    Model,
+    environment_of,
+    has_own_environment,
+    open_model,
+    place_stub,
+    python_configs,
+)
 from envpack.settings import Project
 from envpack.store import SharedStore
-from envpack.stub import target_from_prefix
+from envpack.stub import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.failures import storage_errors
@@ -32,6 +42,7 @@ from envpack.workflow.lock import locked_environment, numpy_missing, requirement
 from envpack.workflow.placement import (
     check_placement,
     foreign_paths,
+    foreign_stub,
     numpy_version,
     place,
     refuse_foreign,
@@ -40,7 +51,7 @@ from envpack.workflow.placement import (
 )
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
-from envpack.workflow.requests import Build, Placement, build_request
+from envpack.workflow.requests import Build, Placement, build_request, kept_environment, lock_request, needs_stub
 from envpack.workflow.shared import stub_for
 
 
@@ -108,6 +119,8 @@ def build_model(
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
         return BuiltModel(name=name)
+    if found := kept_environment(project, model):
+        return _keep(project, model, found, progress, store)
     python_configs(model.folder)  # what is wrong with a custom configuration is an error before any work
     request = build_request(project, model)
     try:
@@ -117,6 +130,30 @@ def build_model(
         if another is None:
             raise
     return build(build_request(another, model), progress, store)
+
+
+def _keep(
+    project: Project, model: Model, environment: Path, progress: Progress, store: SharedStore | None
+) -> BuiltModel:
+    """Leave a model its environment, and give it a stub if the release's own cannot serve that."""
+    with storage_errors(model.folder):
+        changed = False
+        if needs_stub(project, model):
+            refuse_foreign(foreign_stub(model.folder), force=False)
+            facts, recipe = read_environment_facts(environment), lock_request(project, model)[0]
+            with kept(lambda: _fitting_stub(facts, recipe, progress, store), lambda stub: stub.parent) as binary:
+                changed = place_stub(binary, model.folder)
+        progress.begin(f"{model.name}: no requirements of its own")
+        progress.end(f"keeps {os.path.relpath(environment.resolve(), model.folder.parent.resolve())}")
+    stub = model.folder / STUB_NAME
+    return BuiltModel(
+        name=model.folder.name,
+        environment=environment,
+        stub=stub if stub.exists() else None,
+        backend=model.backend,
+        start=model.start,
+        changed=changed,
+    )
 
 
 def build(request: Build, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
@@ -245,7 +282,11 @@ def _fitting_stub(
         preference = source.python_preference if isinstance(source, Recipe) else "system"
         return interpreter_for(minor, preference=preference, headers=True, progress=progress).include
 
-    target, image = target_from_prefix(environment.path, find_headers=find_headers), image_host(release)
+    image = image_host(release)
+    if environment.path.is_dir():
+        target = target_from_prefix(environment.path, find_headers=find_headers)
+    else:
+        target = target_from_interpreter(environment.python, progress=progress)
     stub = stub_for(target, None, toolchain=toolchain, progress=progress, store=store)
     mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):

@@ -20,7 +20,7 @@ from envpack.support.failures import storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.workflow.python_choice import ChosenPython, with_another_python
 from envpack.workflow.recipe import Recipe
-from envpack.workflow.requests import lock_request
+from envpack.workflow.requests import is_resolved, lock_request
 from envpack.workflow.shared import find_lock, locate_packages, obtain_environment, push_lock, push_packages
 
 _NUMPY = ("numpy", "numpy-base")
@@ -80,7 +80,7 @@ def lock_model(
         StorageError: the store cannot be used, or the disk is full.
     """
     model = open_model(project.repository / name)
-    if model.is_ensemble or project.of(model.folder.name).from_prefix:
+    if not is_resolved(project, model):
         return LockedModel(model.name, None, 0, (), changed=False)
     progress = progress or NoProgress()
     recipe, python = lock_request(project, model)

@@ -41,7 +41,7 @@ from envpack.workflow.lock import refuse_stale
 from envpack.workflow.placement import backend_name, foreign_paths, refuse_foreign, release_cannot_serve, unfit_stub
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
-from envpack.workflow.requests import Build, Placement, build_request
+from envpack.workflow.requests import Build, Placement, build_request, kept_environment, needs_stub
 
 _MOST_NAMED = 3  # packages in one reason
 
@@ -84,6 +84,9 @@ def plan_model(project: Project, name: str) -> ModelPlan:
     model = open_model(project.repository / name)
     if model.is_ensemble:
         return ModelPlan(name=name)
+    if kept_environment(project, model):
+        stub = PlannedChange("place a stub", "that of the release cannot serve its environment")
+        return ModelPlan(name=name, changes=(stub,) if needs_stub(project, model) else ())
     request = build_request(project, model)
     try:
         return _plan(project, request)

@@ -22,21 +22,21 @@ from envpack.support.progress import Progress
 from envpack.workflow.build import made_ingredients
 from envpack.workflow.lock import remembered_here, resolve_lock
 from envpack.workflow.recipe import Made, Recipe, TakenOver
-from envpack.workflow.requests import build_request, lock_request
+from envpack.workflow.requests import build_request, is_resolved, kept_environment, lock_request
 from envpack.workflow.shared import push_packages, stub_for
 
 
 def build_sources(project: Project, names: Sequence[str]) -> list[Recipe | TakenOver]:
-    """What builds of these models make their environments from; ensembles have none."""
+    """What builds of these models make their environments from; those that get no environment have none."""
     models = (open_model(project.repository / name) for name in names)
-    return [build_request(project, model).source for model in models if not model.is_ensemble]
+    built = (model for model in models if not model.is_ensemble and not kept_environment(project, model))
+    return [build_request(project, model).source for model in built]
 
 
 def lock_recipes(project: Project, names: Sequence[str]) -> list[Recipe]:
-    """What the locks of these models are made from; ensembles and environments from folders have none."""
+    """What the locks of these models are made from; those whose environment is there already have none."""
     models = (open_model(project.repository / name) for name in names)
-    resolved = (model for model in models if not model.is_ensemble and not project.of(model.folder.name).from_prefix)
-    return [lock_request(project, model)[0] for model in resolved]
+    return [lock_request(project, model)[0] for model in models if is_resolved(project, model)]
 
 
 def look_ahead(project: Project, names: Sequence[str], store: SharedStore | None) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from envpack.archive import Selection, read_metadata
+from envpack.archive import Selection, is_made_by_envpack, read_metadata
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
+from envpack.inspection import fit_findings
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, read_lock
 from envpack.repository import (
+    PYTHON_BACKEND,
     STUB_NAME,
     Model,
     backends_folder,
     environment_of,
+    has_own_environment,
     linked_path_fault,
     python_of_backend,
 )
@@ -126,6 +130,40 @@ def build_request(project: Project, model: Model) -> Build:
     _refuse_missing_stub(placement)
     stub = "always" if placement.needs_stub else said.stub
     return Build(source=dataclasses.replace(source, stub=stub), placement=placement, python=python)
+
+
+_OF_THE_STUB = {"python-mismatch", "numpy-unsupported"}
+
+
+def kept_environment(project: Project, model: Model) -> Path | None:
+    """The environment of a model without requirements, if it is another model's, or envpack did not make it.
+
+    One of its own would have NumPy alone. None if it gets that all the same, as with ``--force``.
+    """
+    said, named = project.of(model.folder.name), environment_of(model)
+    if named is None or said.force or said.from_prefix:
+        return None
+    if not os.path.exists(named):  # noqa: PTH110 - also of another user's folder
+        return None
+    if said.requirements or find_requirements(model.folder) or (model.folder / LOCK_NAME).exists():
+        return None
+    return None if has_own_environment(model) and is_made_by_envpack(named) else named
+
+
+def needs_stub(project: Project, model: Model) -> bool:
+    """Whether a model that keeps its environment gets a stub of ours."""
+    said = project.of(model.folder.name)
+    if said.stub != "auto" or model.backend != PYTHON_BACKEND:
+        return said.stub == "always"
+    return any(
+        finding.kind in _OF_THE_STUB for finding in fit_findings(model, project.release, backends_folder(project))
+    )
+
+
+def is_resolved(project: Project, model: Model) -> bool:
+    """Whether a build resolves packages for a model."""
+    taken_over = project.of(model.folder.name).from_prefix is not None
+    return not (model.is_ensemble or taken_over or kept_environment(project, model))
 
 
 def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:

@@ -1,0 +1,104 @@
+"""A model without requirements keeps the environment that it names, if a build of its own would break it."""
+
+import shutil
+import tarfile
+
+import pytest
+
+from envpack.repository import STUB_NAME
+from envpack.settings import Settings
+from envpack.support.errors import InputError
+from envpack.workflow import build_model, lock_model, plan_model
+
+from .conftest import CONFIG, build, names
+
+SHARED = "$$TRITON_MODEL_DIRECTORY/../m/python3.10"
+
+
+@pytest.fixture
+def shared(ready, stubs):
+    """A repository whose model ``two`` uses the environment of the model ``m``."""
+    build(ready)
+    add(ready, "two", SHARED)
+    return ready
+
+
+def add(machine, name, environment):
+    """A model without requirements that names an environment."""
+    folder = machine.repository / name
+    (folder / "1").mkdir(parents=True)
+    (folder / "1/model.py").touch()
+    entry = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
+    (folder / "config.pbtxt").write_text(CONFIG + entry)
+    return folder
+
+
+def made(machine, name, **options):
+    return build_model(machine.project.saying(Settings(**options)), name, machine.steps)
+
+
+def planned(machine, name, **options):
+    return [change.action for change in plan_model(machine.project.saying(Settings(**options)), name).changes]
+
+
+def test_a_model_keeps_the_environment_of_another(shared, stubs):
+    before = (shared.repository / "two/config.pbtxt").read_text()
+    assert planned(shared, "two") == []
+    built = made(shared, "two")
+    assert (built.changed, built.stub, built.environment.resolve()) == (False, None, shared.folder / "python3.10")
+    assert names(shared.repository / "two") == ["1", "config.pbtxt"]
+    assert (shared.repository / "two/config.pbtxt").read_text() == before
+    assert lock_model(shared.project, "two").file is None
+    assert stubs == []
+
+
+def test_it_gets_a_stub_where_that_of_the_release_cannot_serve_the_environment(shared, stubs):
+    lock = shared.lock("2.1.0")
+    shared.write_lock(lock)
+    shared.install(lock)
+    build(shared)
+    stubs.clear()
+    assert planned(shared, "two") == ["place a stub"]
+    built = made(shared, "two")
+    assert (built.changed, built.stub) == (True, shared.repository / "two" / STUB_NAME)
+    assert [minor for minor, *_ in stubs] == ["3.10"]
+    assert planned(shared, "two") == []
+    assert not made(shared, "two").changed
+
+
+def test_a_stub_of_somebody_else_is_not_replaced(shared, stubs):
+    stub = shared.repository / "two" / STUB_NAME
+    stub.write_text("somebody else's")
+    with pytest.raises(InputError) as caught:
+        made(shared, "two", stub="always")
+    assert (caught.value.kind, stub.read_text()) == ("not-ours", "somebody else's")
+
+
+def test_an_archive_that_envpack_did_not_make_is_kept(ready, stubs):
+    folder = add(ready, "two", "$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+    (folder / "activate").touch()
+    with tarfile.open(folder / "env.tar.gz", "w:gz") as archive:
+        archive.add(folder / "activate", "bin/activate")
+    (folder / "activate").unlink()
+    assert made(ready, "two").environment == folder / "env.tar.gz"
+    assert names(folder) == ["1", "config.pbtxt", "env.tar.gz"]
+
+
+@pytest.mark.parametrize("reason", ["requirements", "force", "setting", "missing"])
+def test_it_gets_one_of_its_own_where_the_user_wants_that(shared, reason):
+    options = {}
+    if reason == "requirements":
+        (shared.repository / "two/requirements.txt").write_text("numpy\n")
+    elif reason == "force":
+        options = {"force": True}
+    elif reason == "setting":
+        options = {"requirements": shared.folder / "requirements.txt"}
+    else:
+        shutil.rmtree(shared.folder / "python3.10")
+    assert "place an environment as python3.10" in planned(shared, "two", **options)
+
+
+def test_its_own_environment_is_built_again(shared):
+    (shared.folder / "requirements.txt").unlink()
+    (shared.folder / "envpack.lock").unlink()
+    assert planned(shared, "m", python="3.9")[-2:] == ["edit config.pbtxt", "place a stub for Python 3.9"]
