@@ -29,8 +29,8 @@ _FUNCTION = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _FETCH_LIMIT = 3600  # seconds
 # MLflow's own are 7 and 120: it would be silent for minutes about a server that refuses, and longer if it hangs.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
-# How an ONNX model names a file with weights that lie outside of it; the length of the name follows.
-_LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
+# How an ONNX model names a file with weights that lie outside of it; the length of the name follows, seven bits a byte.
+_LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]?[\x01-\x7f])")
 _HINT = "name a folder with MLmodel, a .joblib, .pkl or .onnx file, module:function, or a URI such as models:/NAME/1"
 
 
@@ -109,10 +109,14 @@ def _read(path: Path, python: str, *, native: bool) -> Artifact:
     )
 
 
+def _length(bits: bytes) -> int:
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(bits))
+
+
 def _weights(file: Path) -> dict[str, Path]:
     """The files beside an ONNX model that hold weights of it, by the names that it has for them."""
     with opened(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = {content[match.end() : match.end() + match[1][0]] for match in _LOCATION.finditer(content)}
+        found = {content[match.end() : match.end() + _length(match[1])] for match in _LOCATION.finditer(content)}
     folders = (file.parent.resolve(), file.resolve().parent)  # the cache of Hugging Face links to one folder
     weights = {}
     for name in sorted(os.fsdecode(name) for name in found):

@@ -34,7 +34,8 @@ def test_mlflow_is_never_imported():
 def onnx_with_weights(folder, name):
     """The beginning of an ONNX file that names a file with weights, as protobuf writes it."""
     file = folder / "net.onnx"
-    file.write_bytes(b"\x08\x08:\x16\n\x08location\x12" + bytes([len(name)]) + name.encode() + b"\x12\x00")
+    length = [len(name)] if len(name) < 128 else [len(name) % 128 + 128, len(name) // 128]
+    file.write_bytes(b"\x08\x08:\x16\n\x08location\x12" + bytes(length) + name.encode() + b"\x12\x00")
     return file
 
 
@@ -45,6 +46,13 @@ def test_weights_outside_of_an_onnx_file_come_along(tmp_path):
     file = onnx_with_weights(tmp_path, "parts/one.bin")
     found = inspect_artifact(str(file))
     assert found.files == {"model.onnx": file, "parts/one.bin": tmp_path / "parts/one.bin"}
+
+
+@pytest.mark.parametrize("length", [127, 128, 200, 255])
+def test_weights_with_a_long_name_come_along(tmp_path, length):
+    name = "w" * length
+    (tmp_path / name).write_bytes(b"1")
+    assert inspect_artifact(str(onnx_with_weights(tmp_path, name))).files[name] == tmp_path / name
 
 
 @pytest.mark.parametrize(
