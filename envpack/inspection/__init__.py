@@ -23,6 +23,6 @@ if TYPE_CHECKING:
     from envpack.inspection.preflight import find_damage, find_mismatches, find_unsafe_archive, preflight_model
     from envpack.inspection.repository import RepositoryInspection, inspect_repository, is_repository
     from envpack.inspection.state import BuildState, build_state, record_requirements
-    from envpack.inspection.stubs import fit_findings
+    from envpack.inspection.stubs import fit_findings, placed_environment_error
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -137,17 +137,8 @@ def environment_findings(model: Model, release: Release, *, served_here: bool = 
     path = environment_of(model)
     if path is None:
         return
-    config = model.folder / CONFIG_NAME
-    written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    if not written.startswith(("/", _KEYWORD)):
-        what = f"EXECUTION_ENV_PATH {written!r} is relative: servers look for it in their working directory"
-        yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
-    elif not (rest := written.removeprefix(_KEYWORD)).startswith("/") or _KEYWORD in rest:
-        what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: {_KEYWORD} counts at its beginning, before a /"
-        yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
-    elif unsafe := SHELL_CHARACTER.search(written.removeprefix(_KEYWORD)):
-        what = f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
-        yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
+    if unusable := list(environment_path_findings(model)):
+        yield from unusable
     elif path.is_dir():
         if served_here and (linked := linked_path_fault(path, str(path.resolve()))):
             yield finding_of_error(linked, model.folder)
@@ -156,8 +147,30 @@ def environment_findings(model: Model, release: Release, *, served_here: bool = 
     elif path.is_file():
         yield from _of_archive(path, release)
     else:
-        what = f"EXECUTION_ENV_PATH names {written}, which does not exist"
-        yield fault("environment-missing", config, what, f"run `envpack build {model.folder.name}`")
+        what = f"EXECUTION_ENV_PATH names {_written(model)}, which does not exist"
+        yield fault("environment-missing", model.folder / CONFIG_NAME, what, f"run `envpack build {model.folder.name}`")
+
+
+def _written(model: Model) -> str:
+    return get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+
+
+def environment_path_findings(model: Model) -> Iterator[Finding]:
+    """What keeps a server from following EXECUTION_ENV_PATH, whatever is there."""
+    config, written = model.folder / CONFIG_NAME, _written(model)
+    if not written.startswith(("/", _KEYWORD)):
+        what = f"EXECUTION_ENV_PATH {written!r} is relative: servers look for it in their working directory"
+        yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
+    elif not (rest := written.removeprefix(_KEYWORD)).startswith("/") or _KEYWORD in rest:
+        what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: {_KEYWORD} counts at its beginning, before a /"
+        yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
+    elif (unsafe := SHELL_CHARACTER.search(rest)) and not _is_file(environment_of(model)):  # no shell sees an archive's
+        what = f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
+        yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
+
+
+def _is_file(path: Path | None) -> bool:
+    return path is not None and path.is_file()
 
 
 def _of_folder(folder: Path, release: Release) -> Iterator[Finding]:

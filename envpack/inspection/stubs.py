@@ -10,6 +10,7 @@ from pathlib import Path
 
 from envpack.archive import read_metadata
 from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
+from envpack.inspection.files import environment_findings, environment_path_findings
 from envpack.inspection.preflight import find_damage, preflight_model
 from envpack.repository import (
     BRIDGE,
@@ -66,14 +67,28 @@ def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Fin
     damage = find_damage(model)
     if damage:
         yield replace(damage, where=model.folder)
-    if model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).is_file():
-        yield from _release_stub_findings(model, release)
+    yield from _release_stub_findings(model, release)
+
+
+def placed_environment_error(model: Model, release: Release, *, served_here: bool = True) -> InputError | None:
+    """The error for an environment with which a server cannot run a model; None also if it has to be made.
+
+    What takes long, or depends on the host, is not checked: the content of archives, libraries, changes of files.
+    """
+    path = environment_of(model)
+    if path is None:
+        return None
+    of_folder = environment_findings(model, release, served_here=served_here) if path.is_dir() else ()
+    for finding in (*environment_path_findings(model), *of_folder, *_release_stub_findings(model, release)):
+        if finding.severity == "error":
+            return InputError(finding.kind, finding.what, finding.fix, str(finding.where))
+    return None
 
 
 def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
-    """Incompatibilities of the execution environment and the release's own stub."""
+    """Incompatibilities of the execution environment and the release's own stub, if that runs the model."""
     environment = environment_of(model)
-    if environment is None:
+    if environment is None or model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).is_file():
         return
     try:
         python = read_environment_facts(environment).python

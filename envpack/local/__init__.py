@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from envpack.local.local_model import LocalModel, ModelSource
     from envpack.local.model_config import config_json
     from envpack.local.model_process import LogLine, ModelFailed
-    from envpack.local.running import local_server, needs_server, python_of
+    from envpack.local.running import check_placed_environment, local_server, needs_server, python_of
     from envpack.local.server import LocalServer
     from envpack.local.starting import Python
     from envpack.local.values import NOTHING, SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response, raw, readable

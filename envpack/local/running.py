@@ -86,7 +86,12 @@ def needs_server(model: Model) -> str:
 
 
 def python_of(project: Project, model: Model, progress: Progress, store: SharedStore | None = None) -> Python:
-    """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be."""
+    """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be.
+
+    Raises:
+        InputError: also what `envpack inspect` finds of an environment with which a server cannot run the model.
+    """
+    check_placed_environment(project, model, served_here=not project.of(model.name).served_from)
     placed = environment_of(model)
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
@@ -100,6 +105,20 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
 
         stub = stub_for(target_from_prefix(prefix), None, progress=progress, store=store).path
     return Python(stub, prefix)
+
+
+def check_placed_environment(project: Project, model: Model, *, served_here: bool = True) -> None:
+    """Refuse an environment with which a server cannot run the model, or for which it waits forever.
+
+    A server that does not serve the repository from its path here finds other real paths behind links.
+    """
+    if environment_of(model) is None:
+        return
+    from envpack.inspection import placed_environment_error  # with all that reads environments
+
+    error = placed_environment_error(model, project.release, served_here=served_here)
+    if error is not None:
+        raise error
 
 
 def _only_on_a_server(model: Model, reason: str) -> InputError:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.local import python_of
+from envpack.local import check_placed_environment, python_of
 from envpack.repository import (
     CONFIG_NAME,
     PYTHON_BACKEND,
@@ -84,16 +84,20 @@ class ServedRepository:
             self._complete(model, made)
 
     def _is_complete(self, model: Model) -> bool:
-        """Whether a server finds all that the model needs: the environment that the configuration names, and a stub
-        for its Python. Only an archive is left to the server's own stub: which Python it has is not known.
+        """Whether a server finds all that the model needs: the environment that the configuration names, and a stub,
+        which is the server's own if the model has none.
+
+        Raises:
+            InputError: a server cannot run the model with the environment.
         """
         if model.is_ensemble or model.is_foreign:
             return True
+        check_placed_environment(self._project, model)
         has_backend = model.backend != PYTHON_BACKEND and (backends_folder(self._project) / model.backend).is_dir()
         placed = environment_of(model)
         if placed is None:
             return has_backend
-        return placed.is_file() or (placed.exists() and (has_backend or (model.folder / STUB_NAME).exists()))
+        return placed.is_file() or (placed.exists() and (has_backend or model.backend == PYTHON_BACKEND))
 
     def _complete(self, model: Model, made: Path) -> None:
         """Let a model run on its environment in the cache, which is made if need be."""

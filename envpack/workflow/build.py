@@ -13,6 +13,7 @@ from envpack.conda import interpreter_for
 from envpack.environment import Environment, environment_from_prefix
 from envpack.inspection import (
     EnvironmentFacts,
+    find_damage,
     find_mismatches,
     image_host,
     read_environment_facts,
@@ -239,11 +240,15 @@ def environment_to_run(
 
     Raises:
         InputError: also kind ``requirements-changed``: it has an archive with another environment, with which a server
-            would run it; kind ``needs-server``: envpack did not make the archive, or made it for another model.
+            would run it; kind ``environment-changed``: the archive is not as it was built; kind ``needs-server``:
+            envpack did not make the archive, or made it for another model.
     """
     found, placed = environment_in_cache(project, model, progress, store), environment_of(model)
     key = read_metadata(placed).get("key") if placed is not None and placed.is_file() else found.key
     if placed is None or key == found.key:
+        damage = find_damage(model) if placed is not None and placed.is_file() else None
+        if damage is not None:  # a server unpacks it
+            raise InputError(damage.kind, damage.what, damage.fix, str(model.folder))
         return found
     if not key or not has_own_environment(model):
         whose = f"{placed} is that of another model" if key else f"envpack did not make {placed.name}"

@@ -34,7 +34,7 @@ ROOMS = {
     "adoption": "support requirements",
     "workflow": "support settings requirements conda repository lock environment archive "
     "stub store inspection deployment server verification adoption",
-    "local": "support settings repository stub store server workflow",
+    "local": "support settings repository stub store inspection server workflow",
     "fleet": "support settings store workflow",
     "development": "support settings requirements repository server verification workflow local",
     "testing": "support settings repository store server verification local",

@@ -220,6 +220,14 @@ def test_an_environment_may_lie_in_the_folder_of_another_model(project, release)
     assert kinds(project, release) == []
 
 
+def test_no_shell_gets_the_path_of_an_archive(project, release):
+    """The server of Triton 24.10 unpacks it."""
+    spaced_environment(project.repository / "one")
+    shutil.rmtree(project.repository / "one/my env")
+    (project.repository / "one/my env").write_bytes(b"no archive")
+    assert kinds(project, release) == [("error", "archive-unsupported")]
+
+
 @pytest.mark.parametrize("link", [".", "one", "one/env"])
 def test_a_link_to_an_environment_by_a_path_that_a_shell_splits(project, release, tmp_path, link):
     """A server hangs with it; it takes the model's own path as it is written."""

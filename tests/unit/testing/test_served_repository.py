@@ -57,6 +57,11 @@ def served(repository, tmp_path, monkeypatch):
     return found
 
 
+def put_environment(folder):
+    (folder / "env/bin").mkdir(parents=True)
+    (folder / "env/bin/activate").touch()
+
+
 def test_everything_in_the_repository_is_there_by_links(served, repository):
     links = {entry.name: entry.readlink() for entry in served.folder.iterdir()}
     assert links == {name: repository / name for name in ("plain", "shared.json")}
@@ -102,15 +107,16 @@ def test_what_a_model_runs_and_calls_is_placed_before_it(served, repository):
 def test_models_that_have_all_that_a_server_needs_are_only_linked(served, repository, tmp_path):
     (tmp_path / "backends/python_3_8").mkdir(parents=True)
     with_stub = add(repository, "stub", environment("$$TRITON_MODEL_DIRECTORY/env"))
-    (with_stub / "env").mkdir()
+    put_environment(with_stub)
     (with_stub / STUB_NAME).touch()
+    put_environment(add(repository, "stubless", environment("$$TRITON_MODEL_DIRECTORY/env")))
     archive = add(repository, "archive", environment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"))
     (archive / "env.tar.gz").touch()
     add(repository, "backend", PLAIN.replace('"python"', '"python_3_8"'))
     backend = add(repository, "both", environment("$$TRITON_MODEL_DIRECTORY/env").replace('"python"', '"python_3_8"'))
-    (backend / "env").mkdir()
+    put_environment(backend)
     add(repository, "foreign", 'backend: "onnxruntime"\n')
-    for name in ("stub", "archive", "backend", "both", "foreign"):
+    for name in ("stub", "stubless", "archive", "backend", "both", "foreign"):
         served.place(name)
         assert (served.folder / name / "config.pbtxt").is_symlink(), name
     assert served.made == []
@@ -118,10 +124,8 @@ def test_models_that_have_all_that_a_server_needs_are_only_linked(served, reposi
 
 def test_models_that_lack_something_are_completed(served, repository, tmp_path):
     add(repository, "missing", environment("$$TRITON_MODEL_DIRECTORY/env"))
-    without_stub = add(repository, "stubless", environment("$$TRITON_MODEL_DIRECTORY/env"))
-    (without_stub / "env").mkdir()
     add(repository, "backend", PLAIN.replace('"python"', '"python_3_8"'))
-    for name in ("missing", "stubless", "backend"):
+    for name in ("missing", "backend"):
         served.place(name)
         placed = served.model(name)
         assert get_string_parameter(placed.config, "EXECUTION_ENV_PATH") == str(tmp_path / "made/prefix"), name
@@ -145,3 +149,27 @@ def test_a_model_that_does_not_exist_is_an_error(served):
     with pytest.raises(InputError) as raised:
         served.place("absent")
     assert raised.value.kind == "model-missing"
+
+
+# EXECUTION_ENV_PATH, and the kind, the place and words of the error for an environment that no server can use.
+UNUSABLE = {
+    "relative": ("env", "bad-environment-path", "config.pbtxt", "'env' is relative"),
+    "middle": ("/x/$$TRITON_MODEL_DIRECTORY/env", "bad-environment-path", "config.pbtxt", "counts at its beginning"),
+    "linked": ("$$TRITON_MODEL_DIRECTORY/linked", "bad-path", "linked", "links lead to"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_an_environment_that_no_server_can_use_is_not_replaced_by_one_of_the_cache(served, repository, name):
+    value, kind, place, message = UNUSABLE[name]
+    folder = add(repository, name, environment(value))
+    put_environment(folder)
+    (folder / "my files").mkdir()
+    (folder / "env").rename(folder / "my files/env")
+    (folder / "linked").symlink_to("my files/env")
+    (folder / "env").symlink_to("linked")
+    with pytest.raises(InputError) as refused:
+        served.place(name)
+    assert (refused.value.kind, refused.value.where) == (kind, str(folder / place))
+    assert message in refused.value.message
+    assert served.made == []

@@ -24,13 +24,15 @@ from envpack.settings import Settings
 from envpack.stub import Stub, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
 from envpack.support.progress import NoProgress
-from tests.unit.stub.elf_files import EM_AARCH64, write_stub
+from tests.unit.stub.elf_files import EM_AARCH64, write_library, write_stub
 
 
 @pytest.fixture
 def placed(machine):
     """A machine whose model has an environment and a stub."""
     (machine.folder / "env/lib").mkdir(parents=True)
+    (machine.folder / "env/bin").mkdir()
+    (machine.folder / "env/bin/activate").touch()
     point_to_environment(open_model(machine.folder), in_model_folder("env"))
     write_stub(machine.folder / STUB_NAME)
     return machine
@@ -46,6 +48,61 @@ def test_a_model_runs_in_what_it_has(placed):
     assert (source.name, source.folder, source.version, source.variables) == ("m", placed.folder, "1", {})
     assert source.python == Python(placed.folder / STUB_NAME, placed.folder / "env")
     assert source.config.backend == "python"
+
+
+def without_activate(folder):
+    (folder / "env/bin/activate").unlink()
+
+
+def by_a_spaced_path(folder):
+    (folder / "env").rename(folder.parent / "my env")
+    (folder / "env").symlink_to(folder.parent / "my env")
+
+
+def relative(folder):
+    config = folder / "config.pbtxt"
+    config.write_text(config.read_text().replace(in_model_folder("env"), "env"))
+
+
+def spaced(folder):
+    (folder / "env").rename(folder / "my env")
+    config = folder / "config.pbtxt"
+    config.write_text(config.read_text().replace(in_model_folder("env"), in_model_folder("my env")))
+
+
+def another_python_without_stub(folder):
+    (folder / STUB_NAME).unlink()
+    write_library(folder / "env/lib/libpython3.12.so.1.0")
+
+
+# What a server cannot run a model with: the kind, the place, and words of the message and of the hint.
+UNUSABLE = {
+    without_activate: ("environment-unusable", "env", "it has no bin/activate", "envpack build m"),
+    by_a_spaced_path: ("bad-path", "env", "links lead to", "move the target"),
+    relative: ("bad-environment-path", "config.pbtxt", "'env' is relative", "write $$TRITON_MODEL_DIRECTORY/NAME"),
+    spaced: ("bad-path", "config.pbtxt", "contains ' '", "give the environment a name of letters"),
+    another_python_without_stub: ("python-mismatch", "", "has Python 3.12, but the model has no stub", "envpack stub"),
+}
+
+
+@pytest.mark.parametrize("change", UNUSABLE, ids=lambda change: change.__name__)
+def test_an_environment_with_which_a_server_runs_no_model_is_refused(placed, change):
+    """The real server of Triton 24.10 fails, or waits forever."""
+    change(placed.folder)
+    with pytest.raises(InputError) as refused:
+        found(placed)
+    kind, place, message, hint = UNUSABLE[change]
+    error = refused.value
+    assert (error.kind, Path(error.where)) == (kind, placed.folder / place)
+    assert message in error.message
+    assert hint in error.hint
+
+
+def test_a_repository_that_is_served_from_elsewhere_has_other_paths_there(placed):
+    by_a_spaced_path(placed.folder)
+    project = placed.project.saying(Settings(served_from="/models"))
+    python = python_of(project, open_model(placed.folder), placed.steps)
+    assert python.prefix == placed.folder / "env"
 
 
 SEQUENCES = "sequence_batching { }"
@@ -118,8 +175,10 @@ def test_a_model_with_an_archive_runs_in_no_other_environment(machine, monkeypat
     """A server unpacks the archive, whatever the requirements say now."""
     machine.write_lock()
     made = machine.install()
-    (machine.folder / "env.tar.gz").touch()
-    recorded = {"key": made.key if key == "its own" else key}
+    archive = machine.folder / "env.tar.gz"
+    archive.write_bytes(b"as it was built")
+    status = archive.stat()
+    recorded = {"key": made.key if key == "its own" else key, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     (machine.folder / "env.tar.gz.json").write_text(json.dumps(recorded))
     (machine.folder / "config.pbtxt").write_text(
         'backend: "python" parameters { key: "EXECUTION_ENV_PATH"'
@@ -129,6 +188,10 @@ def test_a_model_with_an_archive_runs_in_no_other_environment(machine, monkeypat
     model = open_model(machine.folder)
     if runs:
         assert python_of(machine.project, model, machine.steps).prefix == made.prefix
+        archive.write_bytes(b"as it")  # a copy that was broken off
+        with pytest.raises(InputError, match="was changed after the build") as raised:
+            python_of(machine.project, model, machine.steps)
+        assert (raised.value.kind, raised.value.where) == ("environment-changed", str(model.folder))
         return
     with pytest.raises(InputError) as raised:
         python_of(machine.project, model, machine.steps)
