@@ -112,7 +112,7 @@ def run_model(
         progress: shows what is done.
         store: where environments and stubs are shared.
         timeout: seconds for the load and for each answer.
-        output: file, ``.npz``, for the outputs of the last response; None for none.
+        output: file, ``.npz``, for the outputs of the last response, unless that is an error; None for none.
         save_sample: add what was sent and answered to the samples of the model, unless an answer is wrong.
 
     Raises:
@@ -145,8 +145,9 @@ def run_model(
         hint = error.fix or fix_of(error.text) or "correct the model; its own lines are named above"
         place = str(project.repository / name)
         raise InputError("model-failed", error.text, hint, place) from error
-    if output is not None and done.trial.answers and done.trial.answers[-1].responses:
-        save_arrays(done.trial.answers[-1].responses[-1].outputs, output)
+    responses = done.trial.answers[-1].responses if done.trial.answers else ()
+    if output is not None and responses and responses[-1].error is None:  # an error leaves an earlier file as it is
+        save_arrays(responses[-1].outputs, output)
     if save_sample and done.trial.ok:
         done = dataclasses.replace(done, saved=_save_samples(done.trial, project.repository / name))
     return done

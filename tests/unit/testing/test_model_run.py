@@ -190,6 +190,14 @@ def test_the_last_response_is_written_to_a_file(repository, array, tmp_path):
         assert {name: saved[name].tolist() for name in saved} == {"OUT": [4, 5]}
 
 
+def test_an_error_leaves_the_file_of_outputs_as_it_is(repository, array, tmp_path):
+    repository.add("m", "def execute(requests, stub):\n    raise ValueError('broken')\n")
+    (tmp_path / "out.npz").write_bytes(b"outputs of an earlier run")
+    run = run_model(repository.project, "m", array, output=tmp_path / "out.npz")
+    assert [answer.fault.splitlines()[0] for answer in run.trial.answers] == ["broken"]
+    assert (tmp_path / "out.npz").read_bytes() == b"outputs of an earlier run"
+
+
 def test_a_file_that_cannot_be_written_or_read_is_an_error_before_the_model_runs(repository, array, tmp_path):
     repository.add("m", "raise ValueError('loaded')")
     with pytest.raises(InputError, match="its folder does not exist"):
