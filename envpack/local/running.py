@@ -80,6 +80,8 @@ def needs_server(model: Model) -> str:
         return "is an ensemble"
     if model.config.HasField("sequence_batching"):
         return "has sequence_batching"
+    if model.config.HasField("model_repository_agents"):
+        return "has model_repository_agents"
     if gives_configurations(model.folder):
         return "gives load_model() another configuration or files"
     return ""

@@ -11,6 +11,7 @@ from typing import Any
 from envpack.repository.config import ModelConfig
 from envpack.repository.folders import file_in, is_too_long
 
+_ON_CPU = "FORCE_CPU_ONLY_INPUT_TENSORS"
 _IMAGE_DIMS = 3  # of an input with a format
 _KINDS = {2: "KIND_CPU", 3: "KIND_MODEL"}  # that take no GPUs
 _DELAY = 1  # of a queue policy's timeout_action
@@ -89,6 +90,7 @@ def fixed_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
             yield f"an instance_group has {_KINDS[group.kind]} and gpus"
         if group.profile and config.backend and config.backend != "tensorrt":
             yield "an instance_group has a profile, which only TensorRT takes"
+    yield from _parameter_faults(config)
     if model.response_cache.enable and model.model_transaction_policy.decoupled:
         yield "response_cache is enabled, and a decoupled model cannot have one"
     if model.HasField("dynamic_batching"):
@@ -96,6 +98,12 @@ def fixed_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
         yield from _priority_faults(model.dynamic_batching)
     if model.HasField("sequence_batching"):
         yield from _sequence_faults(model.sequence_batching, model.max_batch_size, folder)
+
+
+def _parameter_faults(config: ModelConfig) -> Iterator[str]:
+    on_cpu = config.parameters[_ON_CPU].string_value if _ON_CPU in config.parameters else "yes"
+    if on_cpu not in ("yes", "no") and config.backend.startswith("python"):
+        yield f"the parameter {_ON_CPU} is {on_cpu!r}, and must be 'yes' or 'no'"
 
 
 def _size_faults(preferred: Sequence[int], most: int) -> Iterator[str]:

@@ -147,6 +147,10 @@ def one(entry, kind="input", batch=0):
     return f"max_batch_size: {batch} {kind} [ {{ {entry} }} ]"
 
 
+def on_cpu(value):
+    return f'parameters {{ key: "FORCE_CPU_ONLY_INPUT_TENSORS" value {{ string_value: "{value}" }} }}'
+
+
 REFUSED = [
     ("max_batch_size: -1", "'max_batch_size' must be non-negative value"),
     (one("data_type: TYPE_INT8 dims: [1]"), "model input must specify 'name'"),
@@ -168,6 +172,8 @@ REFUSED = [
         one("name: 'A' data_type: TYPE_INT8 dims: [2] reshape { shape: [3] }"),
         "model input 'A' has different size for dims and reshape",
     ),
+    (on_cpu("YES"), "the parameter FORCE_CPU_ONLY_INPUT_TENSORS is 'YES', and must be 'yes' or 'no'"),
+    (on_cpu(""), "the parameter FORCE_CPU_ONLY_INPUT_TENSORS is '', and must be 'yes' or 'no'"),
 ]
 
 
@@ -186,8 +192,11 @@ def test_what_a_server_loads():
         one("name: 'A' data_type: TYPE_INT8 dims: [1] reshape {}", batch=1),
         one("name: 'A' data_type: TYPE_INT8 dims: [2, 3] reshape { shape: [6] }"),
         one("name: 'A' data_type: TYPE_INT8 dims: [-1] reshape { shape: [-1, 2] }"),
+        on_cpu("yes"),
+        on_cpu("no"),
     ):
-        assert not list(config_faults(completed(text)))
+        config = completed(text)
+        assert not [*fixed_faults(config, Path("/nowhere")), *config_faults(config)]
 
 
 def ensemble(steps, tensors=TENSORS, batch=0):

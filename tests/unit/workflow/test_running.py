@@ -106,12 +106,14 @@ def test_a_repository_that_is_served_from_elsewhere_has_other_paths_there(placed
 
 
 SEQUENCES = "sequence_batching { }"
+AGENTS = 'model_repository_agents { agents [ { name: "checksum" } ] }'
 OVERRIDES = "pb_utils.load_model(name, config=json.dumps({'backend': 'python'}))"
 # The model's configuration and code, and what only a server runs.
 NEEDS_SERVER = {
     "onnx": ('backend: "onnxruntime"', "", "is a model of the backend 'onnxruntime'"),
     "ensemble": ('platform: "ensemble" ensemble_scheduling { step [ ] }', "", "is an ensemble"),
     "sequences": (f'backend: "python" {SEQUENCES}', "", "has sequence_batching"),
+    "agents": (f'backend: "python" {AGENTS}', "", "has model_repository_agents"),
     "overrides": ('backend: "python"', OVERRIDES, "gives load_model() another configuration or files"),
     "plain": ('backend: "python"', "pb_utils.load_model(name)  # config=None", ""),
 }
