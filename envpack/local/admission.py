@@ -15,8 +15,8 @@ from envpack.local.model_process import ModelFailed
 from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START, RawTensor, Request
 
 _NAMES = {"TYPE_STRING": "BYTES"}
-_WIDTHS = {"BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2}
-_WIDTHS |= {"UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8}
+WIDTHS = {"BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2}
+WIDTHS |= {"UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8}
 _LENGTH = struct.Struct("<I")
 _MOST_UNSIGNED = (1 << 64) - 1
 _SIGNED = range(-(1 << 63), 1 << 63)
@@ -199,8 +199,8 @@ def _tensor_faults(tensor: RawTensor, entry: Any, *, batched: bool) -> Iterator[
         count = _count_strings(tensor.content)
         if count != tensor.size:
             yield f"{who} has {'damaged strings' if count < 0 else f'{count} strings'}, and its shape {tensor.size}"
-    elif len(tensor.content) != tensor.size * _WIDTHS[tensor.datatype]:
-        yield f"{who} has {len(tensor.content)} bytes, and its shape {tensor.size * _WIDTHS[tensor.datatype]}"
+    elif len(tensor.content) != tensor.size * WIDTHS[tensor.datatype]:
+        yield f"{who} has {len(tensor.content)} bytes, and its shape {tensor.size * WIDTHS[tensor.datatype]}"
 
 
 def _count_strings(content: bytes | memoryview) -> int:

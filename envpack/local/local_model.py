@@ -9,8 +9,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from envpack.local.admission import admit, deliver, received
@@ -19,17 +18,16 @@ from envpack.local.connection import Kind
 from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess
-from envpack.local.starting import Python
+from envpack.local.model_source import ModelSource
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
-from envpack.repository import CONFIG_NAME, ModelConfig, config_faults, fixed_faults, version_folders, warmup_faults
+from envpack.local.warming import warmups
+from envpack.repository import config_faults, fixed_faults, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2
 _MOST_RESPONSES = 100_000  # to one request
 NEEDS_SERVER = "only a server does that: see `envpack test` and `envpack dev`"
 _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
-
-Stamp = tuple[tuple[str, int, int], ...]
 
 
 @dataclasses.dataclass
@@ -93,42 +91,6 @@ class _Batch:
 
     requests: list[_Open]
     done: threading.Event = dataclasses.field(default_factory=threading.Event)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSource:
-    """What to load.
-
-    Attributes:
-        name: of the model.
-        folder: its folder.
-        version: its version.
-        config: the content of its config.pbtxt.
-        python: what it runs on.
-        variables: variables that it gets beside those of all models.
-    """
-
-    name: str
-    folder: Path
-    version: str
-    config: ModelConfig
-    python: Python
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def file(self) -> Path:
-        """The file that holds its class."""
-        return self.folder / self.version / (self.config.default_model_filename or "model.py")
-
-    def stamp(self) -> Stamp:
-        """Names, times of change and sizes of the model's own files now; without those of its environment."""
-        sources = (file for version in version_folders(self.folder) for file in version.rglob("*"))
-        found = []
-        for file in (self.folder / CONFIG_NAME, *sources):
-            if file.is_file() and file.suffix != ".pyc":
-                status = file.stat()
-                found.append((str(file), status.st_mtime_ns, status.st_size))
-        return tuple(sorted(found))
 
 
 class LocalModel:
@@ -201,6 +163,8 @@ class LocalModel:
             decoupled=self.decoupled,
             instance=arguments["model_instance_name"],
         )
+        for name, requests in warmups(self.config, source.folder):
+            self._warm_up(name, requests)
         self.load_seconds = time.perf_counter() - self._started
 
     def stream(self, request: Request) -> Responses:
@@ -219,18 +183,10 @@ class LocalModel:
             The responses to each, without `NOTHING`; one that is refused has an error.
         """
         admitted = [self._admitted_or_refused(request) for request in requests]
-        opened = {at: self._opened(request) for at, request in enumerate(admitted) if isinstance(request, Request)}
-        try:
-            for batch in batches([(open_.request, open_) for open_ in opened.values()], self.config):
-                self._put(_Batch(batch))
-            answers = {at: [response for response, _ in self._drain(open_)] for at, open_ in opened.items()}
-        finally:
-            for open_ in opened.values():
-                self._close(open_)
-        return [
-            [request] if isinstance(request, Response) else [each for each in answers[at] if each is not NOTHING]
-            for at, request in enumerate(admitted)
-        ]
+        opened = [self._opened(request) for request in admitted if isinstance(request, Request)]
+        waiting = batches([(open_.request, open_) for open_ in opened], self.config)
+        answers = iter(self._run_together(opened, waiting))
+        return [[request] if isinstance(request, Response) else next(answers) for request in admitted]
 
     def cancel(self) -> None:
         """Cancel all requests, which models can see."""
@@ -269,6 +225,24 @@ class LocalModel:
         elif kind is not Kind.DELETE_FACTORY:
             return self._host.answer(process, kind, content, answer)
         return None
+
+    def _warm_up(self, name: str, requests: Sequence[Request]) -> None:
+        """Run a warm-up, in one call of `execute()`; a server does not load a model that fails it."""
+        opened = [self._opened(self._admitted(request)) for request in requests]
+        for response in itertools.chain.from_iterable(self._run_together(opened, [opened])):
+            if response.error is not None:
+                raise ModelFailed(f"failed to run warmup sample '{name}': {response.error}")
+
+    def _run_together(self, opened: Sequence[_Open], waiting: Iterable[list[_Open]]) -> list[list[Response]]:
+        """The responses to requests that wait in batches, without `NOTHING`."""
+        try:
+            for batch in waiting:
+                self._put(_Batch(batch))
+            answers = [[response for response, _ in self._drain(open_)] for open_ in opened]
+        finally:
+            for open_ in opened:
+                self._close(open_)
+        return [[each for each in found if each is not NOTHING] for found in answers]
 
     def _admitted(self, request: Request) -> Request:
         return dataclasses.replace(admit(request, self.config), model=self.config.name)

@@ -14,9 +14,10 @@ from typing import IO
 from envpack.local.admission import received, rewritten
 from envpack.local.connection import Kind
 from envpack.local.limit import MORE_TIME, Limit
-from envpack.local.local_model import NEEDS_SERVER, LocalModel, ModelSource, Responses, Stamp
+from envpack.local.local_model import NEEDS_SERVER, LocalModel, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
+from envpack.local.model_source import ModelSource, Stamp
 from envpack.local.values import NOT_FOUND, NOTHING, Reader, Request, Response, Writer
 from envpack.support.errors import EnvpackError
 
