@@ -25,6 +25,8 @@ _KEYS = {
     "topologySpreadConstraints": "topologyKey",
 }
 
+_DIRECTIVES = ("merge", "replace", "delete")  # of $patch
+
 
 @dataclass(frozen=True)
 class Overlay:
@@ -122,7 +124,9 @@ def _merged(base: Any, patch: Any, name: str) -> Any:
     changes = {key: value for key, value in patch.items() if key != "$patch"}
     merged = {} if patch.get("$patch") == "replace" else dict(base)
     for key, value in changes.items():
-        if value is None:
+        if key.startswith("$"):
+            raise ValueError(f"{name} has the directive {key}, which envpack does not carry out")
+        if value is None or (isinstance(value, dict) and _directive(value, key) == "delete"):
             merged.pop(key, None)
             continue
         empty = type(value)() if isinstance(value, dict | list) else value
@@ -138,11 +142,19 @@ def _merged_list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
     for element in patch:
         if not isinstance(element, dict) or not isinstance(element.get(key), str):
             raise ValueError(f"an element of {name} has no {key}")
-        if element.get("$patch") == "delete":
+        if _directive(element, f"an element of {name}") == "delete":
             merged.pop(element[key], None)
         else:
             merged[element[key]] = _merged(merged.get(element[key], {}), element, f"an element of {name}")
     return list(merged.values())
+
+
+def _directive(patch: dict[str, Any], name: str) -> str:
+    """What is done with the original of a mapping."""
+    directive = patch.get("$patch", "merge")
+    if directive not in _DIRECTIVES:
+        raise ValueError(f"{name} has $patch: {directive}, and needs one of {', '.join(_DIRECTIVES)}")
+    return str(directive)
 
 
 def _kind(value: Any) -> str:

@@ -67,11 +67,14 @@ def test_parts_can_be_replaced_and_deleted(write, tmp_path):
     text = """
     spec:
       template:
+        metadata: {labels: {$patch: delete}}
         spec:
           securityContext: {$patch: replace, runAsUser: 1000}
           volumes: [{name: shm, $patch: delete}]
     """
-    pod = job(read_overlay(write(text)), tmp_path)["spec"]["template"]["spec"]
+    template = job(read_overlay(write(text)), tmp_path)["spec"]["template"]
+    pod = template["spec"]
+    assert template["metadata"] == {}
     assert pod["securityContext"] == {"runAsUser": 1000}
     assert [volume["name"] for volume in pod["volumes"]] == ["models", "tools", "tmp"]
 
@@ -121,6 +124,15 @@ def test_what_is_no_overlay_is_refused(write, text, what):
         ("{template: {spec: {containers: {}}}}", "containers is a mapping instead of a list"),
         ("{template: {spec: {containers: [{image: x}]}}}", "an element of containers has no name"),
         ("{template: {spec: {volumes: [models]}}}", "an element of volumes has no name"),
+        (
+            "{template: {spec: {securityContext: {$patch: remove}}}}",
+            "securityContext has $patch: remove, and needs",
+        ),
+        (
+            "{template: {spec: {volumes: [{name: shm, $patch: [1]}]}}}",
+            "an element of volumes has $patch: [1], and",
+        ),
+        ("{template: {spec: {$retainKeys: [volumes]}}}", "spec has the directive $retainKeys, which envpack does not"),
     ],
 )
 def test_what_does_not_fit_the_document_is_refused(write, tmp_path, spec, what):
