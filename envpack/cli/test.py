@@ -73,9 +73,9 @@ def command(
         arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
         output=_STDERR if console.as_json else None,
     )
-    without = [model.name for model in done.models if not model.paths]
+    without = [model.name for model in done.models if not done.of(model.name)]
     if without:
-        console.note(f"[dim]without tests:[/dim] {', '.join(without)}")
+        console.note(f"[dim]no test ran of:[/dim] {plain(', '.join(without))}")
     console.result(_document(done))
     if not done.ok:
         sys.exit(1)
@@ -86,11 +86,5 @@ def _document(done: TestRun) -> dict[str, Any]:
         "ok": done.ok,
         "on_server": done.on_server,
         "where": done.where,
-        "models": [
-            {
-                "name": model.name,
-                "tests": [test for test in done.tests if test["id"].partition("/")[0] == model.name],
-            }
-            for model in done.models
-        ],
+        "models": [{"name": model.name, "tests": list(done.of(model.name))} for model in done.models],
     }

@@ -53,6 +53,10 @@ class TestRun:
     where: str
     on_server: bool
 
+    def of(self, model: str) -> tuple[dict[str, Any], ...]:
+        """The tests of a model."""
+        return tuple(test for test in self.tests if test["id"].partition("/")[0] == model)
+
 
 def _test_paths(folder: Path) -> list[Path]:
     tests = folder / "tests"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from envpack import testing
+from envpack.cli.main import run as cli
 from envpack.settings import Settings, open_project
 from envpack.support.errors import InputError, UsageError
 from envpack.testing import run_tests, runner
@@ -63,6 +64,17 @@ def test_pytest_gets_the_tests_of_models_and_what_the_user_adds(monkeypatch, tmp
     assert cache.startswith("cache_dir=")
     assert not cache.startswith(f"cache_dir={tmp_path}")  # nothing is written into the repository
     assert command[-5:] == [*map(str, paths), "-k", "x"]
+
+
+def test_a_model_whose_files_hold_no_test_is_named(monkeypatch, tmp_path, capsys):
+    found = {**PASSES, "id": "a/test_a.py::test_it"}
+    Pytest(monkeypatch, outcomes=json.dumps([found]))
+    project_of(tmp_path, "a/test_a.py", "b/tests/helper.py")
+    assert cli(["test", "--local", "--repository", str(tmp_path)]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "no test ran of: b"
+    assert cli(["test", "--local", "--repository", str(tmp_path), "--json"]) == 0
+    models = json.loads(capsys.readouterr().out)["models"]
+    assert models == [{"name": "a", "tests": [found]}, {"name": "b", "tests": []}]
 
 
 def test_models_run_on_the_server_that_can_be_started(monkeypatch, tmp_path):
