@@ -14,6 +14,7 @@ from envpack.local import check_placed_environment, python_of
 from envpack.repository import (
     CONFIG_NAME,
     PYTHON_BACKEND,
+    SHELL_CHARACTER,
     STUB_NAME,
     Model,
     backends_folder,
@@ -23,6 +24,7 @@ from envpack.repository import (
     open_model,
 )
 from envpack.settings import Project
+from envpack.support.errors import InputError
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 
@@ -102,8 +104,18 @@ class ServedRepository:
     def _complete(self, model: Model, made: Path) -> None:
         """Let a model run on its environment in the cache, which is made if need be."""
         python = python_of(self._project, model, self._progress, self._store)
+        _check_path(python.prefix)
         config = copy.deepcopy(model.config)
         config.backend = PYTHON_BACKEND
         config.parameters[_ENVIRONMENT].string_value = str(python.prefix)
         (made / CONFIG_NAME).write_text(str(config), encoding="utf-8")
         shutil.copy2(python.stub, made / STUB_NAME)
+
+
+def _check_path(prefix: Path) -> None:
+    """Refuse an environment in a cache whose path a shell splits: a server would wait forever."""
+    unsafe = SHELL_CHARACTER.search(str(prefix.resolve()))
+    if unsafe:
+        what = f"the path of the cache contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
+        fix = "set ENVPACK_CACHE_DIR to a path of letters, digits, '/', '_', '-' and '.'"
+        raise InputError("bad-path", what, fix, str(prefix))

@@ -173,3 +173,14 @@ def test_an_environment_that_no_server_can_use_is_not_replaced_by_one_of_the_cac
     assert (refused.value.kind, refused.value.where) == (kind, str(folder / place))
     assert message in refused.value.message
     assert served.made == []
+
+
+def test_an_environment_in_a_cache_by_a_path_with_a_space_is_refused(served, tmp_path):
+    (tmp_path / "my cache").mkdir()
+    (tmp_path / "made/prefix").symlink_to(tmp_path / "my cache")
+    with pytest.raises(InputError) as refused:
+        served.place("plain")
+    error = refused.value
+    assert (error.kind, error.where) == ("bad-path", str(tmp_path / "made/prefix"))
+    assert error.message == "the path of the cache contains ' ', and servers pass it to a shell unquoted"
+    assert error.hint == "set ENVPACK_CACHE_DIR to a path of letters, digits, '/', '_', '-' and '.'"
