@@ -35,10 +35,10 @@ target_include_directories(body SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${ENVPACK_
 # Python.h up to 3.12 may include <crypt.h> without using it, and compilers with their own C library headers do not have
 # it. An empty one is found last.
 file(CONFIGURE OUTPUT compat/crypt.h CONTENT "// Empty on purpose.\n")
-target_compile_options(body PRIVATE "SHELL:-idirafter ${CMAKE_CURRENT_BINARY_DIR}/compat")
+target_compile_options(body PRIVATE "SHELL:-idirafter \"${CMAKE_CURRENT_BINARY_DIR}/compat\"")
 # Debian's pyconfig.h includes the machine's, such as <aarch64-linux-gnu/python3.11/pyconfig.h>, from this folder.
 if(ENVPACK_MULTIARCH_INCLUDE)
-  target_compile_options(body PRIVATE "SHELL:-idirafter ${ENVPACK_MULTIARCH_INCLUDE}")
+  target_compile_options(body PRIVATE "SHELL:-idirafter \"${ENVPACK_MULTIARCH_INCLUDE}\"")
 endif()
 # Only the entry is exported.
 file(CONFIGURE OUTPUT body.map CONTENT "{ global: envpack_stub_run; local: *; };\n")
