@@ -18,16 +18,19 @@ from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import is_canonical
 from envpack.environment import (
+    INVENTORY,
+    MANIFEST,
     Entry,
     Environment,
     Index,
     check_prefix,
     differing,
     environment_in_use,
+    parse_inventory,
     read_index,
-    read_inventory,
     rewrite,
 )
+from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.entry_locks import being_made
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
@@ -35,18 +38,19 @@ from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, i
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_leftovers, replaced_folder
 
+_LARGEST = 1 << 30  # bytes of an inventory
 _COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest file system, for copies
 
 
-def suspect_files(folder: Path, key: str) -> tuple[Entry, ...]:
+def suspect_files(folder: Path, key: str) -> tuple[Entry, ...] | None:
     """The files of a placed folder whose size or time stamp is not that of their original in the store; none is read.
 
-    Without the original, for example on another machine, the size decides.
+    Without the original, for example on another machine, the size decides. ``None`` if nothing lists the files: the
+    inventory is missing, or not the one that the manifest names.
     """
-    try:
-        entries = read_inventory(folder)
-    except (OSError, ValueError):
-        return ()
+    entries = _listed(folder)
+    if entries is None:
+        return None
     index = read_index(cache_folder("environments").absolute() / key)
     return tuple(
         entry
@@ -55,12 +59,26 @@ def suspect_files(folder: Path, key: str) -> tuple[Entry, ...]:
     )
 
 
+def _listed(folder: Path) -> tuple[Entry, ...] | None:
+    """The inventory of a placed folder; ``None`` if it is missing or damaged."""
+    try:
+        content = read_bytes(folder / INVENTORY, most=_LARGEST)
+        if hashlib.sha256(content).hexdigest() != read_json(folder / MANIFEST)["content"]:
+            return None
+        return parse_inventory(content)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
 def changed_files(folder: Path, key: str) -> tuple[str, ...]:
     """The files of a placed folder that differ from its inventory, by path; only suspects are read.
 
-    In place of a link may be what it leads to: object storage keeps no links.
+    In place of a link may be what it leads to: object storage keeps no links. A damaged inventory is all that is named,
+    since nothing else lists the files.
     """
     suspects = suspect_files(folder, key)
+    if suspects is None:
+        return (INVENTORY,)
     links = {entry.path: entry.target for entry in suspects if entry.kind == "link"}
     return tuple(
         path for path in differing(folder, suspects) if path not in links or not _is_copy(folder, path, links[path])
@@ -144,15 +162,15 @@ def place_folder(
 
     if is_there():
         suspects = suspect_files(destination, environment.key)
-        if not suspects:
+        if suspects == ():
             return False
-        changed = differing(destination, suspects)
+        changed = (INVENTORY,) if suspects is None else differing(destination, suspects)
         if changed and progress:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             progress.detail(f"{destination / changed[0]} was changed{more}; the environment is placed again")
 
     with environment_in_use(environment), locked_destination(destination):
-        if is_there() and not suspect_files(destination, environment.key):
+        if is_there() and suspect_files(destination, environment.key) == ():
             return False
         with (
             selected_files(environment, selection, final_prefix) as selected,
@@ -166,7 +184,7 @@ def is_folder_of_mode(mode: LinkMode, folder: Path, environment: Environment) ->
     """Whether a folder that holds an environment can have been placed in a mode, by the first of its shared files."""
     if mode == "auto":
         return True
-    shared = (e for e in read_inventory(folder) if e.kind in ("file", "program") and not e.placeholder)
+    shared = (e for e in _listed(folder) or () if e.kind in ("file", "program") and not e.placeholder)
     first = next(shared, None)
     return first is None or is_result_of(mode, folder / first.path, environment.prefix / first.path)
 

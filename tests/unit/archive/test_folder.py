@@ -1,5 +1,6 @@
 """Folders made of a small environment."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection, changed_files, place_folder
+from envpack.archive import Selection, changed_files, is_folder_of_mode, place_folder
 from envpack.archive.folder import locked_destination
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment, write_index
@@ -78,10 +79,11 @@ def test_same_environment_is_not_placed_twice(environment, tmp_path):
 
 
 def test_a_folder_that_another_process_has_just_placed_is_left_alone(environment, tmp_path, monkeypatch):
-    answers = [False, True]
+    place_folder(environment, tmp_path / "env")
+    before, answers = (tmp_path / "env").stat().st_ino, [False, True]
     monkeypatch.setattr("envpack.archive.folder.holds", lambda *_: answers.pop(0))
     assert place_folder(environment, tmp_path / "env") is False
-    assert not (tmp_path / "env").exists()
+    assert ((tmp_path / "env").stat().st_ino, answers) == (before, [])
 
 
 def test_links_that_became_files_on_the_way_are_no_change(environment, tmp_path):
@@ -227,7 +229,30 @@ def test_an_inventory_of_others_leads_nowhere(environment, tmp_path, path):
     (tmp_path / "outside").write_text("x")
     text = json.dumps({"schema": 1, "files": [[path, "file", "x", 99, "", "", ""]]})
     (tmp_path / "env" / INVENTORY).write_text(text)
+    manifest = json.loads((tmp_path / "env" / MANIFEST).read_text())
+    (tmp_path / "env" / MANIFEST).unlink()
+    manifest["content"] = hashlib.sha256(text.encode()).hexdigest()
+    (tmp_path / "env" / MANIFEST).write_text(json.dumps(manifest))
     assert changed_files(tmp_path / "env", "one") == ()
+
+
+@pytest.mark.parametrize("link_mode", ["auto", "copy"])
+@pytest.mark.parametrize("text", [None, "", "[]", '{"schema": 1, "files": []}'])
+def test_a_folder_whose_list_of_files_is_damaged_is_placed_again(environment, tmp_path, text, link_mode):
+    """What is left of the list would make a folder without files a complete one."""
+    place_folder(environment, tmp_path / "env", link_mode=link_mode)
+    listed = (tmp_path / "env" / INVENTORY).read_bytes()
+    (tmp_path / "env" / INVENTORY).unlink()
+    (tmp_path / "env/bin/tool").unlink()
+    if text is not None:
+        (tmp_path / "env" / INVENTORY).write_text(text)
+    progress = Noted()
+    assert is_folder_of_mode(link_mode, tmp_path / "env", environment)
+    assert changed_files(tmp_path / "env", environment.key) == (INVENTORY,)
+    assert place_folder(environment, tmp_path / "env", link_mode=link_mode, progress=progress) is True
+    assert progress.said == [f"{tmp_path / 'env' / INVENTORY} was changed; the environment is placed again"]
+    assert (tmp_path / "env" / INVENTORY).read_bytes() == listed
+    assert (tmp_path / "env/bin/tool").exists()
 
 
 def test_a_change_in_place_is_noticed_whatever_its_size_and_however_soon(cache, tmp_path):
