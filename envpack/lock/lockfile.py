@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.support.bounded_reading import opened, read_text
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 
 RECIPE = 3  # increased whenever the same lock gives another environment
-_NOT_SOURCES = {".git", ".hg", ".venv", "__pycache__", "build", "dist", "node_modules"}
+_NOT_SOURCES = {".git", ".hg", ".venv", "__pycache__", "node_modules"}
+_MADE_IN_ROOT = {"build", "dist"}  # by builds; deeper, they are packages
+_LOCAL_WHEEL = re.compile(r" @ (file:///\S+)")
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class Lock:
 def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> str:
     """Digest of requirements and channels, in hexadecimal digits; a lock fits requirements with the same digest.
 
-    Sources of local projects are part of it. What envpack writes beside them, the requirements files that were read,
-    and passwords are not.
+    Sources of local projects and contents of local wheels are part of it. What envpack writes beside them, the
+    requirements files that were read, and passwords are not.
     """
     key_parts = {
         "conda": sorted(set(requirements.conda)),
@@ -93,6 +96,7 @@ def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> 
         "constraints": sorted(set(requirements.constraints)),
         "options": [" ".join(map(public_url, option.split())) for option in requirements.pip_options],
         "projects": [_project_digest(project) for project in requirements.projects],
+        **({"wheels": wheels} if (wheels := _local_wheels(requirements)) else {}),
         **(
             {"indexes": sorted([name, public_url(url)] for name, url in requirements.indexes)}
             if requirements.indexes
@@ -124,6 +128,13 @@ def lock_key(
     return _digest([*key_parts, *([interpreter] if interpreter else [])])[:32]
 
 
+def _local_wheels(requirements: Requirements) -> list[str]:
+    """The digests of the wheels that requirements name by a path: a wheel that is built again keeps its name."""
+    found = map(_LOCAL_WHEEL.search, (*requirements.pip, *requirements.constraints))
+    files = sorted({Path(unquote(urlsplit(match[1]).path)) for match in found if match})
+    return [_sha256(file) for file in files if file.is_file()]
+
+
 def _project_digest(folder: Path) -> str:
     """Digest of a local project's sources, the same for a copy of the project elsewhere."""
     return _digest([[name, _sha256(file)] for name, file in _sources(folder)])
@@ -135,17 +146,25 @@ def _sha256(file: Path) -> str:
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, Path]]:
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if _has_sources(Path(root, name)))
+    seen: set[str] = set()  # links can lead in circles
+    for root, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if _has_sources(Path(root, name), folder, seen))
         for name in sorted(files):
             file = Path(root, name)
             if file.is_file() and not is_placed_file(file):
                 yield str(file.relative_to(folder)), file
 
 
-def _has_sources(folder: Path) -> bool:
-    made = folder.name in _NOT_SOURCES or folder.name.endswith(".egg-info")
-    return not made and not is_placed_folder(folder)
+def _has_sources(folder: Path, project: Path, followed: set[str]) -> bool:
+    names = _NOT_SOURCES | _MADE_IN_ROOT if folder.parent == project else _NOT_SOURCES
+    if folder.name in names or folder.name.endswith(".egg-info") or is_placed_folder(folder):
+        return False
+    if not folder.is_symlink():
+        return True
+    target = os.path.realpath(folder)
+    is_new = target not in followed
+    followed.add(target)
+    return is_new and (folder / "__init__.py").is_file()  # other links lead to data, which can be large
 
 
 def _digest(key_parts: object) -> str:

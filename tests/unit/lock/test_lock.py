@@ -122,6 +122,45 @@ def test_data_of_a_package_with_such_a_name_is_a_source(tmp_path, name):
     assert len(digests) == 2
 
 
+@pytest.mark.parametrize("name", ["src/pkg/build/x.py", "pkg/dist/x.py", "pkg/linked/x.py", "pkg/linked/linked/x.py"])
+def test_every_folder_of_a_package_has_sources(tmp_path, name):
+    """Build backends follow links to packages, and take folders of any name."""
+    project, shared = tmp_path / "project", tmp_path / "shared"
+    for folder in (project / "pkg", shared):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / "linked").symlink_to(shared)
+    digests = set()
+    for text in ("old", "new"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+        digests.add(digest_requirements(Requirements(projects=(project,)), ()))
+    assert len(digests) == 2
+
+
+def test_data_that_a_project_links_to_is_no_source(tmp_path):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "project/data").symlink_to("../data")
+    before = digest_requirements(Requirements(projects=(tmp_path / "project",)), ())
+    (tmp_path / "data/x.bin").write_text("x")
+    assert digest_requirements(Requirements(projects=(tmp_path / "project",)), ()) == before
+
+
+@pytest.mark.parametrize(
+    "lines", [{"pip": ("x @ {}",)}, {"pip": ("x[a] @ {} ; python_version > '3'",)}, {"constraints": ("x @ {}",)}]
+)
+def test_a_local_wheel_that_is_built_again_changes_the_requirements_digest(tmp_path, lines):
+    """Its name stays, so the model would keep the old one."""
+    wheel = tmp_path / "a b-1.0-py3-none-any.whl"
+    requirements = Requirements(**{key: tuple(line.format(wheel.as_uri()) for line in of) for key, of in lines.items()})
+    digests = set()
+    for content in ("old", "new"):
+        wheel.write_text(content)
+        digests.add(digest_requirements(requirements, ()))
+    assert len(digests) == 2
+
+
 @pytest.mark.parametrize(
     ("made", "file"),
     [
