@@ -3,8 +3,8 @@
 A claim is an object whose name ends with a number, made by create-if-absent. The owner writes it again from time to
 time, and replaces its content at the end; a claim that has ended stays, so that no number is used twice, and nothing
 that an owner sends late reaches the claim of its successor. A claim is over if it has ended, or if by the store's clock
-it was not written for longer than it lasts. The next machine then creates the next number. Create-if-absent is all that
-a store must be able to do.
+it was not written for longer than it lasts, or is from the future. The next machine then creates the next number.
+Create-if-absent is all that a store must be able to do.
 
 Records decide what is valid, not claims: if two machines build the same key after all, the first record stays.
 """
@@ -225,7 +225,8 @@ def pruned_since(objects: Objects, before: Mapping[int, bool], clock: StoreClock
 
 
 def _is_live(claim: ObjectInfo, clock: StoreClock, expiry: float) -> bool:
-    return claim.size > len(ENDED) and clock.now() - claim.modified <= expiry + _TICK
+    # One from the future was written before the clock was set back: its owner would have written it again.
+    return claim.size > len(ENDED) and abs(clock.now() - claim.modified) <= expiry + _TICK
 
 
 def _claims(objects: Objects, stem: str) -> dict[int, ObjectInfo]:

@@ -1,6 +1,8 @@
 """Claims: one machine makes a thing, the others wait; a dead one delays them no longer than its claim lasts."""
 
+import os
 import threading
+import time
 
 import pytest
 
@@ -120,6 +122,16 @@ def test_the_claim_of_a_dead_machine_expires(store):
         assert waited == [True]
         assert claimed_paths(store) == [f"claims/environment/{KEY}/7", f"claims/environment/{KEY}/8"]
     assert claimed_paths(store) == []
+
+
+def test_a_claim_from_the_future_is_over(store):
+    """The clock was set back after its owner died: it would be waited for until that time."""
+    path, later = f"claims/environment/{KEY}/7", time.time() + 86400
+    store.objects.create(path, b"{}")
+    os.utime(store.location.folder / path, (later, later))
+    assert live_claims(store.objects, store.clock, expiry=60) == 0
+    with take(store, expiry=60) as mine:
+        assert mine
 
 
 def test_of_two_that_wait_for_a_dead_machine_one_gets_the_claim_at_a_time(store):
