@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY, Claim, StoreClock, live_claims, reserved
 from envpack.store.index import RecordIndex
@@ -21,6 +24,7 @@ from envpack.store.records import (
 )
 from envpack.store.shared import SharedStore, use_path
 from envpack.support.errors import StorageError
+from envpack.support.failures import storage_errors
 from envpack.support.pool import Pool
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
@@ -31,6 +35,7 @@ _CHUNK = 4 << 20  # bytes
 _REQUESTS = 8  # at once
 _BATCH = 1000  # objects that are removed at once
 _LATE = 2 * TIMEOUT  # seconds that a request may be on the way, with its repetitions
+_UNFINISHED = re.compile(r"[0-9a-f]{64}#[0-9]+")
 _PATIENCE = 300.0  # seconds to wait for another prune
 
 
@@ -116,21 +121,30 @@ def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress
     Raises:
         StorageError: the store cannot be used.
     """
-    progress, inventory = progress or NoProgress(), _Inventory(store, anew=True)
+    progress, objects, inventory = progress or NoProgress(), store.objects, _Inventory(store, anew=True)
     blobs = [Blob(sha256, info.size) for sha256, info in inventory.blobs.items()]
     total, done, wrong = sum(blob.size for blob in blobs), 0, set[str]()
     with Pool(_REQUESTS) as pool:
-        digests = [pool.submit(_digest, store.objects, blob) for blob in blobs]
+        digests = [pool.submit(_digest, objects, blob) for blob in blobs]
         for blob, digest in zip(blobs, digests, strict=True):
             if digest.result() != blob.sha256:
                 wrong.add(blob.sha256)
             done += blob.size
             progress.advance(done, total, "bytes")
-    records = [*inventory.unusable(wrong), *inventory.damaged]
+    # All of it takes long: others may have removed or mended what they found damaged, too.
+    for sha256 in sorted(wrong):
+        now = objects.head(inventory.blobs[sha256].path)
+        if now is None or now.tag != inventory.blobs[sha256].tag:
+            wrong.remove(sha256)
+        if now is None:
+            del inventory.blobs[sha256]
+        else:
+            inventory.blobs[sha256] = now
+    records = [path for path in inventory.unusable(wrong) if _tag(objects.head(path)) == inventory.tags[path]]
     damaged = (*sorted(inventory.blobs[sha256].path for sha256 in wrong), *sorted(records))
     if repair:
-        store.objects.delete(sorted(records))  # before their blobs
-        store.objects.delete(damaged[: len(wrong)])
+        objects.delete(sorted(records))  # before their blobs
+        objects.delete(damaged[: len(wrong)])
     return StoreCheck(len(blobs), damaged, repair and bool(damaged))
 
 
@@ -162,7 +176,8 @@ def prune_store(
         removed = _removable(before, days, named, clock.now(), progress)
         without = {(entry.kind, entry.key) for entry in removed}
         loose = _loose(store, clock, progress, without)
-        return PrunedStore(tuple(removed), sum(info.size for info in loose))
+        unfinished = sum(file.stat().st_size for file in _unfinished(store, clock.now()))
+        return PrunedStore(tuple(removed), sum(info.size for info in loose) + unfinished)
     with reserved(store.objects, PRUNE, patience=_PATIENCE, say=progress.detail, expiry=PRUNE_EXPIRY) as claim:
         if claim is None:
             progress.detail("nothing is removed: another machine prunes the store")
@@ -213,7 +228,25 @@ def _remove_loose(store: SharedStore, claim: Claim, progress: Progress) -> int:
         _delete(store, claim, stale)
     loose = _loose(store, store.clock, progress)
     _delete(store, claim, [blob.path for blob in loose])
-    return sum(blob.size for blob in loose)
+    return sum(blob.size for blob in loose) + sum(_remove_file(file) for file in _unfinished(store, now))
+
+
+def _unfinished(store: SharedStore, now: float) -> Iterator[Path]:
+    """What processes were writing when they were killed. Only folders keep that, under names that no list contains."""
+    folder = store.location.folder
+    for file in folder.glob("blobs/[0-9a-f][0-9a-f]/*#*") if folder else ():
+        with contextlib.suppress(FileNotFoundError):
+            if _UNFINISHED.fullmatch(file.name) and now - file.lstat().st_mtime > _DAY:
+                yield file
+
+
+def _remove_file(file: Path) -> int:
+    """Remove a file; returns its bytes."""
+    with storage_errors(file), contextlib.suppress(FileNotFoundError):
+        size = file.lstat().st_size
+        file.unlink()
+        return size
+    return 0
 
 
 def _loose(
@@ -239,6 +272,7 @@ class _Inventory:
         self._objects = store.objects
         self.damaged: list[str] = []  # paths of records that nothing can read
         found = list(store.objects.list("records"))
+        self.tags = {info.path: info.tag for info in found}
         index = RecordIndex(store.objects, empty=anew)
         with Pool(_REQUESTS) as pool:
             records = [future.result() for future in [pool.submit(self._read, info, index) for info in found]]
@@ -280,7 +314,8 @@ class _Inventory:
             yield used
 
     def unusable(self, wrong: Collection[str]) -> Iterator[str]:
-        """The paths of records that lack a blob, or have one that is wrong."""
+        """The paths of records that nothing can read, that lack a blob, or have one that is wrong."""
+        yield from self.damaged
         for record in self._records:
             if not self._is_complete(record) or any(blob.sha256 in wrong for blob in record.blobs):
                 yield record.path
@@ -328,8 +363,18 @@ def _label(record: Record) -> str:
     return label
 
 
+def _tag(info: ObjectInfo | None) -> str | None:
+    return info.tag if info else None
+
+
 def _digest(objects: Objects, blob: Blob) -> str:
+    """The digest of a blob, ``""`` if it cannot be read: it is gone, or shorter than it was listed."""
     digest = hashlib.sha256()
-    for start in range(0, blob.size, _CHUNK):
-        digest.update(objects.read_part(blob.path, start, min(_CHUNK, blob.size - start), blob.size))
+    try:
+        for start in range(0, blob.size, _CHUNK):
+            digest.update(objects.read_part(blob.path, start, min(_CHUNK, blob.size - start), blob.size))
+    except StorageError as error:
+        if error.kind != "store-corrupt":
+            raise
+        return ""
     return digest.hexdigest()

@@ -1,5 +1,8 @@
 """A store in a folder; tests/store has object stores."""
 
+import os
+import time
+
 import pytest
 
 from envpack.store import open_store
@@ -15,6 +18,23 @@ def url(tmp_path):
 @pytest.fixture
 def store(url):
     return open_store(url, push=True, expiry=0.6)
+
+
+@pytest.fixture
+def add(store, tmp_path):
+    def put(kind, key, *pieces, days=0.0, **facts):
+        (tmp_path / "file").write_bytes(b"".join(pieces))
+        store.add(kind, key, tmp_path / "file", sizes=[len(piece) for piece in pieces], facts=facts)
+        record = store.find(kind, key)
+        for path in (record.path, *(blob.path for blob in record.blobs)):
+            age(store, path, days)
+
+    return put
+
+
+def age(store, path, days):
+    used = time.time() - days * 86400
+    os.utime(store.location.folder / path, (used, used))
 
 
 def paths(store, folder=""):

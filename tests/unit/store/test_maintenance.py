@@ -1,19 +1,18 @@
 """What a store holds, and what pruning it takes away: nothing that is named, in use, or of somebody else."""
 
-import os
 import threading
-import time
 
 import pytest
 
-from envpack.cli.main import run
 from envpack.lock import Lock, named_by_locks, write_lock
 from envpack.requirements import CondaPackage, Target
-from envpack.store import StoreCheck, index, list_store, maintenance, open_store, prune_store, reserved, verify_store
+from envpack.store import index, list_store, maintenance, open_store, prune_store, reserved, verify_store
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.waiting import soon
+
+from .conftest import age
 
 LOCK = Lock(
     Target("linux-64", "3.8", "2.35"),
@@ -32,6 +31,11 @@ LOCK = Lock(
 )
 
 
+def paths(store, folder=""):
+    """The paths of all objects but the claims of those who pruned."""
+    return sorted(found.path for found in store.objects.list(folder) if not found.path.startswith(PRUNE))
+
+
 class Details(NoProgress):
     def __init__(self):
         self.seen, self.advanced = [], []
@@ -41,28 +45,6 @@ class Details(NoProgress):
 
     def advance(self, *state):
         self.advanced.append(state)
-
-
-@pytest.fixture
-def add(store, tmp_path):
-    def put(kind, key, *pieces, days=0.0, **facts):
-        (tmp_path / "file").write_bytes(b"".join(pieces))
-        store.add(kind, key, tmp_path / "file", sizes=[len(piece) for piece in pieces], facts=facts)
-        record = store.find(kind, key)
-        for path in (record.path, *(blob.path for blob in record.blobs)):
-            age(store, path, days)
-
-    return put
-
-
-def age(store, path, days):
-    used = time.time() - days * 86400
-    os.utime(store.location.folder / path, (used, used))
-
-
-def paths(store, folder=""):
-    """The paths of all objects but the claims of those who pruned."""
-    return sorted(found.path for found in store.objects.list(folder) if not found.path.startswith(PRUNE))
 
 
 def test_entries_are_listed_and_shared_blobs_count_once(store, add):
@@ -323,34 +305,18 @@ def test_what_dead_machines_left_is_removed(store):
     assert paths(store) == ["claims/stub/c/1"]
 
 
-def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
-    monkeypatch.setattr(maintenance, "_CHUNK", 2)
-    for key, content in (("a", b"abcde"), ("b", b"fghij"), ("c", b"klmno"), ("d", b"pqrst")):
-        add("stub", key, content)
-    store.objects.write("records/stub/future.json", b'{"schema": 2}')
-    assert verify_store(store) == StoreCheck(4, (), removed=False)
-    blobs = {key: store.find("stub", key).blobs[0].path for key in "abc"}
-    store.objects.write(blobs["b"], b"fghiJ")
-    store.objects.delete([blobs["c"]])
-    store.objects.write("records/stub/d.json", b"{")
-    damaged = (blobs["b"], *(f"records/stub/{key}.json" for key in "bcd"))
-    assert verify_store(store) == StoreCheck(3, damaged, removed=False)
-    assert verify_store(store, repair=True) == StoreCheck(3, damaged, removed=True)
-    assert verify_store(store).damaged == ()
-    assert paths(store, "records") == ["records/stub/a.json", "records/stub/future.json"]
-
-
-def test_the_progress_is_that_of_the_bytes(store, add):
-    for key, content in (("a", b"abcde"), ("b", b"fghij")):
-        add("stub", key, content)
-    progress = Details()
-    verify_store(store, progress=progress)
-    assert progress.advanced == [(5, 10, "bytes"), (10, 10, "bytes")]
-
-
-def test_repairs_are_for_stores(capsys):
-    assert run(["cache", "verify", "--repair"]) == 2
-    assert "--repair is for a store" in capsys.readouterr().err
+def test_what_a_killed_machine_has_not_written_to_its_end_is_removed(store, add):
+    add("stub", "a", b"abcde")
+    blob = store.find("stub", "a").blobs[0].path
+    old, new, foreign = (store.location.folder / path for path in (f"{blob}#1", f"{blob}#2", "blobs/ab/notes#1"))
+    foreign.parent.mkdir(parents=True)
+    for file, days in ((old, 2), (new, 0.5), (foreign, 2)):
+        file.write_bytes(b"abc")
+        age(store, file, days)
+    assert prune_store(store, 30, dry_run=True).size == 3
+    assert old.exists()
+    assert prune_store(store, 30).size == 3
+    assert [file.exists() for file in (old, new, foreign)] == [False, True, True]
 
 
 class TestTheIndex:

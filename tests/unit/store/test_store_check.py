@@ -1,0 +1,86 @@
+"""What a store holds is compared with its digests, and what is damaged removed."""
+
+import pytest
+
+from envpack.cli.main import run
+from envpack.store import StoreCheck, maintenance, verify_store
+from envpack.support.progress import NoProgress
+
+from .conftest import paths
+
+
+class Advances(NoProgress):
+    def __init__(self):
+        self.advanced = []
+
+    def advance(self, *state):
+        self.advanced.append(state)
+
+
+def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
+    monkeypatch.setattr(maintenance, "_CHUNK", 2)
+    for key, content in (("a", b"abcde"), ("b", b"fghij"), ("c", b"klmno"), ("d", b"pqrst")):
+        add("stub", key, content)
+    store.objects.write("records/stub/future.json", b'{"schema": 2}')
+    assert verify_store(store) == StoreCheck(4, (), removed=False)
+    blobs = {key: store.find("stub", key).blobs[0].path for key in "abc"}
+    store.objects.write(blobs["b"], b"fghiJ")
+    store.objects.delete([blobs["c"]])
+    store.objects.write("records/stub/d.json", b"{")
+    damaged = (blobs["b"], *(f"records/stub/{key}.json" for key in "bcd"))
+    assert verify_store(store) == StoreCheck(3, damaged, removed=False)
+    assert verify_store(store, repair=True) == StoreCheck(3, damaged, removed=True)
+    assert verify_store(store).damaged == ()
+    assert paths(store, "records") == ["records/stub/a.json", "records/stub/future.json"]
+
+
+def test_what_others_have_mended_or_removed_meanwhile_is_not_damaged(store, add, tmp_path):
+    """A verification takes hours, and a repair would remove what others have put in the place of what was damaged."""
+    for key in ("mended", "removed", "shorter", "damaged"):
+        add("stub", key, key.encode())
+    blobs = {key: store.find("stub", key).blobs[0].path for key in ("mended", "removed", "shorter", "damaged")}
+    for key in ("mended", "damaged"):
+        store.objects.write(blobs[key], key.upper().encode())
+    store.objects.write("records/stub/unreadable.json", b"{")
+
+    class Others(NoProgress):
+        def advance(self, done, *_):
+            if done == len("".join(blobs)):
+                store.objects.delete(["records/stub/removed.json", "records/stub/unreadable.json", blobs["removed"]])
+                (tmp_path / "file").write_bytes(b"mended")
+                store.add("stub", "mended", tmp_path / "file", again=True)
+
+    damaged = (blobs["damaged"], "records/stub/damaged.json")
+    assert verify_store(store, repair=True, progress=Others()) == StoreCheck(4, damaged, removed=True)
+    assert paths(store, "records") == ["records/stub/mended.json", "records/stub/shorter.json"]
+    assert verify_store(store) == StoreCheck(2, (), removed=False)
+
+
+@pytest.mark.parametrize("content", [None, b"abc"])
+def test_a_blob_that_is_removed_or_cut_while_it_is_read_is_no_error(store, add, monkeypatch, content):
+    add("stub", "a", b"abcde")
+    add("stub", "b", b"fghij")
+    blob, real = store.find("stub", "a").blobs[0].path, store.objects.read_part
+
+    def read_part(path, *rest):
+        if path == blob:
+            store.objects.delete([blob])
+            if content:
+                store.objects.write(blob, content)
+        return real(path, *rest)
+
+    monkeypatch.setattr(store.objects, "read_part", read_part)
+    assert verify_store(store) == StoreCheck(2, ("records/stub/a.json",), removed=False)
+
+
+def test_the_progress_is_that_of_the_bytes(store, add):
+    for key, content in (("a", b"abcde"), ("b", b"fghij")):
+        add("stub", key, content)
+    progress = Advances()
+    verify_store(store, progress=progress)
+    assert progress.advanced == [(5, 10, "bytes"), (10, 10, "bytes")]
+
+
+def test_repairs_are_for_stores(capsys):
+    assert run(["cache", "verify", "--repair"]) == 2
+    assert "--repair is for a store" in capsys.readouterr().err
