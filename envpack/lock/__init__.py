@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.lock.lockfile import RECIPE, Lock, digest_requirements, lock_key, named_by_locks, read_lock, write_lock
+    from envpack.lock.lockfile import (
+        RECIPE,
+        Lock,
+        digest_requirements,
+        lock_key,
+        named_by_locks,
+        read_lock,
+        wheel_not_here,
+        write_lock,
+    )
     from envpack.lock.pip import install_pip
     from envpack.lock.resolve import LOCAL_CHANNEL, LockOptions, lock_requirements
     from envpack.support.placed_files import LOCK_NAME

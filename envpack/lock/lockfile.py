@@ -84,6 +84,14 @@ class Lock:
         return f"{self.key}-stripped" if strip else self.key
 
 
+def wheel_not_here(packages: Sequence[PipPackage]) -> PipPackage | None:
+    """The first package that is named by a path at which nothing is: one of another machine, or of a pruned cache."""
+    addresses = ((package, urlsplit(package.url)) for package in packages)
+    return next(
+        (package for package, at in addresses if at.scheme == "file" and not Path(unquote(at.path)).is_file()), None
+    )
+
+
 def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> str:
     """Digest of requirements and channels, in hexadecimal digits; a lock fits requirements with the same digest.
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from envpack.lock.hashes import check_files, requirement_name
+from envpack.lock.lockfile import wheel_not_here
 from envpack.lock.uv import failing_requirement, platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
@@ -216,6 +217,10 @@ def install_pip(
     """Install exactly these wheels into a prefix that contains a Python."""
     if not packages:
         return
+    if absent := wheel_not_here(packages):
+        what = f"the lock names {absent.name} {absent.version} by a path, and there is no such file on this machine"
+        fix = "run `envpack lock` here; or where the lock was made, with --store URL --set push=true"
+        raise EnvironmentBuildError("package-missing", what, fix, unquote(urlsplit(absent.url).path))
     into: list[str | Path] = ["--python", python]
     if not python.is_relative_to(prefix):
         into += ["--prefix", prefix]

@@ -19,7 +19,7 @@ from envpack.conda import (
     reason_to_fetch,
 )
 from envpack.lock.hashes import applying, check_lines, requirement_name
-from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, write_lock
+from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, wheel_not_here, write_lock
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.settings import PythonPreference
 from envpack.support.entry_locks import ingredients_in_use, mark_used
@@ -99,8 +99,9 @@ def lock_memory(requirements: Requirements, target: Target, options: LockOptions
 def _remembered(file: Path) -> Lock | None:
     with contextlib.suppress(InputError):  # a damaged file, or one of another version; resolving again replaces it
         lock = read_lock(file)
-        if lock:
-            mark_used(file)
+        if lock is None or wheel_not_here(lock.pip):  # of a project, which is built again
+            return None
+        mark_used(file)
         return lock
     return None
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from envpack.archive import pack_whole, unpack_whole
 from envpack.conda import keep_package
 from envpack.environment import Environment, find_intact
-from envpack.lock import Lock
+from envpack.lock import Lock, wheel_not_here
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.settings import Release, ToolchainName
 from envpack.store import MOST_BYTES, Blob, Record, SharedStore
@@ -240,9 +240,22 @@ def _lock(store: SharedStore, key: str) -> Lock | None:
     if record is None:
         return None
     try:
-        return Lock.parse(store.read(record, _MOST_OF_LOCK).decode(), Path("envpack.lock"))
+        lock = Lock.parse(store.read(record, _MOST_OF_LOCK).decode(), Path("envpack.lock"))
     except (InputError, UnicodeDecodeError) as error:
         raise store.objects.corrupt(record.path, "it contains no lock of this version of envpack") from error
+    if not _is_usable(store, lock):
+        raise store.objects.corrupt(
+            record.path, "neither the store nor this machine has a wheel that it names by a path"
+        )
+    return lock
+
+
+def _is_usable(store: SharedStore, lock: Lock) -> bool:
+    """Whether the environment of a lock is there, or the wheels of local projects of which it is made."""
+    absent = [wheel for wheel in lock.pip if wheel_not_here([wheel])]
+    if all(store.find("package", wheel.sha256) for wheel in absent):
+        return True
+    return any(store.find("environment", lock.environment_key(strip=strip)) for strip in (False, True))
 
 
 def push_lock(store: SharedStore, key: str, lock: Lock) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.lock import pip
-from envpack.lock.pip import build_wheels, resolve_pip
+from envpack.lock.pip import build_wheels, install_pip, resolve_pip
 from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError
@@ -177,6 +177,17 @@ sdist = {{ url = "https://files.example/both-1.tar.gz", {hashes} }}
         PipPackage("mine", "1.5", "file:///cache/with%20space/mine-1.5-py3-none-any.whl", HASH, 7),
         PipPackage("z-z", "2", "https://files.example/z_z-2.tar.gz", HASH, 0),
     )
+
+
+def test_a_wheel_of_another_machine_is_named_before_anything_is_installed(tmp_path):
+    package = PipPackage("own", "1.0", f"file://{tmp_path}/a%20b/own-1.0-py3-none-any.whl", "a" * 64)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        install_pip([package], tmp_path, TARGET, python=tmp_path / "python")
+    error = caught.value
+    what = "the lock names own 1.0 by a path, and there is no such file on this machine"
+    fix = "run `envpack lock` here; or where the lock was made, with --store URL --set push=true"
+    assert (error.kind, error.message, error.hint) == ("package-missing", what, fix)
+    assert error.where == f"{tmp_path}/a b/own-1.0-py3-none-any.whl"
 
 
 def test_a_repository_cannot_be_locked(monkeypatch):

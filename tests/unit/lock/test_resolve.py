@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from envpack.conda import CondaSettings
-from envpack.lock import Lock
+from envpack.lock import Lock, write_lock
 from envpack.lock.lockfile import digest_requirements
-from envpack.lock.resolve import LockOptions, lock_requirements
+from envpack.lock.resolve import LockOptions, lock_memory, lock_requirements
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from tests.steps import Steps
@@ -87,6 +87,20 @@ class Tools:
 @pytest.fixture
 def tools(monkeypatch, tmp_path):
     return Tools(monkeypatch, tmp_path)
+
+
+def test_a_resolution_to_a_wheel_that_was_pruned_is_not_remembered(tools, tmp_path):
+    """Nothing could install it, and the wheel of a project can be built again."""
+    options, requirements, wheel = tools.options(), Requirements(pip=("a",)), tmp_path / "own-1-py3-none-any.whl"
+    lock = options.resolve_once(requirements, TARGET, tools.progress)
+    own = dataclasses.replace(lock, pip=(PipPackage("own", "1", wheel.as_uri(), "d" * 64),))
+    write_lock(own, lock_memory(requirements, TARGET, options))
+    assert options.remembered(requirements, TARGET) is None
+    wheel.touch()
+    assert options.remembered(requirements, TARGET) == own
+    wheel.unlink()
+    assert options.resolve_once(requirements, TARGET, tools.progress) == lock
+    assert options.remembered(requirements, TARGET) == lock
 
 
 def test_the_first_resolution_is_remembered(tools):

@@ -81,6 +81,32 @@ def test_a_damaged_lock_counts_as_none_and_is_replaced(store, packages):
         assert find_lock(store, key, NoProgress()).text == packages.text
 
 
+def test_a_lock_whose_wheel_is_nowhere_counts_as_none_unless_its_environment_is_there(store, packages, url):
+    """Packages are pruned by their own use, and whoever fetches an environment does not use its packages."""
+
+    def found(progress=None):
+        lock = find_lock(open_store(url), "a" * 32, progress or NoProgress())  # a store looks up each record once
+        return lock is not None and lock.text == packages.text
+
+    push_lock(store, "a" * 32, packages)
+    wheel = Path(packages.pip[0].url.removeprefix("file://"))
+    content = wheel.read_bytes()
+    wheel.unlink()
+    assert found()
+    store.objects.delete([store.find("package", packages.pip[0].sha256).path])
+    steps = Steps()
+    assert not found(steps)
+    assert "neither the store nor this machine has a wheel that it names by a path" in steps.seen[0]
+    for key in (packages.key, f"{packages.key}-stripped"):
+        store.add_bytes("environment", key, b"files", facts={})
+        assert found()
+        store.objects.delete([f"records/environment/{key}.json"])
+    wheel.write_bytes(content)
+    push_lock(open_store(url, push=True), "a" * 32, packages)
+    wheel.unlink()
+    assert found()
+
+
 def test_packages_of_one_machine_travel(store, packages, tmp_path):
     push_packages(store, packages)
     assert len(paths(store, "records/package")) == 2
