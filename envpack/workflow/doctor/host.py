@@ -148,6 +148,11 @@ def cache(project: Project) -> Iterator[Observation]:
         yield Observation("cache", "missing", what, "set ENVPACK_CACHE_DIR to another folder")
         return
     room = os.statvfs(there)
+    if room.f_flag & os.ST_NOEXEC:
+        what = f"{place} is on a file system mounted noexec: no Python or compiler can run there"
+        fix = "set ENVPACK_CACHE_DIR to a folder on another one, or mount it without noexec"
+        yield Observation("cache", "missing", what, fix)
+        return
     free = room.f_frsize * room.f_bavail
     what = f"{place}, {_amount(free)} free"
     if free < 5 * _GIB:

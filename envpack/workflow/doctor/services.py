@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _RESPONSE_SECONDS = 3.0
 _CREDENTIALS_NEEDED = {401, 403, 407}
+_NO_HEAD = {405, 501}  # from servers that answer only GET, which is all that installers send
 _INDEX_NAME = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)=)?(?P<address>.+)")
 _FALSE = {"", "0", "false", "no"}
 _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -56,6 +57,8 @@ def _channel_fails(url: str, credentials: Credentials, variables: Mapping[str, s
     """Why a channel is not usable with the user's settings for conda, as a suffix; ``""`` if it is."""
     from requests.utils import should_bypass_proxies
 
+    if url.startswith("file:"):
+        return unreachable(url)  # it may be empty yet
     parts = urlsplit(f"{url.rstrip('/')}/noarch/repodata.json")
     options: dict[str, Any] = {}
     match credentials.get(parts.hostname or ""):
@@ -80,7 +83,8 @@ def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all prob
         yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not checked")
         return
     url, options = _named_index(variables)
-    reason = unreachable(f"{url.rstrip('/')}/numpy/", **options) if url else _default_index_fails()
+    page = url if url.startswith("file:") else f"{url.rstrip('/')}/numpy/"
+    reason = unreachable(page, **options) if url else _default_index_fails()
     fix = "check network and proxy, or set UV_INDEX_URL to a reachable index"
     name = public_url(url) if url else "the default index of uv"
     yield Observation("index", "warn" if reason else "ok", f"{name}{reason}", fix if reason else "")
@@ -129,11 +133,13 @@ def unreachable(url: str, **options: Any) -> str:
     except ValueError:
         return ": invalid address"
     if parts.scheme == "file":
-        place = Path(unquote(parts.path))
-        return "" if place.exists() or place.parent.parent.is_dir() else ": no such folder"
+        return "" if Path(unquote(parts.path)).exists() else ": no such file or folder"
     try:
         options = {"verify": verification_setting(), **options}
         response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, **options)
+        if response.status_code in _NO_HEAD:
+            with requests.get(url, timeout=_RESPONSE_SECONDS, stream=True, **options) as response:
+                pass  # its content does not matter
     except requests.RequestException as error:
         return f": {_in_words(error)}"
     except (OSError, ValueError) as error:  # of the file with certificates, and of names that no host can have

@@ -182,6 +182,14 @@ def test_the_cache_has_room_for_environments(disk, project, tmp_path, monkeypatc
     assert [*host.cache(project)] == [Observation("cache", state, what, fix)]
 
 
+def test_programs_can_run_in_the_cache(disk, project, tmp_path, monkeypatch):
+    disk(free=5 * GIB, flags=os.ST_NOEXEC | os.ST_NOSUID)
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    what = f"{tmp_path}/cache is on a file system mounted noexec: no Python or compiler can run there"
+    fix = "set ENVPACK_CACHE_DIR to a folder on another one, or mount it without noexec"
+    assert [*host.cache(project)] == [Observation("cache", "missing", what, fix)]
+
+
 @pytest.mark.parametrize("lacking", [os.W_OK, os.X_OK])
 def test_a_cache_is_written_to_and_searched(project, tmp_path, monkeypatch, lacking):
     monkeypatch.setattr(host.os, "access", lambda place, mode: not mode & lacking)

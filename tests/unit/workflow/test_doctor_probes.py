@@ -173,7 +173,7 @@ class TestNetwork:
         (seen,) = channels(of(tmp_path, str(tmp_path / "channel")))
         assert seen.state == "ok"
         (seen,) = channels(of(tmp_path, str(tmp_path / "none")))
-        assert (seen.state, "no such folder" in seen.what) == ("warn", True)
+        assert (seen.state, "no such file or folder" in seen.what) == ("warn", True)
 
     def test_an_unreachable_channel(self, tmp_path, closed, monkeypatch):
         (seen,) = channels(of(tmp_path, closed))

@@ -72,9 +72,10 @@ def test_an_answer_in_words(monkeypatch, status, words):
 
 def test_an_address_that_is_none(tmp_path, monkeypatch):
     assert services.unreachable("http://[::1") == ": invalid address"
-    assert services.unreachable(f"file://{tmp_path}/a%20b/noarch/repodata.json") == ": no such folder"
+    assert services.unreachable(f"file://{tmp_path}/a%20b") == ": no such file or folder"
     (tmp_path / "a b").mkdir()
-    assert services.unreachable(f"file://{tmp_path}/a%20b/noarch/repodata.json") == "", "a channel may be empty yet"
+    assert services.unreachable(f"file://{tmp_path}/a%20b") == ""
+    assert services.unreachable(f"file://{tmp_path}/a%20b/cpython.tar.gz") == ": no such file or folder"
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
     assert "none.pem" in services.unreachable("https://127.0.0.1:9/simple")
 
@@ -96,7 +97,7 @@ def test_channels_say_what_to_do_where_one_cannot_be_reached(project, tmp_path, 
     assert good == Observation("channel", "ok", good.what)
     assert good.what.startswith(f"file://{tmp_path}/good")
     assert (bad.name, bad.state) == ("channel", "warn")
-    assert bad.what.endswith("/bad/x/y: no such folder")
+    assert bad.what.endswith("/bad/x/y: no such file or folder")
     assert bad.fix == "check address, network and proxy; the channel `local` works without a network"
     monkeypatch.setenv("CONDA_OFFLINE", "1")
     what = "CONDA_OFFLINE is set; not checked"
@@ -113,6 +114,9 @@ def site():
             self.send_response(200)
             self.end_headers()
 
+        def do_GET(self):
+            self.do_HEAD()
+
         def log_message(self, *_):
             pass
 
@@ -123,6 +127,22 @@ def site():
         yield found
         found.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "words"), [(405, 200, ""), (501, 200, ""), (405, 404, ": HTTP status 404")]
+)
+def test_a_server_that_answers_only_get_is_asked_so(site, monkeypatch, refused, status, words):
+    handler, methods = site.RequestHandlerClass, []
+
+    def answer(self):
+        methods.append(self.command)
+        self.send_response(refused if self.command == "HEAD" else status)
+        self.end_headers()
+
+    monkeypatch.setattr(handler, "do_HEAD", answer)
+    assert services.unreachable(f"http://127.0.0.1:{site.server_port}/simple/numpy/") == words
+    assert methods == ["HEAD", "GET"]
 
 
 BASIC = f"Basic {base64.b64encode(b'me:word').decode()}"
@@ -225,9 +245,10 @@ def test_an_index_is_asked_as_uv_asks_it(project, site, monkeypatch, name):
 @pytest.mark.usefixtures("no_index")
 def test_an_index_in_a_folder_is_one(project, tmp_path, monkeypatch):
     for prefix in ("", "corp="):
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{prefix}{tmp_path}/a/b/c")
-        (seen,) = services.index(project)
-        assert (seen.state, seen.what) == ("warn", f"file://{tmp_path}/a/b/c: no such folder")
+        for absent in ("a", "a/b/c"):
+            monkeypatch.setenv("UV_DEFAULT_INDEX", f"{prefix}{tmp_path}/{absent}")
+            (seen,) = services.index(project)
+            assert (seen.state, seen.what) == ("warn", f"file://{tmp_path}/{absent}: no such file or folder")
         monkeypatch.setenv("UV_DEFAULT_INDEX", f"{prefix}{tmp_path}")
         (seen,) = services.index(project)
         assert (seen.state, seen.what) == ("ok", f"file://{tmp_path}")
