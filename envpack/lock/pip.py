@@ -174,7 +174,7 @@ def to_pylock(packages: Sequence[PipPackage], target: Target) -> str:
         address = urlsplit(package.url)
         if address.scheme == "file":
             lines.append(f"archive = {{ path = {_text(unquote(address.path))}, {hashes} }}")
-        elif package.url.endswith(".whl"):
+        elif package.is_wheel:
             lines.append(f"wheels = [{{ url = {_text(package.url)}, {hashes} }}]")
         else:
             lines.append(f"sdist = {{ url = {_text(package.url)}, {hashes} }}")
@@ -251,7 +251,7 @@ def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., Complet
     Many mirrors send no cache lifetime. uv then downloads cached wheels again, although the same hash means the same
     content.
     """
-    tried = [package for package in packages if package.url.endswith(".whl")]
+    tried = [package for package in packages if package.is_wheel]
     for _ in range(_TRIES):
         if not tried:
             break

@@ -177,7 +177,7 @@ def _check_hashes(requirements: Requirements) -> None:
 def _check_sources(requirements: Requirements, target: Target, options: LockOptions) -> None:
     allowed = {normalise_name(name) for name in options.sources}
     for package in requirements.locked_pip:
-        if package.url.endswith(".whl") or ":all:" in options.sources or package.name in allowed:
+        if package.is_wheel or ":all:" in options.sources or package.name in allowed:
             continue
         wanted = f"{package.name} {package.version} for Python {target.python} on {target.platform}"
         what = f"the lock has no wheel of {wanted}, only its source"

@@ -22,6 +22,9 @@ _WHEELS_REQUIRED = re.compile(rf"Wheels are required for `({_NAME})`")
 _DEPENDS = re.compile(rf"({_NAME}){_VERSIONS} depends on ({_NAME}){_VERSIONS}")
 _PLATFORMS = re.compile(r"Wheels are available for `[^`]+`[^\n]* on the following platforms?: ([^\n]+)")
 _UNKNOWN_VERSION = re.compile(rf"no version of ({_NAME})==(\S+?)\+(\S+?)[ ,.]")
+_NO_FILE = re.compile(
+    rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4[0-9]{{2}} [^)]{{1,40}})\)"
+)
 _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry")
 
 
@@ -70,6 +73,8 @@ def wheel_hint(message: str, name: str, sources: Sequence[str] = ()) -> str:
 def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
     """What to do about requirements that no set of packages meets."""
     flat = _flat(message)
+    if absent := _NO_FILE.search(flat):
+        return f"correct the address: the server answers {absent[1]}"
     if local := _UNKNOWN_VERSION.search(flat):
         name, version, label = local.groups()
         index = f"https://download.pytorch.org/whl/{label}" if label.startswith(("cu", "cpu", "rocm")) else "URL"

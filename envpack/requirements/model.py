@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,11 @@ class PipPackage:
     url: str
     sha256: str
     size: int = 0
+
+    @property
+    def is_wheel(self) -> bool:
+        """Whether it is a wheel, else a source distribution; a server may want a query after the file's name."""
+        return urlsplit(self.url).path.endswith(".whl")
 
 
 @dataclass(frozen=True, kw_only=True)

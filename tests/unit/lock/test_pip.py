@@ -1,18 +1,20 @@
 """The input that uv receives, the parsing of its output, and the meaning of its errors; uv itself does not run here."""
 
 import hashlib
+import json
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from envpack.lock import pip
-from envpack.lock.pip import build_wheels, install_pip, resolve_pip
+from envpack.lock.pip import build_wheels, install_pip, resolve_pip, to_pylock
 from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import CompletedProcess
 from envpack.support.uv import run_uv
+from tests.tables import every_row
 
 TARGET = Target("linux-64", "3.10", "2.35", "")
 HASH = "a" * 64
@@ -188,6 +190,20 @@ def test_a_wheel_of_another_machine_is_named_before_anything_is_installed(tmp_pa
     fix = "run `envpack lock` here; or where the lock was made, with --store URL --set push=true"
     assert (error.kind, error.message, error.hint) == ("package-missing", what, fix)
     assert error.where == f"{tmp_path}/a b/own-1.0-py3-none-any.whl"
+
+
+@every_row(
+    ("url", "kind"),
+    [
+        ("https://files.example/own-1.0-py3-none-any.whl?X-Amz-Expires=60", "wheels = [{ url"),
+        ("https://files.example/own-1.0-py3-none-any.whl#egg=own", "wheels = [{ url"),
+        ("https://files.example/own-1.0.tar.gz?name=own-1.0-py3-none-any.whl", "sdist = { url"),
+    ],
+)
+def test_a_file_is_what_the_path_of_its_address_says(url, kind):
+    package = PipPackage("own", "1.0", url, "a" * 64)
+    assert f"{kind} = {json.dumps(url)}" in to_pylock([package], TARGET)
+    assert package.is_wheel == kind.startswith("wheels")
 
 
 def test_a_repository_cannot_be_locked(monkeypatch):

@@ -114,3 +114,12 @@ def test_errors_name_the_package_at_fault_and_what_helps(message, requirements, 
     if hint.startswith("change one of them"):
         assert error.hint == hint
     assert error.where.startswith("requirements.txt:")
+
+
+def test_an_address_at_which_no_file_is_has_to_be_corrected():
+    requirement = "own @ https://files.example/own-2.0-py3-none-any.whl"
+    stderr = f"error: Failed to download `{requirement}`\n  cause: HTTP status client error (404 Not Found) for url (x)"
+    error = uv_error(CompletedProcess(2, "", stderr), ["b", requirement], Path("/"), places={requirement: "r.txt:2"})
+    assert (error.kind, error.where) == ("unresolvable", "r.txt:2")
+    assert error.hint == "correct the address: the server answers 404 Not Found"
+    assert error.message.startswith(f"pip requirement {requirement!r} cannot be resolved for this Python: ")
