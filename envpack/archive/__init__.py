@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         record_in_metadata,
         sha256_of,
     )
-    from envpack.archive.reading import is_archive, opened_archive
+    from envpack.archive.reading import is_archive, opened_archive, other_format
     from envpack.archive.sbom import bill_of_materials
     from envpack.archive.segments import compressor
     from envpack.archive.selection import Selection

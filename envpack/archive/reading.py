@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 64 << 30  # bytes of an archive's content
 _GZIP = b"\x1f\x8b"
+# First bytes of formats that servers do not read.
+_OTHER_FORMATS = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"PK\x03\x04": "zip",
+    b"hsqs": "squashfs",
+    b"7z\xbc\xaf": "7z",
+}
 _USTAR = 257  # offset of the magic of a tar file
 _AT_ONCE = 2 << 20  # bytes of one read; headers of real members are far smaller
 _MOST_GLOBAL = 16  # global pax headers
@@ -59,6 +69,13 @@ def is_archive(path: Path) -> bool:
     except OSError:
         return False
     return start.startswith(_GZIP) or start[_USTAR:] == b"ustar"
+
+
+def other_format(path: Path) -> str:
+    """The format of an archive that servers do not read, ``""`` if a file is none."""
+    with opened(path) as file:
+        start = file.read(8)
+    return next((name for begin, name in _OTHER_FORMATS.items() if start.startswith(begin)), "")
 
 
 class ArchiveReader:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive import inspect_environment, is_archive, is_rejected
+from envpack.archive import inspect_environment, is_archive, is_rejected, other_format
 from envpack.repository import (
     CONFIG_NAME,
     SHELL_CHARACTER,
@@ -29,16 +29,6 @@ _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
 ACTIVATE = "bin/activate"
 _KEYWORD = "$$TRITON_MODEL_DIRECTORY"
-# First bytes of formats that servers do not read.
-_OTHER_FORMATS = {
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ\0": "xz",
-    b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"PK\x03\x04": "zip",
-    b"hsqs": "squashfs",
-    b"7z\xbc\xaf": "7z",
-}
 _SHOWN_PROGRAMS = 3
 
 
@@ -212,9 +202,7 @@ def _is_program(file: Path) -> bool:
 
 
 def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
-    with opened(file) as content:
-        start = content.read(8)
-    other = next((name for begin, name in _OTHER_FORMATS.items() if start.startswith(begin)), "")
+    other = other_format(file)
     if other or not is_archive(file):
         yield fault(
             "archive-unsupported",

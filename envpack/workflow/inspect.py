@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.archive import Inspection, bill_of_materials, inspect_environment as compare_files, is_archive
+from envpack.archive import (
+    Inspection,
+    bill_of_materials,
+    inspect_environment as compare_files,
+    is_archive,
+    other_format,
+)
 from envpack.deployment import Trust, check_signed, parse_image_address, pull_image
 from envpack.environment import INVENTORY, MANIFEST
 from envpack.inspection import (
@@ -64,16 +70,23 @@ def identify(path: Path) -> Literal["models", "environment", "stub"]:
     """What a file or folder is by its content: a stub unless it is anything else.
 
     Raises:
-        InputError: kind ``repository-empty``: a folder has neither models nor anything of an environment.
+        InputError: kind ``repository-empty``: a folder has neither models nor anything of an environment; kind
+            ``environment-unreadable``: an archive in a format that servers do not read.
     """
-    if not path.is_dir():
-        return "environment" if is_archive(path) else "stub"
-    if looks_like_model(path) or is_repository(path):
-        return "models"
-    if not any(next(path.glob(pattern), None) for pattern in _IN_ENVIRONMENTS):
+    if path.is_dir():
+        if looks_like_model(path) or is_repository(path):
+            return "models"
+        if any(next(path.glob(pattern), None) for pattern in _IN_ENVIRONMENTS):
+            return "environment"
         what = "this folder has neither models nor an execution environment"
         raise InputError("repository-empty", what, no_models(path).hint, str(path))
-    return "environment"
+    if is_archive(path):
+        return "environment"
+    if path.is_file() and (form := other_format(path)):
+        what = f"it is compressed with {form}, and servers only read tar and tar.gz"
+        fix = "build a supported archive: `envpack build --format tar.gz`; or unpack it and name the folder"
+        raise InputError("environment-unreadable", what, fix, str(path))
+    return "stub"
 
 
 def compare_with_signed(path: Path, trust: Trust, progress: Progress) -> None:

@@ -21,6 +21,7 @@ from envpack.workflow.inspect import (
 )
 from tests.signing_keys import write_pair
 from tests.steps import Steps
+from tests.tables import every_row
 from tests.unit.archive.conftest import Prefixes
 from tests.unit.stub.elf_files import EM_AARCH64, write_library, write_stub
 
@@ -82,6 +83,21 @@ def test_a_folder_with_neither_models_nor_an_environment_is_an_error(repository,
         with pytest.raises(InputError) as caught:
             identify(folder)
         assert (caught.value.kind, hint in caught.value.hint) == ("repository-empty", True)
+
+
+@every_row(
+    ("content", "form"),
+    [(b"BZh91AY&SY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04\x14", "zip"), (b"\x28\xb5\x2f\xfd", "zstd")],
+)
+def test_an_archive_in_another_format_is_no_damaged_stub(tmp_path, content, form):
+    (tmp_path / "env").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        identify(tmp_path / "env")
+    what = f"it is compressed with {form}, and servers only read tar and tar.gz"
+    fix = "build a supported archive: `envpack build --format tar.gz`; or unpack it and name the folder"
+    error = caught.value
+    assert (error.kind, error.message, error.hint) == ("environment-unreadable", what, fix)
+    assert error.where == str(tmp_path / "env")
 
 
 def test_one_model_is_inspected_in_its_repository(repository, monkeypatch):
