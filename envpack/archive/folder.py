@@ -60,14 +60,16 @@ def suspect_files(folder: Path, key: str) -> tuple[Entry, ...] | None:
 
 
 def _listed(folder: Path) -> tuple[Entry, ...] | None:
-    """The inventory of a placed folder; ``None`` if it is missing or damaged."""
+    """The inventory of a placed folder; ``None`` if it is missing or damaged; empty if its manifest announces none."""
+    announced = None
     try:
+        announced = read_json(folder / MANIFEST).get("content")
         content = read_bytes(folder / INVENTORY, most=_LARGEST)
-        if hashlib.sha256(content).hexdigest() != read_json(folder / MANIFEST)["content"]:
-            return None
-        return parse_inventory(content)
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+        if announced in (None, hashlib.sha256(content).hexdigest()):
+            return parse_inventory(content)
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass
+    return () if announced is None else None
 
 
 def changed_files(folder: Path, key: str) -> tuple[str, ...]:

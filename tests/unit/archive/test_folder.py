@@ -236,6 +236,11 @@ def test_an_inventory_of_others_leads_nowhere(environment, tmp_path, path):
     assert changed_files(tmp_path / "env", "one") == ()
 
 
+def test_a_folder_of_another_program_has_no_list_of_files(tmp_path):
+    (tmp_path / MANIFEST).write_text('{"packages": []}')
+    assert changed_files(tmp_path, "one") == ()
+
+
 @pytest.mark.parametrize("link_mode", ["auto", "copy"])
 @pytest.mark.parametrize("text", [None, "", "[]", '{"schema": 1, "files": []}'])
 def test_a_folder_whose_list_of_files_is_damaged_is_placed_again(environment, tmp_path, text, link_mode):
