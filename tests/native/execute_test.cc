@@ -248,7 +248,8 @@ exec(code.replace(**{"co_linetable" if hasattr(code, "co_linetable") else "co_ln
     const LogLine line = running.peer.TakeLog();
     CHECK_EQ(line.message, "here");
     CHECK_EQ(line.file, "\\udcff.py");
-    CHECK(line.line == 1 || (line.line == 0 && !has_lines));  // up to 3.9, code begins with a line in any case
+    CHECK(line.line == 1 ||
+          (line.line == 0 && !has_lines));  // up to 3.9, code begins with a line in any case
   }
 }
 
