@@ -38,7 +38,8 @@ def server_spec(project: Project) -> ServerSpec:
         UsageError: kind ``usage``: settings do not go together.
     """
     said = project.said
-    of_containers = [name for name in ("image", "pull", "memory", "shm_size") if getattr(said, name)]
+    settings = {"image": "--image", "pull": "pull", "memory": "memory", "shm_size": "shm_size"}
+    of_containers = [shown for name, shown in settings.items() if getattr(said, name)]
     if said.runtime == "docker" and said.server:
         raise _usage("--server is for a process of this machine, and --runtime docker asks for a container")
     if of_containers and (said.runtime == "process" or said.server):

@@ -136,7 +136,7 @@ def test_a_configuration_is_read_up_to_a_limit(address, monkeypatch):
         ),
         (
             {"runtime": "process", "image": "x"},
-            "image is for containers, and --runtime process asks for none",
+            "--image is for containers, and --runtime process asks for none",
         ),
         (
             {"runtime": "process", "pull": True},
@@ -144,7 +144,7 @@ def test_a_configuration_is_read_up_to_a_limit(address, monkeypatch):
         ),
         (
             {"server": "/opt/tritonserver", "image": "x", "memory": 1 << 30},
-            "image and memory are for containers, and --server asks for none",
+            "--image and memory are for containers, and --server asks for none",
         ),
     ],
 )
