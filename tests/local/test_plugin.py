@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from envpack.repository import STUB_NAME
 from envpack.server import find_server
 from envpack.support.errors import ServerError
 from tests.cache import kept_cache
@@ -88,6 +89,7 @@ def test_a_failure_shows_the_traceback_of_the_model_and_what_it_prints(repositor
         tmp_path / "models/wrong/test_it.py",
         "def test_it(triton_model):\n    triton_model('wrong').infer(X=[])\n",
     )
+    (tmp_path / "models/wrong" / STUB_NAME).symlink_to(repository / "double" / STUB_NAME)
     done = run_pytest(tmp_path / "models")
     assert done.returncode == 1
     assert re.search(r"^> +triton_model\('wrong'\)\.infer\(X=\[\]\)$", done.stdout, re.MULTILINE)
