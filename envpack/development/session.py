@@ -163,8 +163,10 @@ class Session:
         now = self._settled_snapshot(served, stop)
         self._leave_out_own_writes(served, now)
         if now.settings != self._seen.settings:
+            settings = now.settings  # of a moment before they are read, so that no later change is taken for read
             self._read_settings()
             now = self._finder.snapshot(self.states)
+            now.settings = settings
             changes = [Change(name, of_requirements=True) for name in self.states]
         else:
             changes = list(self._seen.changes_to(now))

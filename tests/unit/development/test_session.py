@@ -204,6 +204,22 @@ def test_a_change_of_the_settings_builds_everything(bench):
     assert bench.session._project.of().served_from == "/srv"
 
 
+def test_settings_that_change_while_they_are_read_are_read_again(bench, monkeypatch):
+    bench.start()
+    assert bench.ready("one")
+    file, texts = bench.repository / "envpack.toml", ['served_from = "/later"\n']
+
+    def read(*words):
+        project = open_project(*words)
+        if texts and project.of().served_from == "/srv":
+            file.write_text(texts.pop())
+        return project
+
+    monkeypatch.setattr(module, "open_project", read)
+    file.write_text('served_from = "/srv"\n')
+    assert soon(lambda: bench.session._project.of().served_from == "/later", seconds=20)
+
+
 def test_a_model_that_can_complete_its_configuration_needs_another_server(bench):
     bench.start()
     assert bench.ready("one")
