@@ -16,10 +16,12 @@ from envpack.repository import (
     fit_faults,
     fixed_faults,
     flow_faults,
+    later_fields,
     version_folders,
     warmup_data_faults,
     warmup_faults,
 )
+from envpack.settings import Release
 from envpack.support.errors import Finding, caution, fault
 
 _WARMUP_FIX = "correct model_warmup, or the file"
@@ -34,9 +36,12 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
                 yield caution("declared-twice", model.folder / CONFIG_NAME, what, f"give each {kind} its own name")
 
 
-def loading_findings(model: Model) -> Iterator[Finding]:
-    """What every server refuses of a configuration, without what the model's code or its backend may complete."""
+def loading_findings(model: Model, release: Release) -> Iterator[Finding]:
+    """What servers refuse of a configuration, without what the model's code or its backend may complete."""
     where = model.folder / CONFIG_NAME
+    for name, since in later_fields(model.config, release.name):
+        what = f"Triton {release.name} does not know the field {name}, which came with {since}"
+        yield fault("bad-config", where, what, f"remove it, or serve the model with Triton {since} or later")
     may_be_completed = model.is_foreign or model.completes_itself
     faults = [*fixed_faults(model.config, model.folder), *(() if may_be_completed else config_faults(model.config))]
     for text in dict.fromkeys(faults):

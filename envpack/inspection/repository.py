@@ -162,7 +162,7 @@ def _of_configuration(project: Project, model: Model, release: Release) -> Itera
     yield from declaration_findings(model)
     if misspelt := model.misspelt_backend(backends):
         yield finding_of_error(misspelt, model.folder)
-    yield from loading_findings(model)
+    yield from loading_findings(model, release)
     if not model.has_stub:
         yield from version_findings(model)
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         set_backend,
         set_execution_environment,
     )
-    from envpack.repository.config_rules import config_faults, fixed_faults
+    from envpack.repository.config_rules import config_faults, fixed_faults, later_fields
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
     from envpack.repository.folders import (
         file_in,

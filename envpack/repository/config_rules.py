@@ -20,6 +20,31 @@ _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 _COUNT_TYPES = ("TYPE_INT32", "TYPE_FP32")
 
+# Fields by message, and the first release whose schema has them; an older server refuses a configuration with one.
+# Servers of 23.04 to 24.10 refused and took them so, as far as there are servers before and after.
+_SINCE = {
+    "StrategyOldest.preserve_ordering": "23.08",
+    "ModelSequenceBatching.iterative_sequence": "23.11",
+    "State.use_growable_memory": "23.11",
+    "State.use_same_buffer_for_input_output": "23.11",
+    "ModelConfig.runtime": "24.01",
+    "ModelInput.is_non_linear_format_io": "24.08",
+    "ModelOutput.is_non_linear_format_io": "24.08",
+    "ModelConfig.model_metrics": "24.11",
+    "ModelEnsembling.max_inflight_requests": "25.11",
+}
+
+
+def later_fields(config: Any, release: str) -> Iterator[tuple[str, str]]:
+    """The fields of a configuration that are newer than a release, each with the release that brought it."""
+    for field, value in config.ListFields():
+        since = _SINCE.get(f"{config.DESCRIPTOR.name}.{field.name}", "")
+        if since > release:
+            yield field.name, since
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for message in (value,) if hasattr(value, "DESCRIPTOR") else value:
+                yield from later_fields(message, release)
+
 
 def config_faults(config: ModelConfig) -> Iterator[str]:
     """What keeps a model with a completed configuration from being loaded."""

@@ -1,6 +1,6 @@
 """What a server refuses of a configuration: each row was refused or loaded by Triton 24.10."""
 
-from envpack.repository import config_faults, fixed_faults, parse_config
+from envpack.repository import config_faults, fixed_faults, later_fields, parse_config
 from tests.tables import every_row
 
 BATCHED = "max_batch_size: 4\n"
@@ -157,3 +157,28 @@ def test_what_a_server_refuses_of_a_complete_configuration(text, words):
 @every_row("text", COMPLETE)
 def test_complete_configurations_that_a_server_loads(text):
     assert list(config_faults(parse_config(text, "config.pbtxt"))) == []
+
+
+# The last release that refuses a field, and the first that takes it, of those whose servers were tried.
+LATER = (
+    ("sequence_batching { oldest { preserve_ordering: true } }", "preserve_ordering", "23.07", "23.10"),
+    ("sequence_batching { iterative_sequence: true }", "iterative_sequence", "23.10", "23.12"),
+    ("sequence_batching { state [ { use_growable_memory: true } ] }", "use_growable_memory", "23.10", "23.12"),
+    ('runtime: "x"', "runtime", "23.12", "24.01"),
+    ("input [ { is_non_linear_format_io: true } ]", "is_non_linear_format_io", "24.07", "24.08"),
+    ("model_metrics { }", "model_metrics", "24.10", "24.11"),
+    ("ensemble_scheduling { max_inflight_requests: 2 }", "max_inflight_requests", "24.10", "25.11"),
+)
+
+
+@every_row(("text", "field", "refuses", "takes"), LATER)
+def test_a_field_that_a_release_does_not_know_is_named_with_the_first_that_does(text, field, refuses, takes):
+    config = parse_config(text, "config.pbtxt")
+    ((name, since),) = later_fields(config, refuses)
+    assert (name, since <= takes) == (field, True)
+    assert list(later_fields(config, takes)) == []
+
+
+def test_maps_and_common_fields_belong_to_every_release():
+    text = 'max_batch_size: 2 parameters { key: "A" value { string_value: "b" } } input [ { name: "X" } ]'
+    assert list(later_fields(parse_config(text, "config.pbtxt"), "23.04")) == []
