@@ -288,7 +288,7 @@ def _fitting_stub(
         return interpreter_for(minor, preference=preference, headers=True, progress=progress).include
 
     image = image_host(release)
-    if environment.path.is_dir():
+    if environment.path.is_dir() or not environment.python:  # an error says that libpython is missing
         target = target_from_prefix(environment.path, find_headers=find_headers)
     else:
         target = target_from_interpreter(environment.python, progress=progress)

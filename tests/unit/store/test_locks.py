@@ -82,7 +82,7 @@ def test_a_damaged_lock_counts_as_none_and_is_replaced(store, packages):
 
 
 def test_a_lock_whose_wheel_is_nowhere_counts_as_none_unless_its_environment_is_there(store, packages, url):
-    """Packages are pruned by their own use, and whoever fetches an environment does not use its packages."""
+    """Packages are pruned by their own use: a fetch of an environment uses none of them."""
 
     def found(progress=None):
         lock = find_lock(open_store(url), "a" * 32, progress or NoProgress())  # a store looks up each record once

@@ -7,7 +7,7 @@ import pytest
 
 from envpack.repository import STUB_NAME
 from envpack.settings import Settings
-from envpack.support.errors import InputError
+from envpack.support.errors import EnvpackError, InputError
 from envpack.workflow import build_model, lock_model, plan_model
 
 from .conftest import CONFIG, build, names
@@ -66,12 +66,12 @@ def test_it_gets_a_stub_where_that_of_the_release_cannot_serve_the_environment(s
     assert not made(shared, "two").changed
 
 
-def test_a_stub_of_somebody_else_is_not_replaced(shared, stubs):
+def test_a_stub_that_envpack_did_not_make_is_not_replaced(shared, stubs):
     stub = shared.repository / "two" / STUB_NAME
-    stub.write_text("somebody else's")
+    stub.write_text("another stub")
     with pytest.raises(InputError) as caught:
         made(shared, "two", stub="always")
-    assert (caught.value.kind, stub.read_text()) == ("not-ours", "somebody else's")
+    assert (caught.value.kind, stub.read_text()) == ("not-ours", "another stub")
 
 
 def test_an_archive_that_envpack_did_not_make_is_kept(ready, stubs):
@@ -82,6 +82,9 @@ def test_an_archive_that_envpack_did_not_make_is_kept(ready, stubs):
     (folder / "activate").unlink()
     assert made(ready, "two").environment == folder / "env.tar.gz"
     assert names(folder) == ["1", "config.pbtxt", "env.tar.gz"]
+    with pytest.raises(EnvpackError) as caught:
+        made(ready, "two", stub="always")
+    assert "libpython" in caught.value.message
 
 
 @pytest.mark.parametrize("reason", ["requirements", "force", "setting", "missing"])
