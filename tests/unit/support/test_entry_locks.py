@@ -25,6 +25,7 @@ from envpack.support.entry_locks import (
 )
 from envpack.support.errors import StorageError
 from envpack.support.processes import stoppable
+from tests.descriptors import open_in
 
 HOLDER = """
 import sys
@@ -243,7 +244,7 @@ def test_the_first_entry_of_a_cache_makes_the_folders_above_it(tmp_path):
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, None], ids=["interrupted", "stopped"])
 def test_waiting_can_be_interrupted_and_leaves_nothing_open(entry, held, monkeypatch, interruption):
     held("being_made")
-    before = os.listdir("/proc/self/fd")
+    before = open_in(entry.parent)
 
     def pause(_):
         if interruption:
@@ -253,17 +254,17 @@ def test_waiting_can_be_interrupted_and_leaves_nothing_open(entry, held, monkeyp
     monkeypatch.setattr("time.sleep", pause)
     with pytest.raises(KeyboardInterrupt), stoppable() as programs, in_use(entry):
         pytest.fail("it is held")
-    assert os.listdir("/proc/self/fd") == before
+    assert open_in(entry.parent) == before
 
 
 def test_a_lock_that_goes_with_its_entry_is_closed_by_those_who_waited_for_it(entry, monkeypatch):
     with removable(entry) as free, monkeypatch.context() as patched:
         assert free
-        before = os.listdir("/proc/self/fd")
+        before = open_in(entry.parent)
         patched.setattr("time.sleep", lambda _: lock_of(entry).unlink() or release())
         release = partial(fcntl.flock, next(handles_of(lock_of(entry))), fcntl.LOCK_UN)
         with in_use(entry):
-            assert len(os.listdir("/proc/self/fd")) == len(before) + 1
+            assert len(open_in(entry.parent)) == len(before) + 1
 
 
 def handles_of(file):

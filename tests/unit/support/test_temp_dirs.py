@@ -12,6 +12,7 @@ import pytest
 from envpack.support import replacement
 from envpack.support.errors import InputError
 from envpack.support.temp_dirs import check_fillable, filled_folder, partial_folder, temp_dir
+from tests.descriptors import open_in
 
 HOLD = """
 import time
@@ -117,10 +118,9 @@ def test_folders_of_other_users_stay(temporary, monkeypatch):
 
 def test_no_file_stays_open(temporary, other):
     (temporary / "envpack-scratch-x").mkdir()
-    before = sorted(os.listdir("/proc/self/fd"))
-    with temp_dir("engine"):
-        assert len(os.listdir("/proc/self/fd")) == len(before) + 1  # the lock
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    with temp_dir("engine") as folder:
+        assert open_in(temporary) == [str(folder)]  # the lock
+    assert open_in(temporary) == []
 
 
 @pytest.mark.parametrize("place", ["absent", "empty", "link"])
