@@ -121,6 +121,6 @@ def _copy_recipe(directory: Path, recipe: str, console: Console) -> None:
 
     console.begin(f"copy recipe {recipe}")
     copy_recipe(recipe, directory)
-    console.end(str(directory))
+    console.end(f"{directory}: README.md there has all steps")
     console.next_step("envpack", "build", *(() if directory == Path() else ("--repository", str(directory))))
     console.result({"recipe": recipe, "directory": str(directory.absolute())})

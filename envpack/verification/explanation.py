@@ -12,7 +12,7 @@ from envpack.verification.fault_catalogue import FAULTS, Fault
 _MOST = 64 << 10  # characters of a message that are searched
 _TRACE = "\n\nAt:\n"  # between an exception and its frames
 _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_]\w{0,100})(?:: |\n|$)")
-_TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
+_TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning", "NoSuchFile", "gaierror")
 _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
 # How an answer begins that is not of the model's own making: its `pb_utils.TritonError` may have any text.
 _FROM = re.compile(r"(?:in ensemble '[^'\n]{1,300}', )?(?:Failed to process the request\(s\)[^\n]{0,300}?, message: )?")
@@ -48,7 +48,7 @@ def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> t
     for fault in FAULTS:
         match = _find(fault, message, exception, output)
         if match:
-            return fault.kind, fault.fix.format(**match.groupdict())
+            return fault.kind or default_kind, fault.fix.format(**match.groupdict())
     return default_kind, ""
 
 

@@ -18,7 +18,7 @@ class Fault:
     """A known fault.
 
     Attributes:
-        kind: slug of its section in ``docs/reference/errors.md``.
+        kind: slug of its section in ``docs/reference/errors.md``; ``""`` for that of any load or request that fails.
         fix: how to fix it; it can use the named groups of the patterns.
         raised: matches an exception from its type on.
         reported: occurs in a message of the server or the stub that is not an exception of the model.
@@ -45,6 +45,8 @@ def _system(types: str, number: int, text: str) -> str:
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
 _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
+_NO_FILE = "No such file or directory: "
+_NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
@@ -167,6 +169,31 @@ FAULTS = (
         "port-taken",
         "another model or program uses the port: let each instance use a free one, port 0",
         raised=_system("OSError", 98, "Address already in use"),
+    ),
+    _fault(
+        "",
+        "put {path} there, such as weights that are not under version control, or correct the path",
+        raised=rf"(?:FileNotFoundError: (?:\[Errno 2\] )?{_NO_FILE}['\"]?"
+        r"|NoSuchFile: \[ONNXRuntimeError\] : 3 : NO_SUCHFILE : Load model from )"
+        r"(?P<path>/[^'\"\n]{1,1000}?)(?:['\"\n]| failed:|$)",
+    ),
+    _fault(
+        "",
+        "servers look for the relative path {path} in their working folder: begin it with Path(__file__).parent",
+        raised=_system("FileNotFoundError", 2, rf"{_NO_FILE}'(?P<path>[^'\n]{{0,300}}[./][^'\n]{{1,300}})'"),
+    ),
+    _fault(
+        "",
+        "if {path} is a program, add the package that brings it to the environment; if a file, give its full path",
+        raised=_system("FileNotFoundError", 2, rf"{_NO_FILE}'(?P<path>[^'\n]{{1,300}})'"),
+    ),
+    _fault(
+        "",
+        "its server reaches no network: put what the model downloads into its version folder, and load it from there",
+        raised=rf"gaierror: {_NO_ADDRESS}|URLError: <urlopen error {_NO_ADDRESS}"
+        r"|OSError: We couldn't connect to 'https?://"
+        r"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{0,2000}(?:NameResolutionError|Failed to resolve"
+        rf"|{_NO_ADDRESS})",
     ),
     _fault(
         "environment-unusable",

@@ -167,10 +167,26 @@ ENTRIES = (
     _v(
         "initialize-raises",
         "`initialize` raises",
-        written(initialize="raise FileNotFoundError('weights.bin')"),
+        written(initialize="raise RuntimeError('no weights')"),
         "load-failed",
-        "FileNotFoundError: weights.bin … /1/model.py:8 in initialize",
+        "RuntimeError: no weights … /1/model.py:8 in initialize",
         "correct the model's code at … /1/model.py:8",
+    ),
+    _v(
+        "weights-absent",
+        "the model opens a file of its folder that is not there",
+        written("from pathlib import Path", "(Path(__file__).parent / 'weights.bin').read_bytes()"),
+        "load-failed",
+        "No such file or directory … /1/model.py:8 in initialize",
+        "/1/model.py:8: put … /1/weights.bin there, such as weights that are not under version control",
+    ),
+    _v(
+        "weights-relative",
+        "the model names a file as if it ran in its own folder",
+        written(initialize="open('weights/a.bin')"),
+        "load-failed",
+        "No such file or directory … weights/a.bin … /1/model.py:8 in initialize",
+        "/1/model.py:8: servers look for the relative path weights/a.bin in their working folder",
     ),
     _v(
         "initialize-exits",

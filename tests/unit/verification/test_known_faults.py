@@ -159,6 +159,44 @@ KNOWN = [
         {"raised": ["OSError: [Errno 98] Address already in use"]},
     ),
     (
+        ("load-failed", "put /m/1/a b.bin there, such as weights"),
+        {
+            "raised": [
+                "FileNotFoundError: [Errno 2] No such file or directory: '/m/1/a b.bin'",
+                'FileNotFoundError: No such file or directory: "/m/1/a b.bin"',  # of safetensors
+                (
+                    "NoSuchFile: [ONNXRuntimeError] : 3 : NO_SUCHFILE : Load model from /m/1/a b.bin failed:Load model"
+                    " /m/1/a b.bin failed. File doesn't exist"
+                ),
+            ],
+        },
+    ),
+    (
+        ("load-failed", "servers look for the relative path weights/a in their working folder"),
+        {"raised": ["FileNotFoundError: [Errno 2] No such file or directory: 'weights/a'"]},
+    ),
+    (
+        ("load-failed", "if ffmpeg is a program, add the package that brings it to the environment"),
+        {"raised": ["FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'"]},
+    ),
+    (
+        ("load-failed", "put what the model downloads into its version folder"),
+        {
+            "raised": [
+                "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+                "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>",
+                "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
+                "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in",
+                (
+                    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='a.b', port=443): Max retries"
+                    ' exceeded with url: /c (Caused by NameResolutionError("<urllib3.connection.HTTPSConnection>: '
+                    "Failed to resolve 'a.b' ([Errno -3] Temporary failure in name resolution)\"))"
+                ),
+                "httpx.ConnectError: [Errno -3] Temporary failure in name resolution",
+            ],
+        },
+    ),
+    (
         ("environment-unusable", "Python did not find its standard library"),
         {
             "reported": [
@@ -424,7 +462,7 @@ def test_a_line_that_the_loader_or_the_shell_prints(text, kind, words):
 
 def test_every_fault_is_among_these_in_every_way_in_which_it_shows():
     ways = {"raised", "reported", "printed"}
-    faults = {(fault.kind, how) for fault in FAULTS for how in ways if getattr(fault, how)}
+    faults = {(fault.kind or "load-failed", how) for fault in FAULTS for how in ways if getattr(fault, how)}
     assert faults == {(kind, how) for (kind, _), written in KNOWN for how in written}
 
 
