@@ -90,7 +90,7 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
     return bool(edited)
 
 
-def edited_configs(model: Model, path_value: str, backend: str = "", start: str = "") -> dict[Path, str]:
+def edited_configs(model: Model, path_value: str, backend: str, start: str) -> dict[Path, str]:
     """The new texts of those configurations of a model that change when they name an environment; config.pbtxt last.
 
     The custom configurations that run the model with the Python backend are edited like config.pbtxt.
@@ -119,7 +119,7 @@ def edited_configs(model: Model, path_value: str, backend: str = "", start: str 
 
 def _require_replaceable(file: Path) -> None:
     try:
-        with tempfile.TemporaryFile(prefix=f".{file.name}.", suffix=".partial", dir=file.parent):
+        with tempfile.TemporaryFile(dir=file.parent):
             pass
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(file.parent)) from error

@@ -1,5 +1,6 @@
 """Layers of images: the same bytes for the same files, and nothing unpacked outside of their folder."""
 
+import gzip
 import io
 import os
 import tarfile
@@ -45,6 +46,17 @@ def test_a_layer_comes_back(tmp_path, root):
     assert (root / "a/run").stat().st_mode & 0o777 == 0o755
     assert (root / "a/large").stat().st_mode & 0o777 == 0o644
     assert (root / ("a/" + "long/" * 40 + "name")).read_bytes() == b"x"
+
+
+def test_what_is_packed_is_reported_in_bytes(tmp_path):
+    reported = []
+    pack_layer((written("a", b"x" * 700),), tmp_path / "layer", reported.append)
+    assert sum(reported) == gzip_size(tmp_path / "layer")
+
+
+def gzip_size(layer):
+    with gzip.open(layer) as content:
+        return len(content.read())
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path):

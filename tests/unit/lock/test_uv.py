@@ -116,6 +116,20 @@ def test_errors_name_the_package_at_fault_and_what_helps(message, requirements, 
     assert error.where.startswith("requirements.txt:")
 
 
+def test_an_index_that_fails_is_named_by_the_line_of_its_option():
+    stderr = (
+        "error: Failed to fetch: `https://index.example/simple/b/`\n"
+        "  Caused by: HTTP status client error (403 Forbidden) for url (https://index.example/simple/b/)"
+    )
+    places = {
+        "b @ https://index.example/simple": "r.txt:1",  # of a requirement
+        "--find-links https://elsewhere.example/simple": "r.txt:2",
+        "--index-url https://user:secret@index.example/simple/": "r.txt:3",
+    }
+    error = uv_error(CompletedProcess(2, "", stderr), ["b"], Path("/"), places=places)
+    assert (error.kind, error.where) == ("index-forbidden", "r.txt:3")
+
+
 def test_an_address_at_which_no_file_is_has_to_be_corrected():
     requirement = "own @ https://files.example/own-2.0-py3-none-any.whl"
     stderr = f"error: Failed to download `{requirement}`\n  cause: HTTP status client error (404 Not Found) for url (x)"

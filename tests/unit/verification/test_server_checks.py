@@ -76,7 +76,8 @@ def short(monkeypatch):
 def test_every_folder_of_the_repository_must_be_a_model(tmp_path):
     (tmp_path / "m/1").mkdir(parents=True)
     (tmp_path / "m/1/model.py").touch()
-    assert check_repository(tmp_path).status == "ok"
+    good = check_repository(tmp_path)
+    assert (good.id, good.status, good.evidence.partition(",")[0]) == ("repository", "ok", "every folder is a model")
     for name in ("notes", "other"):
         (tmp_path / name).mkdir()
     (first, _) = folder_findings(tmp_path)
