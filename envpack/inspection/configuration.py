@@ -39,9 +39,8 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
 def loading_findings(model: Model, release: Release) -> Iterator[Finding]:
     """What servers refuse of a configuration, without what the model's code or its backend may complete."""
     where = model.folder / CONFIG_NAME
-    for name, since in later_fields(model.config, release.name):
-        what = f"Triton {release.name} does not know the field {name}, which came with {since}"
-        yield fault("bad-config", where, what, f"remove it, or serve the model with Triton {since} or later")
+    for what, fix in later_fields(model.config, release.name):
+        yield fault("bad-config", where, what, fix)
     may_be_completed = model.is_foreign or model.completes_itself
     faults = [*fixed_faults(model.config, model.folder), *(() if may_be_completed else config_faults(model.config))]
     for text in dict.fromkeys(faults):

@@ -14,12 +14,14 @@ from envpack.local.model_source import ModelSource
 from envpack.local.server import LocalServer
 from envpack.local.starting import Python
 from envpack.repository import (
+    CONFIG_NAME,
     STUB_NAME,
     Model,
     backends_folder,
     environment_of,
     find_folder,
     gives_configurations,
+    later_fields,
     looks_like_model,
     open_model,
     version_folders,
@@ -57,6 +59,8 @@ def local_server(
         model = open_model(folder, foreign=True)
         if reason := needs_server(model):
             raise _only_on_a_server(model, reason)
+        for what, fix in later_fields(model.config, release.name):
+            raise InputError("bad-config", what, fix, str(model.folder / CONFIG_NAME))
         python = python_of(project, model, shown, store)
         own = (instruments or {}).get(model.name)
         return ModelSource(

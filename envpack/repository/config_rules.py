@@ -36,11 +36,12 @@ _SINCE = {
 
 
 def later_fields(config: Any, release: str) -> Iterator[tuple[str, str]]:
-    """The fields of a configuration that are newer than a release, each with the release that brought it."""
+    """What a release does not know of a configuration, which it then refuses as a whole, and what to do about it."""
     for field, value in config.ListFields():
         since = _SINCE.get(f"{config.DESCRIPTOR.name}.{field.name}", "")
         if since > release:
-            yield field.name, since
+            what = f"Triton {release} does not know the field {field.name}, which came with {since}"
+            yield what, f"remove it, or serve the model with Triton {since} or later"
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for message in (value,) if hasattr(value, "DESCRIPTOR") else value:
                 yield from later_fields(message, release)

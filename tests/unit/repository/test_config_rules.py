@@ -174,8 +174,10 @@ LATER = (
 @every_row(("text", "field", "refuses", "takes"), LATER)
 def test_a_field_that_a_release_does_not_know_is_named_with_the_first_that_does(text, field, refuses, takes):
     config = parse_config(text, "config.pbtxt")
-    ((name, since),) = later_fields(config, refuses)
-    assert (name, since <= takes) == (field, True)
+    ((what, fix),) = later_fields(config, refuses)
+    says, _, since = what.partition(", which came with ")
+    assert (says, since <= takes) == (f"Triton {refuses} does not know the field {field}", True)
+    assert fix == f"remove it, or serve the model with Triton {since} or later"
     assert list(later_fields(config, takes)) == []
 
 

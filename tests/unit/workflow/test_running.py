@@ -135,6 +135,16 @@ def test_what_only_a_server_runs_is_refused(placed):
             assert (refused.value.kind, refused.value.where) == ("needs-server", str(placed.repository / name))
 
 
+def test_a_field_that_the_release_does_not_know_is_refused_as_by_its_server(placed):
+    config = placed.folder / "config.pbtxt"
+    config.write_text(config.read_text() + "model_metrics { }\n")
+    with pytest.raises(InputError, match=r"Triton 24.10 does not know the field model_metrics") as refused:
+        found(placed)
+    assert (refused.value.kind, refused.value.where) == ("bad-config", str(config))
+    later = local_server(placed.project.saying(Settings(triton="24.11")))
+    assert later._find("m").config.HasField("model_metrics")
+
+
 def test_names_stand_for_models_or_nothing(placed):
     (placed.repository / "notes").mkdir()
     assert [found(placed, name) for name in ("absent", "notes")] == [None, None]
