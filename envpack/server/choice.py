@@ -17,7 +17,7 @@ from envpack.server.interface import Runtime
 from envpack.server.launch import find_preload, find_server, is_other_backend
 from envpack.server.process import ProcessRuntime
 from envpack.settings import DEFAULT_RELEASE, Settings, find_release
-from envpack.support.errors import ServerError, UsageError
+from envpack.support.errors import Finding, ServerError, UsageError, caution
 
 _GIB = 1 << 30
 # Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
@@ -26,6 +26,7 @@ _LOAD_THREADS = "--model-load-thread-count"
 # By which users of a machine that they share say which of its GPUs are theirs.
 GPUS = "CUDA_VISIBLE_DEVICES"
 _FEWEST_THREADS = 2
+_OTHERS_DAEMON = ("docker-denied", "docker-remote")  # there is one, which this user cannot use from here
 _UNPACKED = 8
 
 
@@ -108,17 +109,20 @@ def choose_runtime(spec: ServerSpec, repository: Path, models: tuple[Model, ...]
         return _container(spec, find_daemon(), repository, models)
     try:
         daemon = find_daemon()
-    except ServerError:
+    except ServerError as error:
         if said.image or said.pull:
             raise
-        return _process(spec, models)
+        denied = caution("runtime", Path(), error.message, error.hint) if error.kind in _OTHERS_DAEMON else None
+        return _process(spec, models, instead_of=denied)
     container = _container(spec, daemon, repository, models)
     if said.image or said.pull or container.has_image():
         return container
-    return _process(spec, models, instead_of=container.image)
+    absent = f"the daemon does not have the image {container.image}"
+    fix = "--set pull=true verifies in the image; if this is meant, add --runtime process"
+    return _process(spec, models, instead_of=caution("runtime", Path(), absent, fix))
 
 
-def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: str = "") -> ProcessRuntime:
+def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: Finding | None = None) -> ProcessRuntime:
     said = spec.settings
     return ProcessRuntime(
         find_server(said.server),

@@ -181,8 +181,8 @@ class ContainerRuntime(ContainerSettings):
         return image_host(known) if known else Host(f"the image {self.image}", "", "", "")
 
     @property
-    def instead_of(self) -> str:
-        return ""
+    def instead_of(self) -> None:
+        return None
 
     def has_image(self) -> bool:
         """Whether the daemon has the image."""

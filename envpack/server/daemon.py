@@ -45,19 +45,32 @@ class Daemon:
 
 
 def find_daemon() -> Daemon:
-    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman."""
-    reasons = []
+    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman.
+
+    Raises:
+        ServerError: kind ``docker-missing``: none runs; ``docker-denied``: this user may not use it; ``docker-remote``:
+            it is that of another machine.
+    """
+    reasons, denied = [], ""
     for address in _addresses():
         if not address.startswith(("unix://", "npipe://")):
             what = "the container daemon runs on another machine, which has no access to this model repository"
             raise ServerError("docker-remote", what, "run envpack on that machine, or unset DOCKER_HOST", address)
-        if not Path(address.removeprefix("unix://")).exists():
+        file = Path(address.removeprefix("unix://"))
+        if not file.exists():
             reasons.append(f"{address}: the socket does not exist")
+            continue
+        if not os.access(file, os.R_OK | os.W_OK):
+            denied = denied or address
             continue
         try:
             return _connect(address)
         except ServerError as error:
             reasons.append(f"{address}: {error.message}")
+    if denied:
+        what = "this user may not use the container daemon"
+        fix = "add the user to the group of its socket (usermod -aG docker USER) and log in again, or use"
+        raise ServerError("docker-denied", what, f"{fix} --runtime process", denied, details="\n".join(reasons))
     fix = "start Docker, or podman's socket (systemctl start podman.socket), or use --runtime process"
     raise ServerError("docker-missing", "no container daemon is running", fix, details="\n".join(reasons))
 

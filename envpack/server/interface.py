@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from envpack.inspection import Host
+from envpack.support.errors import Finding
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,8 @@ class Runtime(Protocol):
         """The container image, ``""`` without one."""
 
     @property
-    def instead_of(self) -> str:
-        """The image that would have been used if the daemon had it, ``""`` if this runtime was the first choice."""
+    def instead_of(self) -> Finding | None:
+        """Why this server was taken and no container; None if it was the first choice."""
 
     @property
     def release(self) -> str:

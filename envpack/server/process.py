@@ -39,7 +39,7 @@ from envpack.server.stale_runs import (
     shared_memory_named,
 )
 from envpack.server.supervisor import Supervisor
-from envpack.support.errors import ServerError
+from envpack.support.errors import Finding, ServerError
 
 _POLL_SECONDS = 0.02
 _KILL_SECONDS = 10.0
@@ -187,7 +187,7 @@ class ProcessRuntime:
     arguments: tuple[str, ...] = ()
     start_seconds: float = 10.0
     _: KW_ONLY
-    instead_of: str = ""
+    instead_of: Finding | None = None
     utilities: Path | None = None
 
     @property

@@ -21,13 +21,13 @@ _POLL_SECONDS = 0.1
 
 @check("runtime", of="server", step="start")
 def check_runtime(runtime: Runtime) -> Check | None:
-    """Only where a daemon answers, but does not have the image: a warning that the server of this machine was used"""
-    if not runtime.instead_of:
+    """Only where a daemon does not have the image, or cannot be used: a warning that the server of this machine was
+    used
+    """
+    reason = runtime.instead_of
+    if reason is None:
         return None
-    evidence = f"the daemon does not have the image {runtime.instead_of}, so a server of this machine was used"
-    return warning(
-        "runtime", evidence, "--set pull=true verifies in the image; if this is meant, add --runtime process"
-    )
+    return warning("runtime", f"{reason.what}, so a server of this machine was used", reason.fix)
 
 
 @check("published", of="server", step="start")

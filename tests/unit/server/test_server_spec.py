@@ -5,6 +5,7 @@ import pytest
 from envpack.server import ServerSpec, choose_runtime
 from envpack.settings import Settings
 from envpack.support.errors import ServerError
+from envpack.verification.checks.server import check_runtime
 
 
 @pytest.mark.parametrize(
@@ -37,4 +38,24 @@ def test_an_image_that_is_named_is_not_replaced_by_a_process(monkeypatch, tmp_pa
     with pytest.raises(ServerError) as caught:
         choose_runtime(ServerSpec(said), tmp_path, ())
     assert caught.value.kind == "docker-missing"
-    assert choose_runtime(ServerSpec(), tmp_path, ()).name == "process"
+    assert choose_runtime(ServerSpec(), tmp_path, ()).instead_of is None
+
+
+def test_a_daemon_that_this_user_may_not_use_is_no_absent_one(monkeypatch, tmp_path):
+    socket = tmp_path / "docker.sock"
+    socket.touch(0)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{socket}")
+    monkeypatch.setattr("os.access", lambda file, mode: file != socket)  # root may open it
+    with pytest.raises(ServerError) as caught:
+        choose_runtime(ServerSpec(Settings(pull=True)), tmp_path, ())
+    assert (caught.value.kind, caught.value.where) == ("docker-denied", f"unix://{socket}")
+    warned = check_runtime(choose_runtime(ServerSpec(), tmp_path, ()))
+    assert (warned.status, warned.fix) == ("warning", caught.value.hint)
+    assert warned.evidence == "this user may not use the container daemon, so a server of this machine was used"
+
+
+def test_a_daemon_of_another_machine_is_named_where_a_process_serves_instead(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://build.example:2376")
+    warned = check_runtime(choose_runtime(ServerSpec(), tmp_path, ()))
+    assert "runs on another machine" in warned.evidence
+    assert "unset DOCKER_HOST" in warned.fix

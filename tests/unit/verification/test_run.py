@@ -42,7 +42,7 @@ class Server:
 class Runtime:
     """Starts such servers."""
 
-    name, image, instead_of, release, default_stub = "process", "", "", "24.10", None
+    name, image, instead_of, release, default_stub = "process", "", None, "24.10", None
 
     def __init__(self):
         self.host, self.started = this_host(), []
