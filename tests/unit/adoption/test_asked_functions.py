@@ -120,6 +120,8 @@ FLAGS = "def f(x: Annotated[np.ndarray, np.bool_, (-1,)]) -> Annotated[np.ndarra
         f"{NUMBERS}np.arange(len(x))",
         f"{FLAGS}x | x.any()",
         "def f(x: Rows) -> Rows:\n    return x / x.max(axis=0)",
+        "def f(x: Rows) -> Annotated[np.ndarray, np.float32, (-1, -1)]:\n    return np.ones((len(x), len(x)))",
+        "def f(x: Rows) -> Annotated[np.ndarray, np.float32, (-1, -1)]:\n    return np.ones((len(x), len(x) + 1))",
     ],
 )
 def test_a_row_that_depends_on_others_is_found(answers, source):
