@@ -145,7 +145,9 @@ def answered_pair(model, data):
     """The first row beside a changed copy of it, and the answer to both; None if the model refuses every change."""
     for with_texts in (True, False):  # a text may be one of few that the model knows
         with contextlib.suppress(Exception, SystemExit):
-            pair = varied(take(data, [0, 0]), with_texts)
+            pair = take(data, [0, 0])
+            for values in pair.values():
+                values[1] = changed(values[1], with_texts)
             if rows_differ(model, pair):
                 return pair, typed_outputs(model, predict(model, pair))
     return None, None
@@ -170,35 +172,18 @@ def rows_differ(model, data):
     return len({json.dumps(sample(model, take(data, [row]), batched=True)) for row in rows}) > 1
 
 
-def varied(rows, with_texts):
-    """Two equal rows with another value for each of the second."""
-    if isinstance(rows, dict):
-        return {name: varied(values, with_texts) for name, values in rows.items()}
-    if hasattr(rows, "iloc"):
-        columns = {name: (list(rows[name]), rows[name].dtype) for name in rows}
-        series = type(rows[next(iter(columns))])
-        return type(rows)({name: series(varied(one, with_texts), dtype=kind) for name, (one, kind) in columns.items()})
-    if isinstance(rows, list):
-        return [rows[0], changed(rows[1], with_texts)]
-    rows[1] = changed(rows[1], with_texts)
-    return rows
-
-
 def changed(value, with_texts):
     """Another value of the same type and shape."""
     if isinstance(value, dict):
         return {name: changed(part, with_texts) for name, part in value.items()}
     if isinstance(value, list):
         return [changed(part, with_texts) for part in value]
+    if isinstance(value, np.ndarray):
+        return np.array(changed(value.tolist(), with_texts), dtype=value.dtype)
     if isinstance(value, (str, bytes)):
         return value * 2 if with_texts else value
-    array = np.asarray(value)
-    if array.dtype.kind in "biuf":
-        other = (array == 0 if array.dtype.kind == "b" else array + 1).astype(array.dtype)
-        return other if isinstance(value, np.ndarray) else other.item()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
-        items = [changed(part, with_texts) for part in value.flat]
-        return np.array(items, dtype=object).reshape(value.shape)
+    if isinstance(value, (int, float, np.number, np.bool_)):
+        return type(value)(value - 1 if value > 0 else value + 1)
     return value
 
 
@@ -214,15 +199,14 @@ def is_same(whole, rows):
 
 def take(data, rows):
     rows = list(rows)
-    if isinstance(data, dict):
-        return {name: take(values, rows) for name, values in data.items()}
-    if hasattr(data, "iloc"):
-        return data.iloc[rows].reset_index(drop=True)
-    return [data[row] for row in rows] if isinstance(data, list) else data[rows]
+    return {
+        name: [values[row] for row in rows] if isinstance(values, list) else values[rows]
+        for name, values in data.items()
+    }
 
 
 def rows_of(data):
-    return len(next(iter(data.values())) if isinstance(data, dict) else data)
+    return len(next(iter(data.values())))
 
 
 def typed(values):
@@ -238,13 +222,7 @@ def typed(values):
 
 def sample(model, data, batched):
     """An example as a sample; None if a value is missing that a request must have."""
-    entry, values = {}, dict(model.params)
-    names = [one.name for one in model.inputs if not one.is_parameter]
-    if isinstance(data, dict) or hasattr(data, "columns"):
-        keys = names if set(names) & set(data) else list(data)
-        values.update({name: data[key] for name, key in zip(names, keys) if key in data})
-    else:
-        values[names[0]] = data
+    entry, values = {}, dict(model.params, **data)
     for one in model.inputs:
         value = values.get(one.name)
         if value is None and one.is_optional:

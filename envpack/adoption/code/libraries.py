@@ -1,4 +1,7 @@
-"""Models, each by the library that wrote it: the tensors, an example, and the answer to one."""
+"""Models, each by the library that wrote it: the tensors, an example, and the answer to one.
+
+An example has a list or an array for each input that is no parameter, by its name.
+"""
 
 import importlib.util
 import inspect
@@ -7,13 +10,16 @@ import sys
 import typing
 from pathlib import Path
 
+import forms
 import numpy as np
-from forms import png
 
 MOST_ROWS = 8
 # Triton's types by NumPy's.
 DATATYPES = {name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")}
 DATATYPES.update({"uint64": "UINT64", "float16": "FP16", "float32": "FP32", "float64": "FP64"})
+# The forms of arrays with one dimension, and with any other, by the kind of their type; of all others, they are texts.
+ARRAYS = dict(dict.fromkeys("biufS", ("numbers", "array")), U=("plain_texts", "plain_strings"))
+JSON = ("STRING", "documents")
 # The types of columns in a signature, each with the type and the form of its tensor; of all others, a row is JSON.
 COLUMNS = {
     "boolean": ("BOOL", "numbers"),
@@ -46,14 +52,11 @@ class Tensor:
         self.is_optional, self.is_parameter = is_optional, is_parameter
 
     @classmethod
-    def of_array(cls, name, dtype, shape):
+    def of_array(cls, name, dtype, shape, is_optional=False):
         """A tensor for an array; one with a single dimension is flattened, since Triton's have two then."""
-        datatype = DATATYPES.get(np.dtype(dtype).name, "STRING")
-        flat = len(shape) == 1
-        forms = ("numbers", "array")
-        if datatype == "STRING":
-            forms = ("plain_texts", "plain_strings") if dtype == "str" else ("texts", "strings")
-        return cls(name, datatype, shape, forms[0 if flat else 1])
+        dtype = np.dtype(dtype)
+        flat, other = ARRAYS.get(dtype.kind, ("texts", "strings"))
+        return cls(name, DATATYPES.get(dtype.name, "STRING"), shape, flat if len(shape) == 1 else other, is_optional)
 
     def dims(self, batched):
         return (self.shape[1:] if batched and not self.is_parameter else self.shape) or [1]
@@ -95,13 +98,26 @@ class MLflow:
         example = metadata.load_input_example(self.folder)
         if hasattr(metadata, "load_input_example_params"):
             self.params = metadata.load_input_example_params(self.folder) or {}
-        is_table = isinstance(example, pd.DataFrame)
-        if call in ("table", "columns") and not is_table:
+        if call in ("table", "columns"):
             is_row = isinstance(example, dict) and all(np.ndim(value) == 0 for value in example.values())
-            return pd.DataFrame([example] if is_row else example)
-        return example.iloc[:, 0].tolist() if call == "list" and is_table else example
+            example = pd.DataFrame([example] if is_row else example)
+        if isinstance(example, pd.DataFrame):
+            example = {name: example[name].tolist() if call == "list" else example[name].array for name in example}
+        names = [one.name for one in self.inputs if not one.is_parameter]
+        if not isinstance(example, dict):
+            return {names[0]: example}
+        keys = names if set(names) & set(example) else list(example)
+        return {name: example[key] for name, key in zip(names, keys) if key in example}
 
     def predict(self, data):
+        call = self.details["call"]
+        if call in ("table", "columns"):
+            import pandas as pd
+
+            columns = dict(zip([one.name for one in self.inputs], self.details["columns"]))
+            data = pd.DataFrame({columns[name]: values for name, values in data.items()})
+        elif call in ("list", "array"):
+            (data,) = data.values()
         return self.model.predict(data, params=self.params) if self.params else self.model.predict(data)
 
 
@@ -114,22 +130,25 @@ def tensors_of(specs, alone, numbered):
             inner = spec["tensor-spec"]
             found.append(Tensor.of_array(name, inner["dtype"], inner["shape"]))
             continue
-        depth, inner, is_optional = 0, spec, spec.get("required") is False or spec.get("optional") is True
+        inner, shape, is_optional = spec, [], spec.get("required") is False or spec.get("optional") is True
         while inner["type"] == "array":
-            inner, depth = inner["items"], depth + 1
-        datatype, form = COLUMNS.get(inner["type"], ("STRING", "documents"))
-        if depth:
-            datatype, form, depth = (datatype, "lists", depth) if form == "numbers" else ("STRING", "documents", 0)
-        found.append(Tensor(name, datatype, [-1] * (1 + depth), form, is_optional))
+            inner, shape = inner["items"], [-1, *shape]
+        datatype, form, shape = column(inner["type"], shape)
+        found.append(Tensor(name, datatype, [-1, *shape], form, is_optional))
     return found
 
 
 def parameter_of(spec):
-    datatype, form = COLUMNS.get(spec["type"], ("STRING", "documents"))
-    shape = spec.get("shape") or []
-    if shape:
-        datatype, form, shape = (datatype, "lists", shape) if form == "numbers" else ("STRING", "documents", [])
+    datatype, form, shape = column(spec["type"], spec.get("shape") or [])
     return Tensor(spec["name"], datatype, shape, form, is_optional=True, is_parameter=True)
+
+
+def column(name, shape):
+    """The type, the form and the shape of the values in a column, or of a parameter."""
+    datatype, form = COLUMNS.get(name, JSON)
+    if not shape:
+        return datatype, form, []
+    return (datatype, "lists", shape) if form == "numbers" else (*JSON, [])
 
 
 class Estimator:
@@ -154,17 +173,18 @@ class Estimator:
 
     def example(self):
         if self.count is None:
-            return ["a text", "another text"]
-        return np.random.default_rng(0).normal(size=(MOST_ROWS, self.count))
+            return {"inputs": ["a text", "another text"]}
+        return {"inputs": np.random.default_rng(0).normal(size=(MOST_ROWS, self.count))}
 
     def predict(self, data):
+        rows = data["inputs"]
         if self.details["columns"]:
             import pandas as pd
 
-            data = pd.DataFrame(data, columns=self.details["columns"])
-        answer = {"predictions": self.model.predict(data)}
+            rows = pd.DataFrame(rows, columns=self.details["columns"])
+        answer = {"predictions": self.model.predict(rows)}
         if self.details["has_probabilities"]:
-            answer["probabilities"] = self.model.predict_proba(data)
+            answer["probabilities"] = self.model.predict_proba(rows)
         return answer
 
 
@@ -245,20 +265,18 @@ class Function:
         if array is not np.ndarray or not shapes or not dtypes:
             raise TypeError(f"{what} has the hint {hint}, which is no tensor" if hint else f"{what} has no hint")
         shape = [-1 if dim is None else int(dim) for dim in shapes[0]]
-        dtype, flat = np.dtype(dtypes[0]), len(shape) == 1
+        dtype = np.dtype(dtypes[0])
         if dtype.name not in DATATYPES and dtype.kind not in "SUO":
             raise TypeError(f"{what} is an array of {dtype.name}, which no tensor of Triton has")
-        text = ("plain_texts" if flat else "plain_strings") if dtype.kind == "U" else ""
-        form = text or ("numbers" if flat else "array")  # the elements of S and O are bytes
-        return Tensor(name, DATATYPES.get(dtype.name, "STRING"), shape, form, is_optional)
+        return Tensor.of_array(name, "S" if dtype.kind == "O" else dtype, shape, is_optional)  # both have bytes
 
     def example(self, integers):
-        return {one.name: argument(one, integers) for one in self.inputs if not one.is_optional}
+        return {one.name: made_up(one, integers) for one in self.inputs if not one.is_optional}
 
     def predict(self, data):
         answer = self.function(**data)
         parts = zip(self.outputs, answer if len(self.outputs) > 1 else [answer])
-        return {one.name: png(part) if one.form == "picture" else part for one, part in parts}
+        return {one.name: forms.png(part) if one.form == "picture" else part for one, part in parts}
 
 
 def hints_of(function):
@@ -272,31 +290,21 @@ def hints_of(function):
 
 
 def made_up(one, integers):
-    """An array for an input of which only the type and the shape are known."""
-    shape = [2 if dim < 0 and not axis else abs(dim) for axis, dim in enumerate(one.shape)]
-    if one.datatype.startswith("FP"):
-        return in_type(np.random.default_rng(0).normal(size=shape), one)
-    numbers = np.asarray(integers(np.indices(shape, dtype=int).sum(axis=0)))
-    if one.datatype == "STRING":
-        texts = ["text" if integers is INTEGERS[-1] else f"text {number}" for number in numbers.flat]
-        return np.array(texts, dtype=object).reshape(shape)
-    return in_type(numbers % 2 if one.datatype == "BOOL" else numbers, one)
-
-
-def argument(one, integers):
-    """A value for a parameter of a function."""
+    """A value for an input of which only type, shape and form are known."""
     if one.form == "picture":
         from PIL import Image
 
         return Image.new("RGB", (8, 8), "red")
-    values = made_up(one, integers)
-    if one.datatype == "STRING" and one.form in ("item", "items", "numbers", "array"):
-        values = np.array([text.encode() for text in values.flat], dtype=object).reshape(values.shape)
-    elif one.form in ("plain_texts", "plain_strings"):
-        values = values.astype(str)
-    if one.form in ("words", "items"):
-        return values.tolist()
-    return values.item() if one.form in ("text", "item") else values
+    shape = [2 if dim < 0 and not axis else abs(dim) for axis, dim in enumerate(one.shape)]
+    numbers = np.asarray(integers(np.indices(shape, dtype=int).sum(axis=0)))
+    if one.datatype == "STRING":
+        texts = [b"text" if integers is INTEGERS[-1] else b"text %d" % number for number in numbers.flat]
+        tensor = np.array(texts, dtype=object).reshape(shape)
+    elif one.datatype.startswith("FP"):
+        tensor = in_type(np.random.default_rng(0).normal(size=shape), one)
+    else:
+        tensor = in_type(numbers % 2 if one.datatype == "BOOL" else numbers, one)
+    return getattr(forms, one.form)(tensor)
 
 
 def in_type(array, one):
