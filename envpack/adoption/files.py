@@ -98,11 +98,9 @@ def _configuration(artifact: Artifact, answers: Answers) -> Iterator[str]:
         yield f"max_batch_size: {_LARGEST_BATCH}"
     if answers.rows_are_independent:
         yield "dynamic_batching { }"
+    flat_forms = _FLAT if artifact.platform and answers.is_batched else ()
     for field, tensors in (("input", answers.inputs), ("output", answers.outputs)):
-        lines = (
-            _tensor(one, is_flat=one.form in _FLAT and answers.is_batched and bool(artifact.platform))
-            for one in tensors
-        )
+        lines = [_tensor(one, is_flat=one.form in flat_forms) for one in tensors]
         yield from ("", f"{field} [", ",\n".join(lines), "]")
 
 

@@ -46,12 +46,8 @@ def _table(name: str, tensors: Iterable[Tensor]) -> str:
     return line if len(line) <= _WIDEST else "\n".join([f"{name} = {{", *(f"    {entry}," for entry in entries), "}"])
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # which is a literal of Python, too
-
-
-def _names(tensors: Iterable[Tensor]) -> str:
-    return f"[{', '.join(_quoted(tensor.name) for tensor in tensors)}]"
+def _quoted(value: str | list[str]) -> str:
+    return json.dumps(value, ensure_ascii=False)  # which is a literal of Python, too
 
 
 def _mlflow(_: Artifact, answers: Answers) -> list[str]:
@@ -87,7 +83,7 @@ def _estimator(_: Artifact, answers: Answers) -> list[str]:
 
 
 def _onnx(_: Artifact, answers: Answers) -> list[str]:
-    lines = [_table("INPUTS", answers.inputs), f"OUTPUTS = {_names(answers.outputs)}"]
+    lines = [_table("INPUTS", answers.inputs), f"OUTPUTS = {_quoted([tensor.name for tensor in answers.outputs])}"]
     lines += [*_LOAD, "    import onnxruntime", "", "    providers = onnxruntime.get_available_providers()"]
     lines += ['    return onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=providers)']
     return [*lines, *_PREDICT, f"    answer = model.run(OUTPUTS, {_VALUES})", "    return dict(zip(OUTPUTS, answer))"]
@@ -96,9 +92,8 @@ def _onnx(_: Artifact, answers: Answers) -> list[str]:
 def _function(artifact: Artifact, answers: Answers) -> list[str]:
     module, name = artifact.details["module"], artifact.details["function"]
     lines = [_table("INPUTS", answers.inputs), *_LOAD, f"    from {module} import {name}", "", f"    return {name}"]
-    parts = [f"answer[{number}]" for number in range(len(answers.outputs))] if len(answers.outputs) > 1 else ["answer"]
-    parts = [
-        f"png({part})" if one.form == "picture" else part for part, one in zip(parts, answers.outputs, strict=True)
-    ]
-    entries = [f"{_quoted(one.name)}: {part}" for part, one in zip(parts, answers.outputs, strict=True)]
+    entries = []
+    for number, one in enumerate(answers.outputs):
+        part = f"answer[{number}]" if len(answers.outputs) > 1 else "answer"
+        entries.append(f"{_quoted(one.name)}: {f'png({part})' if one.form == 'picture' else part}")
     return [*lines, *_PREDICT, f"    answer = model(**{_VALUES})", f"    return {{{', '.join(entries)}}}"]
