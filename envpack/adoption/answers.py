@@ -93,17 +93,7 @@ class Answers:
 
 
 def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) -> Answers:
-    """Call a model once, by the interpreter of its environment.
-
-    Args:
-        artifact: what its files say.
-        version_folder: a copy of them.
-        python: the interpreter.
-        timeout: seconds.
-
-    Raises:
-        InputError: it cannot be loaded, or does not answer.
-    """
+    """Call a model once, by the interpreter of its environment, with a copy of its files in the version folder."""
     with tempfile.TemporaryDirectory(prefix="envpack-ask-") as folder:
         facts, report = Path(folder) / "facts.json", Path(folder) / "report.json"
         facts.write_text(json.dumps({"kind": artifact.kind, "folder": str(version_folder), **artifact.details}))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from envpack.adoption.artifact import OTHER_MODELS, Artifact, bad_artifact, python_env, requirements_in
 from envpack.adoption.estimator import is_pickle, read_estimator
-from envpack.adoption.function import read_function
 from envpack.adoption.mlflow_model import MLMODEL, read_mlflow_model
+from envpack.adoption.modules import read_function
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError, UsageError
 from envpack.support.installation import install_command
@@ -71,12 +71,9 @@ def _mlflow(uri: str) -> list[str]:
 
 
 def inspect_artifact(text: str, *, python: str = "", native: bool = False) -> Artifact:
-    """Read what an artifact says of itself. Nothing of it is executed or unpickled.
+    """Read what a path, or ``module:function`` below the current folder, says of itself; nothing of it is executed.
 
-    Args:
-        text: a path, or ``module:function`` below the current folder.
-        python: the minor version that the user names, for an artifact that names none.
-        native: leave an ONNX file to Triton's ONNX Runtime.
+    The user's Python counts for an artifact that names none. A native ONNX file is left to Triton's ONNX Runtime.
     """
     path, function = Path(text).absolute(), _FUNCTION.fullmatch(text)
     if path.exists():

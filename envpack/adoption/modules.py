@@ -1,4 +1,4 @@
-"""Finds the modules beside an artifact that it imports, and the packages that they import. They are parsed only."""
+"""Finds a function, the modules beside an artifact that it imports, and their packages. All are parsed only."""
 
 from __future__ import annotations
 
@@ -7,19 +7,42 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from envpack.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
+from envpack.requirements import package_of
 from envpack.support.bounded_reading import read_source
 from envpack.support.tables import Location
 
 _MOST = 4 << 20  # bytes
 
 
-def imported(folder: Path, names: Iterable[str]) -> tuple[dict[str, Path], list[str]]:
-    """The files and folders with modules that are imported, directly or by each other, and the roots of all others.
+def read_function(module: str, name: str, python: str) -> Artifact:
+    """Read the sources of a function in the current folder."""
+    folder = Path.cwd()
+    file = _file_of(folder, module)
+    if file is None:
+        raise bad_artifact(f"there is no module {module} in this folder", "run it in the folder of the module", folder)
+    kinds = {
+        node.name: type(node) for node in _parsed(file).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    if kinds.get(name) is ast.AsyncFunctionDef:
+        fix = "name a function that calls it by asyncio.run()"
+        raise bad_artifact(f"{name} is a coroutine (async def), which cannot be called by itself", fix, file)
+    if name not in kinds:
+        raise bad_artifact(f"there is no function {name}", "name one that the module defines at its top level", file)
+    sources, others = imported(folder, [module])
+    packages = ["numpy", *(package_of(other) for other in others if other != "numpy")]
+    return Artifact(
+        kind="function",
+        title=f"function {module}.{name}",
+        source=file,
+        files=sources,
+        requirements=requirements_in(folder, python) or python_env(python, packages),
+        details={"module": module, "function": name},
+    )
 
-    Args:
-        folder: in which the modules lie.
-        names: of modules, with dots.
-    """
+
+def imported(folder: Path, names: Iterable[str]) -> tuple[dict[str, Path], list[str]]:
+    """The files and folders with modules that are imported, directly or by each other, and the roots of all others."""
     sources, elsewhere, waiting = dict[str, Path](), set[str](), list(names)
     seen = set(waiting)
     while waiting:
@@ -30,26 +53,21 @@ def imported(folder: Path, names: Iterable[str]) -> tuple[dict[str, Path], list[
         elif source.name not in sources:
             sources[source.name] = source
             for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
-                found = _imports(parsed(file)) - seen
+                found = _imports(_parsed(file)) - seen
                 waiting += sorted(found)
                 seen |= found
     roots = {Path(name).stem for name in sources}
     return dict(sorted(sources.items())), sorted(elsewhere - roots)
 
 
-def file_of(folder: Path, module: str) -> Path | None:
+def _file_of(folder: Path, module: str) -> Path | None:
     """The file of a module in a folder."""
     path = folder.joinpath(*module.split("."))
     places = (path / "__init__.py", path.with_name(f"{path.name}.py"))
     return next((place for place in places if place.is_file()), None)
 
 
-def parsed(file: Path) -> ast.Module:
-    """A module's tree.
-
-    Raises:
-        InputError: it is not Python.
-    """
+def _parsed(file: Path) -> ast.Module:
     try:
         return ast.parse(read_source(file, most=_MOST))
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
@@ -60,10 +78,10 @@ def parsed(file: Path) -> ast.Module:
 def _source_of(folder: Path, name: str) -> Path | None:
     """The file or folder that contains a module."""
     parts = name.split(".")
-    file = file_of(folder, parts[0])
+    file = _file_of(folder, parts[0])
     if file is None:  # a folder without __init__.py counts if it has the module, since an installed package precedes it
         prefixes = (".".join(parts[:count]) for count in range(2, len(parts) + 1))
-        return folder / parts[0] if any(file_of(folder, prefix) for prefix in prefixes) else None
+        return folder / parts[0] if any(_file_of(folder, prefix) for prefix in prefixes) else None
     return file.parent if file.name == "__init__.py" else file
 
 

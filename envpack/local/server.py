@@ -32,13 +32,7 @@ Find = Callable[[str], "ModelSource | None"]
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A model that runs.
-
-    Attributes:
-        model: the model.
-        source: what it was loaded from.
-        stamp: what the files there were then.
-    """
+    """A model that runs, and what the files were that it was loaded from."""
 
     model: LocalModel
     source: ModelSource
