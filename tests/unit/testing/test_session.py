@@ -8,8 +8,7 @@ import pytest
 from envpack.support.errors import StubError
 from envpack.testing import session as module
 from envpack.testing.models import ModelError
-from envpack.testing.session import Session, repository_above
-from envpack.testing.source_changes import SourceChanges
+from envpack.testing.session import Session, SourceChanges, repository_above
 
 
 @pytest.fixture
