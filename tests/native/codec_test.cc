@@ -148,6 +148,17 @@ CASE(codec_writes_what_the_server_reads) {
   CHECK_EQ(peer.region.FreeBytes(), before);
 }
 
+// What is large is copied when the region is unlocked again, before the server hears of it.
+CASE(codec_copies_large_tensors_at_the_end) {
+  Peer peer;
+  Attached stub(peer);
+  const std::string data(1 << 17, 'x');
+  values::EpochWriter<kRelease> writer(stub.region);
+  const auto written = writer.WriteTensor(TensorOf("large", {1 << 17}, data));
+  writer.Finish();
+  CHECK(peer.ReadTensor(written).bytes == data);
+}
+
 CASE(codec_rejects_counts_and_lengths_beyond_the_region) {
   Peer peer;
   Attached stub(peer);

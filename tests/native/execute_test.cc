@@ -29,6 +29,23 @@ CASE(stub_reads_and_writes_bytes) {
   CHECK(answer.responses.at(0).outputs.at(0).bytes == std::string("\4\0\0\0a\0b!\1\0\0\0!", 13));
 }
 
+CASE(stub_sends_texts_and_other_objects_as_bytes) {
+  RunningStub running(ScriptModel());
+  CHECK(!running.Initialize());
+  const PeerRequest request = RequestOf(R"(
+out = np.array(["a\u00e9", b"b", 7], dtype=object)
+response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)])
+)",
+                                        kTwoFloats);
+  const auto answer = running.Execute({request});
+  CHECK_EQ(answer.error.value_or(""), "");
+  const std::string sent(
+      "\3\0\0\0a\xc3\xa9\1\0\0\0b\1\0\0\0"
+      "7",
+      17);
+  CHECK(answer.responses.at(0).outputs.at(0).bytes == sent);
+}
+
 CASE(stub_reports_malformed_bytes) {
   RunningStub running(kModel);
   CHECK(!running.Initialize());

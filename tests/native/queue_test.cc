@@ -37,6 +37,30 @@ CASE(queue_keeps_the_order) {
   CHECK(!theirs.TryPop(0));
 }
 
+CASE(queue_keeps_a_value_that_was_only_looked_for) {
+  PeerRegion peer;
+  PeerQueue theirs(peer, 3);
+  Region region(peer.name(), kMiB);
+  Queue ours(region, theirs.handle());
+  theirs.Push(7);
+  for (int times = 0; times < 2; ++times) CHECK(ours.HasValueWithin(std::chrono::milliseconds(0)));
+  CHECK_EQ(ours.Pop(), 7);
+  CHECK(!ours.HasValueWithin(std::chrono::milliseconds(0)));
+}
+
+// Servers have 1000 slots by default, and shm_message_queue_size sets others.
+CASE(queue_counts_more_entries_than_16_bits_hold) {
+  PeerRegion peer;
+  PeerQueue theirs(peer, 70000);
+  Region region(peer.name(), kMiB);
+  Queue ours(region, theirs.handle());
+  for (std::int64_t value = 0; value < 66000; ++value) theirs.Push(value);
+  const auto state = ours.State({});
+  CHECK_EQ(state.entries, 66000u);
+  CHECK_EQ(state.size, 70000u);
+  CHECK(state.IsSettled());
+}
+
 CASE(queue_wraps_around) {
   PeerRegion peer;
   PeerQueue theirs(peer, 3);
