@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from envpack.requirements import formats as modules
-from envpack.requirements.location import read_text
+from envpack.requirements.location import decode, read_text
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
-from envpack.support.bounded_reading import read_text as read_bounded
+from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.support.tables import Location, Table, line_of, parse_toml
 
@@ -214,7 +214,7 @@ def _has_requirements(known: Format, file: Path) -> bool:
     if not known.holds:
         return True
     try:
-        return known.holds(file.name, read_bounded(file, most=_MOST_BYTES))
+        return known.holds(file.name, decode(read_bytes(file, most=_MOST_BYTES)))
     except (OSError, ValueError):
         return file.name in known.names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -12,11 +13,12 @@ from envpack.support.tables import Location
 
 CREDENTIALS_HINT = "remove the user name, password or token; put it into ~/.netrc or log in with your conda tool"
 _MAX_BYTES = 32 << 20
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def read_text(path: Path, *, named_at: Location | None = None) -> str:
-    """Read a UTF-8 text file, with or without a byte order mark."""
+    """Read a text file in one of the encodings that `decode` reads."""
     location = Location(path)
     try:
         if not path.exists():
@@ -29,10 +31,19 @@ def read_text(path: Path, *, named_at: Location | None = None) -> str:
             raise location.error("is not a file", hint="name a file, such as requirements.txt")
         if path.stat().st_size > _MAX_BYTES:
             raise location.error("is larger than 32 MB", hint="no list of requirements is; name another file")
-        return bounded_reading.read_text(path, most=_MAX_BYTES, encoding="utf-8-sig")
+        return decode(bounded_reading.read_bytes(path, most=_MAX_BYTES))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise location.error(f"cannot be read: {reason}", hint="it must be a UTF-8 text file") from error
+
+
+def decode(content: bytes) -> str:
+    """The text of a requirements file: UTF-8, or UTF-16 with a byte order mark, which PowerShell writes for ``>``.
+
+    Raises:
+        UnicodeDecodeError: it is in neither.
+    """
+    return content.decode("utf-16" if content.startswith(_UTF_16) else "utf-8-sig")
 
 
 def is_url(text: str) -> bool:

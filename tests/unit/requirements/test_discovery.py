@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.requirements import find_requirements, unread_above
+from envpack.requirements import find_requirements, read_requirements, unread_above
 from envpack.support.errors import InputError
 from tests.tables import every_row
 
@@ -40,6 +40,12 @@ def test_requirements_are_found_by_the_names_that_projects_use(tmp_path_factory,
     for name, text in files.items():
         (folder / name).write_text(text)
     assert find_requirements(folder) == (folder / found if found else None)
+
+
+def test_files_of_powershell_are_found(tmp_path):
+    (tmp_path / "environment_gpu.yml").write_text(f"\ufeff{CONDA}", encoding="utf-16-le")
+    assert find_requirements(tmp_path) == tmp_path / "environment_gpu.yml"
+    assert read_requirements(tmp_path / "environment_gpu.yml").conda == ("numpy",)
 
 
 def test_several_candidates_are_an_error_that_names_them_and_the_setting(tmp_path):

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from envpack.requirements import read_requirements
+from tests.tables import every_row
 
 HASH = "sha256:" + "0123456789abcdef" * 4
 
@@ -319,7 +320,17 @@ def test_byte_order_mark_is_skipped(write):
     assert read_requirements(write("requirements.txt", "\ufeffsix\n")).pip == ("six",)
 
 
-def test_other_encoding_is_refused(tmp_path, refused):
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_with_its_mark_is_read_as_pip_does(tmp_path, encoding):
+    for name, text in {"requirements.txt": "-r more.txt\r\nsix\r\n", "more.txt": "click\r\n"}.items():
+        (tmp_path / name).write_bytes(f"\ufeff{text}".encode(encoding))
+    assert read_requirements(tmp_path / "requirements.txt").pip == ("click", "six")
+
+
+@every_row("content", ["café\n".encode("latin-1"), "\ufeffsix\n".encode("utf-16-le")[:-1]])
+def test_other_encodings_are_refused(tmp_path, refused, content):
     file = tmp_path / "requirements.txt"
-    file.write_bytes("six\n".encode("utf-16"))
-    assert "UTF-8" in refused(file).hint
+    file.write_bytes(content)
+    error = refused(file)
+    assert (error.where, error.message) == (str(file), "cannot be read: not UTF-8")
+    assert error.hint == "it must be a UTF-8 text file"
