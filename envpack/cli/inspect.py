@@ -107,8 +107,10 @@ def _inspect_path(path: Path, environment: Path | None, said: Settings, console:
 
 def _existing(path: Path | None, repository: Path) -> Path:
     """The file or folder to inspect: a path, else a model of the repository, else the repository."""
+    from envpack.settings import open_project
+
     if path is None:
-        return repository
+        return open_project(repository).repository
     candidates = (path, repository / path)
     found = next((candidate for candidate in candidates if candidate.exists()), None)
     if found is None:

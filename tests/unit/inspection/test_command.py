@@ -42,6 +42,14 @@ def test_a_good_repository(project, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_missing_repository_is_named(tmp_path, capsys):
+    assert run(["inspect", "--repository", str(tmp_path / "missing")]) == 3
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path / 'missing'}: model repository not found (repository-missing)\n"
+        "  fix: give the folder that holds the model folders with --repository\n"
+    )
+
+
 def test_options_that_models_do_not_support(project, capsys):
     assert run(["inspect", str(project.repository), "--sbom", "file"]) == 2
     assert run(["inspect", str(project.repository), "--triton", "1.2"]) == 2
