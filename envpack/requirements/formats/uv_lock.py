@@ -35,9 +35,9 @@ def read_uv_lock(source: Source) -> Requirements:
     extras, groups = read_selection(source.project)
     with temp_dir("uv-lock") as folder:
         pylock = folder / "pylock.toml"
-        completed = run_uv(
+        completed = run_uv(  # not offline: uv downloads wheels whose index names no hashes, such as PyTorch's
             [
-                *("export", "--project", path.parent.absolute(), "--frozen", "--offline", "--format", "pylock.toml"),
+                *("export", "--project", path.parent.absolute(), "--frozen", "--format", "pylock.toml"),
                 *("--no-emit-project", "--no-default-groups", "--no-header", "--quiet", "--output-file", pylock),
                 *(part for extra in extras for part in ("--extra", extra)),
                 *(part for group in groups for part in ("--group", group)),
@@ -45,13 +45,19 @@ def read_uv_lock(source: Source) -> Requirements:
         )
         if completed.returncode != 0:
             reason = quote(" ".join(completed.stderr.split()).removeprefix("error: "))[1:-1]
-            unknown = reason.startswith(("Extra ", "Group "))
-            hint = "correct extras and groups in [tool.envpack]" if unknown else "write it again: uv lock"
-            raise location.error(f"uv cannot read it: {reason}", hint=hint)
+            raise location.error(f"uv cannot read it: {reason}", hint=_hint(reason))
         exported = read_text(pylock)
         content = _with_absolute_paths(parse_toml(exported, location), folder)
     found = select_wheels(content, replace(source, text=exported))
     return replace(found, files=(path, project))
+
+
+def _hint(reason: str) -> str:
+    if reason.startswith(("Extra ", "Group ")):
+        return "correct extras and groups in [tool.envpack]"
+    if reason.startswith("Failed to download"):
+        return "the lock has no hash of this file, so uv downloads it: make its address reachable"
+    return "write it again: uv lock"
 
 
 def _with_absolute_paths(value: Any, folder: Path) -> Any:
