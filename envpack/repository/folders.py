@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,17 @@ def file_in(folder: Path, name: str) -> Path:
 def looks_like_model(folder: Path) -> bool:
     """Whether a folder contains a configuration, or a version with the file of a backend that a server knows.
 
-    A folder that this user may not read may be a model too: to open it is then an error of this model alone.
+    A version is enough if the folder's name ends in a backend of Triton's images: ``NAME.dali``. A folder that this
+    user may not read may be a model too: to open it is then an error of this model alone.
     """
     files = {known.file for known in KNOWN}
     try:
         if (folder / CONFIG_NAME).is_file():
             return True
-        return any((version / file).exists() for version in version_folders(folder) for file in files)
+        versions = version_folders(folder)
+        if versions and _backend_in_name(folder) in _NAMES:
+            return True
+        return any((version / file).exists() for version in versions for file in files)
     except PermissionError:
         return True
 
@@ -109,10 +114,11 @@ _ALIKE = 0.8  # of difflib: one letter of five may be wrong
 PLATFORMS = tuple(known.platform for known in KNOWN if known.platform)
 
 
-def backend_of(config: ModelConfig, versions: list[Path]) -> str:
-    """The backend of a model that is no ensemble.
+def backend_of(config: ModelConfig, folder: Path) -> str:
+    """The backend of the model in a folder that is no ensemble.
 
-    The field backend decides, then platform, then default_model_filename, then the files of the first version.
+    The field backend decides, then platform, then default_model_filename, then the files of the first version, then
+    the name of the model, ``NAME.BACKEND``.
 
     Returns:
         ``"python"`` if nothing decides, and the platform itself if no server has such a platform.
@@ -121,9 +127,16 @@ def backend_of(config: ModelConfig, versions: list[Path]) -> str:
         return config.backend
     if config.platform:
         return next((known.name for known in KNOWN if known.platform == config.platform), config.platform)
-    wanted = config.default_model_filename
+    wanted, versions = config.default_model_filename, version_folders(folder)
     files = {wanted} if wanted else set(os.listdir(versions[0])) if versions else set()  # noqa: PTH208 - only names
-    return next((known.name for known in KNOWN if known.file in files), "python")
+    found = next((known.name for known in KNOWN if known.file in files), "")
+    return found or ("" if wanted else _backend_in_name(folder)) or "python"
+
+
+def _backend_in_name(folder: Path) -> str:
+    """What follows the first dot of a model's name, ``""`` if it cannot be a backend, as in ``llama-3.1-chat``."""
+    name = folder.name.partition(".")[2]
+    return name if re.fullmatch(r"[A-Za-z]\w*", name) else ""
 
 
 def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError | None:

@@ -153,7 +153,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
         faults.append(_name_mismatch(folder, config.name))
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
     faults += _long_name_faults(folder, config)
-    backend = "" if is_ensemble else backend_of(config, version_folders(folder))
+    backend = "" if is_ensemble else backend_of(config, folder)
     is_foreign = not is_ensemble and _is_foreign(folder, backend)
     if is_ensemble:
         faults += _step_faults(folder, config)
@@ -174,7 +174,7 @@ def config_text(model: Model | Path) -> str:
     folder = model.folder if isinstance(model, Model) else model
     file = folder / CONFIG_NAME
     if not os.path.lexists(file):
-        return DEFAULT_CONFIG if backend_of(parse_config("", file), version_folders(folder)) == _PYTHON else ""
+        return DEFAULT_CONFIG if backend_of(parse_config("", file), folder) == _PYTHON else ""
     return read_config(file)
 
 

@@ -9,6 +9,7 @@ from envpack.repository import (
     open_models,
     parse_config,
 )
+from envpack.repository.folders import looks_like_model
 from envpack.repository.model import DEFAULT_CONFIG, examine_model
 from envpack.repository.selection import model_name, named_models, no_models
 from envpack.support.errors import InputError
@@ -243,6 +244,28 @@ def test_the_backend_of_a_model(tmp_path_factory, config, files, backend):
         (folder / file).touch()
     assert examine_model(folder)[0].backend == backend
     assert list(open_models(folder.parent)[0]) == ["core"]
+
+
+@every_row(
+    ("name", "config", "files", "backend", "found"),  # as a server of Triton 24.10 decides
+    [
+        ("core.dali", None, ("1/dali.py",), "dali", True),
+        ("core.dali", None, (), "dali", False),  # without a version, as a folder of other files
+        ("core.dali", "", ("1/dali.py",), "dali", True),
+        ("core.dali", "", ("1/model.py",), "python", True),
+        ("core.dali", 'backend: "vllm"', (), "vllm", True),
+        ("core.own", "", ("1/data",), "own", True),
+        ("core.own", None, ("1/data",), "own", False),
+        ("llama-3.1-chat", "", (), "python", True),
+    ],
+)
+def test_the_backend_in_the_name_of_a_model(tmp_path_factory, name, config, files, backend, found):
+    folder = make(tmp_path_factory.mktemp("models") / name, config, code="")
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
+    assert examine_model(folder)[0].backend == backend
+    assert looks_like_model(folder) == found
 
 
 def test_a_model_of_another_backend_needs_no_configuration(tmp_path):
