@@ -16,7 +16,7 @@ from envpack.support.errors import InputError
 from envpack.support.redaction import has_secret
 from envpack.support.tables import Location
 
-_VCS = re.compile(r"(?:^|@\s*)(?:git|hg|svn|bzr)\+", re.IGNORECASE)
+_VCS = re.compile(r"(?:^|@\s*)(?:(?:git|hg|svn|bzr)(?:\+|://)|git@)", re.IGNORECASE)
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")
 _EXTRAS = re.compile(r"(?P<place>.+?)(?P<extras>\[[^\]/]*\])$")
 _OF_CONDA = re.compile(r"(?P<name>[\w.-]+)=(?P<version>[\w.*!+]+)(?P<build>=[\w.]+)?")

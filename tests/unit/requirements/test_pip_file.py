@@ -236,6 +236,8 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
         ("git+https://example.org/x.git", "version control"),
         ("x @ git+ssh://git@example.org/x.git@main", "version control"),
         ("-e git+https://example.org/x.git#egg=x", "version control"),
+        ("-e git://example.org/x.git@main#egg=x", "version control"),
+        ("git@example.org:me/x.git", "version control"),
         ("./none-1.0-py3-none-any.whl", "no such file or folder"),
         ("./none", "no such file or folder"),
         ("-e .", "has no Python project"),
