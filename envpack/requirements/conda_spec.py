@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 _NAME = re.compile(r"(?=.*[a-z])[a-z0-9_][\w.-]*", re.IGNORECASE)
 _FIELD = re.compile(r"\b(?P<key>\w++)\s*=\s*(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^,\s'\"]+))")
+_NAMESPACE = re.compile(r"(?:^|(?<=::))[\w-]+:(?=\w)")  # conda reads it, and nothing depends on it
 _NOT_IN_BUILD = "-=,|<>~"
 _RELATION = re.compile(r"(?P<operator>===?|[<>!~]=|[<>=]|)(?P<version>[\w.*+!]+)")
 
@@ -26,12 +27,12 @@ class CondaSpec(NamedTuple):
 
 
 def tidy_spec(text: str) -> str:
-    """A match spec with single blanks, none beside operators and commas, and the channel in front.
+    """A match spec with single blanks, none beside operators and commas, the channel in front and no namespace.
 
     >>> tidy_spec("numpy >= 1.20 , < 2"), tidy_spec("numpy[version='<2', channel=conda-forge]")
     ('numpy >=1.20,<2', "conda-forge::numpy[version='<2']")
     """
-    text = re.sub(r"\s*([,|])\s*", r"\1", " ".join(text.split()))
+    text = re.sub(r"\s*([,|])\s*", r"\1", _NAMESPACE.sub("", " ".join(text.split()), count=1))
     return _with_channel_in_front(re.sub(r"([<>=!~])\s+(?=[\w*])", r"\1", text))
 
 

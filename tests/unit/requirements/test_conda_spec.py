@@ -22,6 +22,8 @@ from tests.tables import every_row
         ("python[version='>=3.8,<3.11', build=*_cpython]", "", "python", ">=3.8,<3.11"),
         ("conda-forge::numpy=1.2", "conda-forge", "numpy", "=1.2"),
         ("https://x.org/c/linux-64::numpy", "https://x.org/c/linux-64", "numpy", ""),
+        ("https://x.org:80/c::numpy", "https://x.org:80/c", "numpy", ""),
+        ("conda-forge:numpy=1.2", "", "numpy", "=1.2"),
         ("_libgcc_mutex=0.1=main", "", "_libgcc_mutex", "=0.1"),
         ("numpy=1.2[build='a]b']", "", "numpy", "=1.2[build"),
         ("numpy[[version='1.2']", "", "numpy", "1.2"),
@@ -48,6 +50,8 @@ def test_parts_of_a_match_spec(text, channel, name, version):
         ("a::numpy[version='>1', channel=\"c\", build=py*]", "c::numpy[version='>1',build=py*]"),
         ("numpy[channel=c]", "c::numpy"),
         ("numpy[channels=c]", "numpy[channels=c]"),
+        ("conda-forge:numpy=1.2", "numpy=1.2"),
+        ("c::n:numpy", "c::numpy"),
     ],
 )
 def test_blanks_of_a_match_spec_are_reduced(text, expected):
