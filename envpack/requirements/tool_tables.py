@@ -15,6 +15,7 @@ from envpack.support.errors import InputError
 from envpack.support.tables import quote
 
 _PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
+_COMPILE_COMMAND = "uv pip compile pyproject.toml --output-file requirements.txt, and name that file"
 # Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.
 _LOCKED_BY = (
     (("uv", "override-dependencies"), "uv lock"),
@@ -59,6 +60,9 @@ class ToolTables:
             table = self._tools.get(tool)
             if isinstance(table, dict) and table.get(key):
                 raise self._unread(f"[tool.{tool}] {key}", command, key)
+        flit = self._named("flit").get("metadata", {})
+        if isinstance(flit, dict) and flit.get("requires"):
+            raise self._unread("[tool.flit.metadata] requires", _COMPILE_COMMAND, "[tool.flit.metadata")
         if set(self._poetry_dependencies()) - {"python"}:
             raise self._unread("[tool.poetry.dependencies]", "poetry lock", "[tool.poetry.dependencies")
 

@@ -19,7 +19,7 @@ from envpack.support.errors import InputError
 from envpack.support.tables import quote
 
 _SELECTION_KEYS = {"extras", "groups"}
-_TOOLS = ("poetry", "pixi", "envpack")
+_TOOLS = ("poetry", "pixi", "flit", "envpack")
 _ROOT = "${PROJECT_ROOT}"
 _HINT = 'write it like dependencies = ["numpy<2"]'
 

@@ -27,6 +27,7 @@ CONDA = "dependencies:\n- numpy\n"
         ({"uv.lock": "", "pyproject.toml": "[project]\n"}, "uv.lock"),
         ({"pyproject.toml": "[tool.ruff]\n"}, None),
         ({"pyproject.toml": "[tool.poetry]\n"}, "pyproject.toml"),
+        ({"pyproject.toml": "[tool.flit.metadata]\n"}, "pyproject.toml"),
         ({"pyproject.toml": "[project\n"}, "pyproject.toml"),
         ({"pyproject.toml": "[build-system]\n", "setup.py": ""}, "setup.py"),
         ({"setup.cfg": "[flake8]\n"}, None),
