@@ -172,10 +172,9 @@ FAULTS = (
     ),
     _fault(
         "",
-        "put {path} there, such as weights that are not under version control, or correct the path",
-        raised=rf"(?:FileNotFoundError: (?:\[Errno 2\] )?{_NO_FILE}['\"]?"
-        r"|NoSuchFile: \[ONNXRuntimeError\] : 3 : NO_SUCHFILE : Load model from )"
-        r"(?P<path>/[^'\"\n]{1,1000}?)(?:['\"\n]| failed:|$)",
+        "put the file there, as weights are often not under version control, or correct the path",
+        raised=rf"FileNotFoundError: (?:\[Errno 2\] )?{_NO_FILE}['\"]?/"
+        r"|NoSuchFile: \[ONNXRuntimeError\] : 3 : NO_SUCHFILE : Load model from /",
     ),
     _fault(
         "",

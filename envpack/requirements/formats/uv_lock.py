@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,14 @@ from envpack.requirements.formats.pylock import select_wheels
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
-from envpack.support.tables import parse_toml, quote
+from envpack.support.errors import InputError
+from envpack.support.tables import Location, parse_toml, quote
 from envpack.support.temp_dirs import temp_dir
+
+_NO_HASH = re.compile(r"Failed to download `(?P<wheel>[^`]{1,2000})` to compute missing hashes")
+_WITHOUT_HASHES = (
+    "uv export --no-emit-project --no-default-groups --no-hashes --emit-index-url --output-file requirements.txt"
+)
 
 
 @reads("uv.lock", order=12)
@@ -35,29 +42,29 @@ def read_uv_lock(source: Source) -> Requirements:
     extras, groups = read_selection(source.project)
     with temp_dir("uv-lock") as folder:
         pylock = folder / "pylock.toml"
-        completed = run_uv(  # not offline: uv downloads wheels whose index names no hashes, such as PyTorch's
+        completed = run_uv(  # offline: for hashes that are missing, uv would download the wheels of all platforms
             [
-                *("export", "--project", path.parent.absolute(), "--frozen", "--format", "pylock.toml"),
+                *("export", "--project", path.parent.absolute(), "--frozen", "--offline", "--format", "pylock.toml"),
                 *("--no-emit-project", "--no-default-groups", "--no-header", "--quiet", "--output-file", pylock),
                 *(part for extra in extras for part in ("--extra", extra)),
                 *(part for group in groups for part in ("--group", group)),
             ]
         )
         if completed.returncode != 0:
-            reason = quote(" ".join(completed.stderr.split()).removeprefix("error: "))[1:-1]
-            raise location.error(f"uv cannot read it: {reason}", hint=_hint(reason))
+            raise _unreadable(location, " ".join(completed.stderr.split()).removeprefix("error: "))
         exported = read_text(pylock)
         content = _with_absolute_paths(parse_toml(exported, location), folder)
     found = select_wheels(content, replace(source, text=exported))
     return replace(found, files=(path, project))
 
 
-def _hint(reason: str) -> str:
-    if reason.startswith(("Extra ", "Group ")):
-        return "correct extras and groups in [tool.envpack]"
-    if reason.startswith("Failed to download"):
-        return "the lock has no hash of this file, so uv downloads it: make its address reachable"
-    return "write it again: uv lock"
+def _unreadable(location: Location, reason: str) -> InputError:
+    if missing := _NO_HASH.match(reason):  # as from PyTorch's index
+        what = f"has no hash of {quote(missing['wheel'])}, since its index names none"
+        return location.error(what, hint=f"run there: {_WITHOUT_HASHES}, and name that file")
+    unknown = reason.startswith(("Extra ", "Group "))
+    hint = "correct extras and groups in [tool.envpack]" if unknown else "write it again: uv lock"
+    return location.error(f"uv cannot read it: {quote(reason)[1:-1]}", hint=hint)
 
 
 def _with_absolute_paths(value: Any, folder: Path) -> Any:

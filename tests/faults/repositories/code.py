@@ -178,7 +178,7 @@ ENTRIES = (
         written("from pathlib import Path", "(Path(__file__).parent / 'weights.bin').read_bytes()"),
         "load-failed",
         "No such file or directory … /1/model.py:8 in initialize",
-        "/1/model.py:8: put … /1/weights.bin there, such as weights that are not under version control",
+        "/1/model.py:8: put the file there",
     ),
     _v(
         "weights-relative",

@@ -68,7 +68,7 @@ def test_the_verdict_on_broken_models_is_no_with_reasons(environment, repository
     assert "FileNotFoundError" in raised["reason"]
     assert raised["details"] == [f"{code}:10 in initialize", f"{code}:5 in weights"]
     assert all(f"    {frame}\n" in ended.err for frame in raised["details"])
-    assert f"  fix: correct the model's code at {code}:5" in ended.err
+    assert f"  fix: {code}:5: put the file there" in ended.err
     assert failures["samples"]["kind"] == "bad-samples"
     assert f"{repository}/samples/envpack/smoke.json:1" in ended.err
     assert listing(repository) == before

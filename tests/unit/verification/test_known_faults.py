@@ -159,7 +159,7 @@ KNOWN = [
         {"raised": ["OSError: [Errno 98] Address already in use"]},
     ),
     (
-        ("load-failed", "put /m/1/a b.bin there, such as weights"),
+        ("load-failed", "put the file there"),
         {
             "raised": [
                 "FileNotFoundError: [Errno 2] No such file or directory: '/m/1/a b.bin'",
