@@ -191,7 +191,7 @@ def build_wheels(projects: Sequence[Path], target: Target, python: Path, cache: 
 
 
 def _build_wheel(project: Path, target: Target, python: Path, folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
         completed = run_uv(["build", "--wheel", "--out-dir", temporary, "--python", python, "--no-config", project])
         wheels = list(Path(temporary).glob("*.whl"))

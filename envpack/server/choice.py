@@ -112,8 +112,8 @@ def choose_runtime(spec: ServerSpec, repository: Path, models: tuple[Model, ...]
     except ServerError as error:
         if said.image or said.pull:
             raise
-        denied = caution("runtime", Path(), error.message, error.hint) if error.kind in _OTHERS_DAEMON else None
-        return _process(spec, models, instead_of=denied)
+        unusable = caution("runtime", Path(), error.message, error.hint) if error.kind in _OTHERS_DAEMON else None
+        return _process(spec, models, instead_of=unusable)
     container = _container(spec, daemon, repository, models)
     if said.image or said.pull or container.has_image():
         return container

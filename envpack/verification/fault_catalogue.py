@@ -188,7 +188,7 @@ FAULTS = (
     ),
     _fault(
         "",
-        "its server reaches no network: put what the model downloads into its version folder, and load it from there",
+        "the server does not reach that host: correct it, or put what the model downloads into its version folder",
         raised=rf"gaierror: {_NO_ADDRESS}|URLError: <urlopen error {_NO_ADDRESS}"
         r"|OSError: We couldn't connect to 'https?://"
         r"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{0,2000}(?:NameResolutionError|Failed to resolve"

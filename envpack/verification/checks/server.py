@@ -21,9 +21,7 @@ _POLL_SECONDS = 0.1
 
 @check("runtime", of="server", step="start")
 def check_runtime(runtime: Runtime) -> Check | None:
-    """Only where a daemon does not have the image, or cannot be used: a warning that the server of this machine was
-    used
-    """
+    """Only where a daemon cannot be used, or lacks the image: a warning that the server of this machine was used"""
     reason = runtime.instead_of
     if reason is None:
         return None

@@ -90,6 +90,12 @@ def test_a_terminal_gets_colours_unless_it_does_not_want_them(tmp_path, no_color
     assert (b"\x1b" in said) == escapes
 
 
+def test_a_copied_recipe_names_the_file_with_its_steps(tmp_path, capsys):
+    assert run(["init", str(tmp_path / "r")]) == 0
+    assert f"{tmp_path / 'r'}: README.md there has all steps" in capsys.readouterr().err
+    assert "train.py" in (tmp_path / "r/README.md").read_text()
+
+
 def _read(terminal):
     try:
         return os.read(terminal, 4096)
