@@ -1,7 +1,7 @@
 """Signals that end the command, at every moment of it.
 
 Without this, Python would show a traceback or end by the signal if Ctrl-C comes while it imports the command or exits,
-would drop it in a finalizer, and would not notice a signal that comes just before it waits for a lock.
+and would not notice a signal that comes just before it waits for a lock.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ import socket
 import sys
 from types import FrameType
 from typing import Any
+from weakref import WeakSet
+
+from envpack.support.interruption import MOMENT, Ended, Interrupted, raise_for
 
 EXIT_CODE = 130
-_MOMENT = 0.05  # seconds in which the main thread handles a signal, unless it waits or drops the exception
 _MOST_BYTES = 4096
 _is_working = False
+_has_exited = False  # the exception of `_exit` was raised
+_exiting: WeakSet[BaseException] = WeakSet()  # it, until it is dropped
 _arrived: socket.socket | None = None  # has one byte for each signal that was not handled
 
 
@@ -65,15 +69,17 @@ def exit_on(*numbers: int) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
     _forget_arrived()
-    if _is_working:
-        raise KeyboardInterrupt
-    os._exit(EXIT_CODE)
+    if not _is_working:
+        os._exit(EXIT_CODE)
+    raise_for(number, lambda: _is_working, WeakSet())
 
 
 def _exit(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+    global _has_exited  # noqa: PLW0603
     _forget_arrived()
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(128 + number)
+    if not (_exiting or (_has_exited and not _is_working)):
+        _has_exited = True
+        raise_for(number, lambda: _is_working, _exiting)
 
 
 def _forget_arrived() -> None:
@@ -86,7 +92,7 @@ def _repeat(arrived: socket.socket, main: int) -> None:
     """Send a signal to the main thread again until it has called its handler."""
     while True:
         select.select([arrived], [], [])
-        select.select([], [], [], _MOMENT)
+        select.select([], [], [], MOMENT)
         with contextlib.suppress(BlockingIOError):  # handled meanwhile
             for number in set(arrived.recv(_MOST_BYTES)):
                 if signal.getsignal(number) in (_interrupt, _exit):
@@ -94,13 +100,6 @@ def _repeat(arrived: socket.socket, main: int) -> None:
 
 
 def _unraisable(lost: Any) -> None:
-    """Repeat the signal if Python drops the exception, as in a finalizer or in a callback of the import system."""
-    if lost.exc_type is KeyboardInterrupt:
-        _thread.start_new_thread(_repeat_lost, (_thread.get_ident(),))
-    else:
+    """Be silent about an exception that is raised again."""
+    if not issubclass(lost.exc_type, Interrupted | Ended):
         sys.__unraisablehook__(lost)
-
-
-def _repeat_lost(main: int) -> None:
-    select.select([], [], [], _MOMENT)  # until the main thread has left what drops it
-    signal.pthread_kill(main, signal.SIGINT)

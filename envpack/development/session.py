@@ -20,6 +20,7 @@ from envpack.repository import Model, environment_of, may_complete
 from envpack.server import Runtime, last_lines
 from envpack.settings import Project, open_project
 from envpack.support.errors import EnvpackError, InputError, ServerError
+from envpack.support.interruption import caught
 from envpack.support.progress import Progress
 from envpack.workflow import build_model
 
@@ -90,8 +91,8 @@ class Session:
                 self._build(name)
             while not stop.is_set():
                 self._serve(stop)
-        except KeyboardInterrupt:  # the usual end
-            return
+        except KeyboardInterrupt as error:  # the usual end
+            caught(error)
 
     @property
     def trouble(self) -> str:
@@ -129,7 +130,8 @@ class Session:
             try:
                 served.load([name for name in self._models.order() if self._may_load(name)], started)
                 self._follow(served, stop)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
+                caught(error)
                 stop.set()
             finally:
                 served.end(now=not stop.is_set())

@@ -15,10 +15,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 from envpack.fleet.tasks import Product, Task
 from envpack.support.errors import EnvpackError
+from envpack.support.interruption import once_interruptible
 
 _SET_DEATH_SIGNAL = 1  # of prctl()
 
@@ -49,25 +49,19 @@ class LineProgress:
 
 def main(task_file: Path, product_file: Path, parent: int) -> None:
     """Carry out the task in a file, and write its product."""
-    signal.signal(signal.SIGTERM, _end)
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
     if os.getppid() != parent:  # it died before
         sys.exit(128 + signal.SIGTERM)
     task: Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - the worker wrote it
     started = time.monotonic()
     try:
-        product = Product(**vars(task.carry_out(LineProgress())))
+        with once_interruptible():  # programs that were started end before this one does
+            product = Product(**vars(task.carry_out(LineProgress())))
     except EnvpackError as error:
         fields = (type(error).__name__, error.message, error.kind, error.where, error.hint, error.details)
         product = Product(error=fields)
     product = dataclasses.replace(product, seconds=time.monotonic() - started)
     product_file.write_bytes(pickle.dumps(product))
-
-
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    """Let programs that were started end before this one does."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     )
     from envpack.server.process import is_free
     from envpack.server.stale_runs import temporary_home
-    from envpack.server.supervisor import interruptible
     from envpack.server.tensors import (
         BINARY_ONLY,
         FLOATING,

@@ -1,7 +1,4 @@
-"""Starts the program that watches a server, gives it orders, and reads its reports; see `supervisor_child`.
-
-Termination signals become exceptions, so that a started server is always stopped.
-"""
+"""Starts the program that watches a server, gives it orders, and reads its reports; see `supervisor_child`."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO
 
 from envpack.server.supervisor_child import DETACH, END, KILL, TERMINATE
@@ -181,37 +177,3 @@ class Supervisor:
         if self._close_orders.alive:
             with contextlib.suppress(BrokenPipeError):  # it has ended, which the end of the reports says, too
                 os.write(self._orders, order.encode())
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Within the block, the first SIGINT, SIGTERM or SIGHUP raises an exception; later signals are ignored.
-
-    SIGINT raises `KeyboardInterrupt`, even if the program was started with SIGINT ignored. The other signals raise
-    `SystemExit` with 128 plus the signal's number. Outside the main thread the block changes nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen = False
-
-    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        nonlocal seen
-        if seen:
-            return
-        seen = True
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
-
-    watched = signal.set_wakeup_fd(-1)  # what watches for unhandled signals does not know this handler
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(watched, warn_on_full_buffer=False)

@@ -31,7 +31,6 @@ from envpack.server import (
     ServerSpec,
     StopResult,
     choose_runtime,
-    interruptible,
     temporary_home,
 )
 from envpack.settings import (
@@ -46,6 +45,7 @@ from envpack.settings import (
 )
 from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
 from envpack.support.folders import cache_root, whole_path
+from envpack.support.interruption import once_interruptible
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.verification.checks.register import check
@@ -94,7 +94,7 @@ def verify(
     chosen, errors = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(spec, repository, chosen)
     project = project or open_project(repository)
-    with interruptible(), _restored_modes(chosen, spec.backends):
+    with once_interruptible(), _restored_modes(chosen, spec.backends):
         return _Verification(project, chosen, errors, spec, progress, runtime, whole=not models).run()
 
 

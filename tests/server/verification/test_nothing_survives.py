@@ -45,8 +45,9 @@ def processes_that_name(folder):
 # Starts a server, and sends itself a signal at a line of the code that starts it; prints how many lines these were.
 KILLS_ITSELF = """import os, subprocess, sys
 from pathlib import Path
-from envpack.server import find_server, interruptible, supervisor
+from envpack.server import find_server, supervisor
 from envpack.server.process import ProcessRuntime
+from envpack.support.interruption import once_interruptible
 
 repository, place, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 files = {supervisor.__file__, subprocess.__file__}
@@ -63,7 +64,7 @@ def trace(frame, event, argument):
     return trace
 
 
-with interruptible():
+with once_interruptible():
     sys.settrace(trace)
     with ProcessRuntime(find_server(Path(sys.argv[4]))).start(Path(repository)):
         sys.settrace(None)

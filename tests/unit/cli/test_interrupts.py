@@ -1,12 +1,13 @@
 """Ctrl-C at the moments at which Python would lose it, show a traceback or end by the signal."""
 
+import signal
 import subprocess
 import sys
 
 import pytest
 
 HEAD = """
-import os, signal, sys, time
+import io, os, signal, sys, time
 from envpack.cli import interrupts
 
 def press():
@@ -17,6 +18,12 @@ class Pressed:
     def __del__(self):
         press()
 
+class File(io.IOBase):
+    @property
+    def closed(self):
+        press()
+        return True
+
 interrupts.install()
 interrupts.repeat_unhandled()
 """
@@ -26,6 +33,10 @@ MOMENTS = {
     "during the work": ("interrupts.begin_work()\ntry:\n    press()\nexcept KeyboardInterrupt:\n    sys.exit(7)", 7),
     "in a finalizer": (
         "interrupts.begin_work()\ntry:\n    Pressed()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(7)",
+        7,
+    ),
+    "in the finalizer of a file, which drops it without a word": (
+        "interrupts.begin_work()\ntry:\n    File()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(7)",
         7,
     ),
     "in a thread that handles no signals, before the main thread waits": (
@@ -44,9 +55,25 @@ MOMENTS = {
     "in a block that handles it itself": (
         # Nothing repeats the signal once the block has handled it.
         (
-            "from envpack.server import interruptible\ninterrupts.begin_work()\n"
-            "try:\n    with interruptible():\n        press()\n"
+            "from envpack.support.interruption import once_interruptible\ninterrupts.begin_work()\n"
+            "try:\n    with once_interruptible():\n        press()\n"
             "except KeyboardInterrupt:\n    time.sleep(0.2)\nsys.exit(7)"
+        ),
+        7,
+    ),
+    "in a finalizer in a block that handles it itself": (
+        (
+            "from envpack.support.interruption import once_interruptible\ninterrupts.begin_work()\n"
+            "try:\n    with once_interruptible():\n        File()\n        time.sleep(60)\n"
+            "except KeyboardInterrupt:\n    time.sleep(0.2)\nsys.exit(7)"
+        ),
+        7,
+    ),
+    "where it is caught and the work goes on": (
+        (
+            "from envpack.support.interruption import caught\ninterrupts.begin_work()\n"
+            "try:\n    press()\nexcept KeyboardInterrupt as error:\n    caught(error)\n"
+            "time.sleep(0.2)\nsys.exit(7)"
         ),
         7,
     ),
@@ -83,3 +110,16 @@ def test_other_errors_in_finalizers_are_still_reported():
     code, output, errors = ended(HEAD + program)
     assert (code, output) == (0, "")
     assert "ValueError: lost" in errors
+
+
+def test_the_end_is_not_lost_in_a_finalizer():
+    body = "interrupts.exit_on(signal.SIGTERM)\ninterrupts.begin_work()\nFile()\ntime.sleep(60)"
+    assert ended(HEAD.replace("SIGINT", "SIGTERM") + body) == (128 + signal.SIGTERM, "", "")
+
+
+def test_the_end_comes_once():
+    body = (
+        "interrupts.exit_on(signal.SIGTERM)\ninterrupts.begin_work()\n"
+        "try:\n    press()\nfinally:\n    press()\n    print('cleaned up')"
+    )
+    assert ended(HEAD.replace("SIGINT", "SIGTERM") + body) == (128 + signal.SIGTERM, "cleaned up\n", "")

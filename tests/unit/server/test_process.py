@@ -1,5 +1,3 @@
-import os
-import signal
 import socket
 import stat
 import subprocess
@@ -11,7 +9,6 @@ import pytest
 from envpack.server import process
 from envpack.server.launch import ServerInstallation, find_server, library_path, link_backends
 from envpack.server.process import ProcessRuntime
-from envpack.server.supervisor import interruptible
 from envpack.support.errors import ServerError
 from envpack.support.installation import install_command
 from tests.waiting import soon
@@ -156,19 +153,6 @@ def test_another_port_is_used_if_the_selected_one_was_taken(tmp_path):
         pass
     assert caught.value.kind == "port-taken"
     assert len(count.read_text().split()) == 5
-
-
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
-def test_signals_become_exceptions_and_handlers_are_restored(number, kind):
-    before, (woken, wake) = signal.getsignal(number), os.pipe()
-    os.set_blocking(wake, False)
-    earlier = signal.set_wakeup_fd(wake)
-    with pytest.raises(kind), interruptible():
-        signal.raise_signal(number)
-    assert signal.getsignal(number) == before
-    assert signal.set_wakeup_fd(earlier) == wake
-    for descriptor in (woken, wake):
-        os.close(descriptor)
 
 
 def test_importing_is_light():
