@@ -18,16 +18,16 @@ LISTING = """import json
 from pathlib import Path
 
 def pytest_collection_finish(session):
-    from tests.rings import part_of, ring_of
+    from tests.rings import is_quick, part_of, ring_of
 
-    tests = {{item.nodeid: (part_of(item), ring_of(item.nodeid)) for item in session.items}}
+    tests = {{item.nodeid: (part_of(item), ring_of(item.nodeid), is_quick(item)) for item in session.items}}
     Path({file!r}).write_text(json.dumps(tests))
 """
 
 
 @pytest.fixture(scope="module")
 def collect(tmp_path_factory):
-    """Collects tests in a process of its own; returns parts and rings by node id."""
+    """Collects tests in a process of its own; returns by node id the part, the ring, and whether it is quick."""
     folder = tmp_path_factory.mktemp("listing")
     file = folder / "tests.json"
     (folder / "listing.py").write_text(LISTING.format(file=str(file)))
@@ -49,24 +49,25 @@ def tests(collect):
 
 
 def test_every_test_belongs_to_one_part_of_those_that_run(tests):
-    assert {part for part, _ in tests.values()} == set(rings.PARTS)
+    assert {part for part, *_ in tests.values()} == set(rings.PARTS)
 
 
 def test_the_gate_has_every_kind_of_real_thing(tests):
-    in_gate = {ring for part, ring in tests.values() if part == rings.GATE}
+    in_gate = {ring for part, ring, _ in tests.values() if part == rings.GATE}
     assert in_gate == set(rings.RINGS.values()) - {"distribution", "portability"}
 
 
 def test_a_part_runs_its_tests_and_no_others(collect, tests):
     folder = "tests/native"
-    here = {test: part for test, (part, _) in tests.items() if test.startswith(f"{folder}/")}
+    here = {test: (part, quick) for test, (part, _, quick) in tests.items() if test.startswith(f"{folder}/")}
     for part in {rings.GATE, rings.slice_of("native")}:
-        assert set(collect("--part", part, folder)) == {test for test, mine in here.items() if mine == part}
+        assert set(collect("--part", part, folder)) == {test for test, (mine, _) in here.items() if mine == part}
+    assert set(collect("--part", rings.QUICK, folder)) == {test for test, (_, quick) in here.items() if quick}
 
 
-def test_the_inner_loop_is_part_of_the_gate_without_its_slow_files(collect, tests):
-    quick = set(collect("--part", rings.QUICK, "tests/unit", "tests/native"))
-    in_gate = {test for test, (part, _) in tests.items() if part == rings.GATE}
+def test_the_inner_loop_is_part_of_the_gate_without_its_slow_files(tests):
+    quick = {test for test, (*_, quick) in tests.items() if quick}
+    in_gate = {test for test, (part, *_) in tests.items() if part == rings.GATE}
     assert quick < in_gate
     files = {test.partition("::")[0] for test in in_gate if test.startswith("tests/unit/")}
     left_out = files - {test.partition("::")[0] for test in quick}
