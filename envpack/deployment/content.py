@@ -19,7 +19,7 @@ _OF_AUTHORS = ("tests", "envpack", "training")
 _TEST = re.compile(r"test_.*\.py|conftest\.py")
 _TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".conf", ".ini", ".json", ".sh")
 _MOST_TEXT = 64 << 20  # bytes of a file that is searched for credentials
-_LONGEST = 1024  # characters on each side of the :// in an address
+_LONGEST_SCHEME, _LONGEST = 32, 1024  # characters before the :// of an address, and from there on
 _BETWEEN = re.compile(r"[\s\"',]")
 
 
@@ -185,9 +185,13 @@ def has_credentials(file: Path) -> bool:
 
 
 def _addresses(text: str) -> Iterator[str]:
-    """What is around each ``://`` of a text, up to a blank, a quote or a comma, and cut to a length."""
+    """Each address of a text: the word before ``://``, and what follows up to a blank, a quote, a comma or another.
+
+    Both are cut to a length, so that the time that a text takes is bounded by its size.
+    """
     at = text.find("://")
     while at >= 0:
-        before, after = text[max(at - _LONGEST, 0) : at], text[at : at + _LONGEST]
-        yield _BETWEEN.split(before)[-1] + _BETWEEN.split(after, maxsplit=1)[0]
-        at = text.find("://", at + 3)
+        following = text.find("://", at + 3)
+        end = at + _LONGEST if following < 0 else min(at + _LONGEST, following)
+        yield _BETWEEN.split(text[max(at - _LONGEST_SCHEME, 0) : at])[-1] + _BETWEEN.split(text[at:end], maxsplit=1)[0]
+        at = following
