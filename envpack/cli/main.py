@@ -224,7 +224,7 @@ REMOVED = {
     "build --image": "use envpack kubernetes build --build-image IMAGE",
     "build --secret": "use envpack kubernetes build, which has it",
     "build --memory": "use envpack kubernetes build, which has it",
-    "verify --backend-config": "use --server-arg=--backend-config=BACKEND,NAME=VALUE",
+    "verify --backend-config": "use --set server_arg=--backend-config=BACKEND,NAME=VALUE",
     **{f"verify {option}": _JOB for option in ("--claim", "--envpack-image", "--envpack-wheel")},
     "test --triton": "leave it out: tests run on a real server whenever one can be started, and --local runs none",
     "layout --image": _DOCKERFILE,

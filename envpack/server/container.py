@@ -305,5 +305,5 @@ def _image_missing(image: str) -> ServerError:
 def _failed(log: str) -> ServerError:
     lines = "\n".join(start_error(log)) or "(no output)"
     what = f"the Triton server did not start in its container; its last lines:\n{lines}"
-    fix = "check --server-arg if you set it; docker run the image to see the full output"
+    fix = "check server_arg if you set it; docker run the image to see the full output"
     return ServerError("server-failed", what, fix)

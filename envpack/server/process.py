@@ -329,5 +329,5 @@ def _port_taken(port: int) -> ServerError:
 def _failed(log: str, home: Path) -> ServerError:
     lines = "\n".join(start_error(log)) or "(no output)"
     what = f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}"
-    fix = "check --server-arg if you set it; run tritonserver to see the full output"
+    fix = "check server_arg if you set it; run tritonserver to see the full output"
     return ServerError("server-failed", what, fix)

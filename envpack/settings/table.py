@@ -301,8 +301,7 @@ class Settings:
     server_arg: tuple[str, ...] = setting(
         Texts(example="--backend-config=python,shm-default-byte-size=4194304", metavar="ARG"),
         "Argument for tritonserver; repeatable.",
-        has="verify kubernetes-verify",
-        group=_SERVER,
+        has_set="verify kubernetes-verify",
     )
     keep: bool = setting(
         Flag(), "Leave the server running, and name its address.", has="verify", in_project=False, group=_SERVER

@@ -124,8 +124,9 @@ def test_variables_arguments_and_a_preloaded_library_reach_the_model(envpack, re
         "SEEN=yes",
         "--set",
         f"preload={library}",
-        "--server-arg=--backend-config=python,shm-default-byte-size=4194304",
+        "--set",
+        "server_arg=--backend-config=python,shm-default-byte-size=4194304",
     )
-    code, document = envpack.verify("sees", *wanted, "--server-arg", "--id=named")
+    code, document = envpack.verify("sees", *wanted, "--set", "server_arg=--id=named")
     assert code == 0, document["verdict"]["models"][0]
     assert statuses(document["verdict"]["models"][0]["checks"])["preload"] == "ok"

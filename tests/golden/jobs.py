@@ -8,7 +8,7 @@ _VERIFY_OPTIONS = (
     *("--image", "registry.example/triton:24.10", "--claim", "our-models", "--set", "served_from=/mnt/models", "--gpu"),
     *("--set", "shm_size=1g", "--memory", "2g", "--server", "/srv/tritonserver"),
     *("--timeout", "77", "--set", "requests=3", "--env", "A=1", "--env", "B=2", "--set", "preload=tcmalloc"),
-    *("--server-arg", "--backend-config=python,x=1", "--server-arg", "--log-verbose=1"),
+    *("--set", "server_arg=--backend-config=python,x=1", "--set", "server_arg=--log-verbose=1"),
 )
 _CASES = {
     "build.yaml": ("build", *_STORE),

@@ -76,8 +76,8 @@ ENTRIES = (
         _good,
         "server-failed",
         "unrecognized option '--no-such-option'",
-        "check --server-arg if you set it",
-        options=("--server-arg", "--no-such-option"),
+        "check server_arg if you set it",
+        options=("--set", "server_arg=--no-such-option"),
         step="start",
     ),
     _v(

@@ -53,7 +53,7 @@ def container(arguments, repository, capsys):
         ("--set", "requests=3"),
         ("--env", "A=1", "--env", "B=2"),
         ("--set", "preload=tcmalloc"),
-        ("--server-arg", "--log-verbose=1"),
+        ("--set", "server_arg=--log-verbose=1"),
         ("--timeout", "77"),
         ("--set", "served_from=/mnt/models"),
     ],

@@ -166,7 +166,7 @@ def test_a_job_for_published_models_gets_the_settings_that_it_cannot_read():
 
     assert not {"MODE=strict", "requests=0"} & {word for word in command() if isinstance(word, str)}
     published = command(published=Published(address="s3://bucket/models"))
-    for words in (["--env", "MODE=strict"], ["--set", "requests=0"], ["--server-arg", "--strict-readiness=true"]):
+    for words in (["--env", "MODE=strict"], ["--set", "requests=0"], ["--set", "server_arg=--strict-readiness=true"]):
         assert " ".join(words) in " ".join(published)
 
 
