@@ -66,11 +66,15 @@ _PYTHONS_OF_SLICES = {
     "3": ("3.11", "3.12"),
     "4": ("3.13", "3.14", "3.15"),
 }
-# Unit tests that wait for real time-outs, start many programs or collect all tests, and are not in the inner loop.
+# Unit tests that take long, such as by real time-outs, programs and whole builds, and are not in the inner loop.
 NOT_QUICK = {
     f"tests/unit/{file}.py"
     for file in (
+        "adoption/test_asked_functions",
+        "archive/test_archives",
         "cli/test_streams",
+        "conda/test_match_specs",
+        "deployment/objects/test_placed_publications",
         "deployment/test_fetching",
         "deployment/test_manipulations",
         "deployment/test_pulled_image",
@@ -78,15 +82,19 @@ NOT_QUICK = {
         "hostile/test_installed_packages",
         "local/test_limit",
         "local/test_model_process",
+        "repository/test_config_editor_properties",
+        "requirements/test_replaced_values",
         "server/test_process_end",
         "server/test_supervisor",
         "store/test_claims",
         "store/test_shared_work",
+        "workflow/test_doctor_probes",
+        "workflow/test_plan",
+        "test_compatibility",
         "test_rings",
         "test_skips",
         "test_templates",
         "test_typings",
-        "workflow/test_doctor_probes",
     )
 }
 _QUICK_NATIVE = "tests/native/test_native.py::test_wire["
