@@ -23,7 +23,7 @@ from envpack.inspection.files import (
     pointer_findings,
     version_findings,
 )
-from envpack.inspection.state import build_state
+from envpack.inspection.state import build_state, own_requirements
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.repository import (
     CONFIG_NAME,
@@ -195,9 +195,13 @@ def _of_custom_configs(
 
 
 def _state_findings(project: Project, model: Model, release: Release) -> Iterator[Finding]:
-    """Warns of a model that was never built, or whose requirements changed since the build."""
+    """Warns of a model that was never built, or whose requirements changed since the build; what a build refuses is an
+    error.
+    """
     try:
         state = build_state(project, model, release)
+        if state.status == "unbuilt":
+            own_requirements(project, model, release, {})
     except InputError as error:
         yield finding_of_error(error, model.folder)
         return

@@ -8,15 +8,16 @@ inspects the repository.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from envpack.archive import read_metadata, record_in_metadata
 from envpack.lock import LOCK_NAME, digest_requirements
 from envpack.repository import Model, environment_of, has_own_environment
-from envpack.requirements import Requirements, find_requirements, read_requirements
-from envpack.settings import Project, Release
+from envpack.requirements import Requirements, allows_minor, find_requirements, read_requirements
+from envpack.settings import SUPPORTED, Project, Release
 from envpack.support.platforms import host_platform
 
 _KEY = "requirements"  # in the metadata of a placed environment
@@ -45,6 +46,35 @@ def record_requirements(placed: Path, requirements: Requirements | None) -> None
     record_in_metadata(placed, _KEY, digest_requirements(requirements, ()) if requirements else "")
 
 
+def own_requirements(project: Project, model: Model, release: Release, built_for: Mapping[str, Any]) -> Requirements:
+    """The requirements of a model as a build reads them.
+
+    Args:
+        project: the repository and its settings.
+        model: the model.
+        release: the release to build for.
+        built_for: the metadata of the environment that it has; empty if it was never built.
+
+    Raises:
+        InputError: a build would refuse them.
+    """
+    settings = project.of(model.folder.name)
+    file = settings.requirements or find_requirements(model.folder)
+    if not file:
+        return Requirements(pip=("numpy",))  # what a build installs for a model without requirements
+
+    def chosen(requirements: Requirements) -> str:
+        minors = (release.python, *reversed(SUPPORTED))
+        return requirements.python or next((one for one in minors if allows_minor(requirements.pythons, one)), "")
+
+    return read_requirements(
+        file,
+        platform=str(built_for.get("platform") or settings.platform or host_platform()),
+        python=settings.python or str(built_for.get("minor", "")) or chosen,
+        glibc=release.glibc,
+    )
+
+
 def build_state(project: Project, model: Model, release: Release) -> BuildState:
     """Compare a model's requirements with those that its execution environment was built from."""
     settings = project.of(model.folder.name)
@@ -56,23 +86,12 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
     if environment is None:
         if file is None:
             return BuildState("unknown")
-        if not file.exists():
-            read_requirements(file)  # which says so
         return BuildState("unbuilt", f"it has {file.name}, but config.pbtxt names no execution environment", build)
     metadata = read_metadata(environment)
     recorded = metadata.get(_KEY)
     if not recorded or not has_own_environment(model):
         return BuildState("unknown")
-    requirements = (
-        read_requirements(
-            file,
-            platform=str(metadata.get("platform") or settings.platform or host_platform()),
-            python=settings.python or str(metadata.get("minor", "")),
-            glibc=release.glibc,
-        )
-        if file
-        else Requirements(pip=("numpy",))  # what a build installs for a model without requirements
-    )
+    requirements = own_requirements(project, model, release, metadata)
     if digest_requirements(requirements, ()) == recorded:
         return BuildState("current")
     name = file.name if file else "the model's requirements file"

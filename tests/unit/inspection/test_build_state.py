@@ -86,6 +86,23 @@ def test_inspect_reports_how_to_build_a_model_that_was_never_built(project, mode
     assert finding.fix == "run `envpack build one`"
 
 
+def test_inspect_names_what_a_build_of_a_new_model_would_refuse(project, model, release):
+    (model / "config.pbtxt").unlink()
+    (model / "requirements.txt").write_text("numpy\npillow=>1\n")
+    (finding,) = inspect_repository(project, release, ["one"]).findings
+    assert (finding.kind, finding.severity) == ("bad-requirements", "error")
+    assert str(finding.where) == f"{model / 'requirements.txt'}:2"
+
+
+def test_requirements_of_a_new_model_are_read_for_a_python_that_they_allow(project, model, release):
+    (model / "config.pbtxt").unlink()
+    (model / "requirements.txt").unlink()
+    wheel = f'wheels = [{{ url = "https://a.org/six-1-py3-none-any.whl", hashes = {{ sha256 = "{"0" * 64}" }} }}]'
+    header = 'lock-version = "1.0"\nrequires-python = ">=3.12"\ncreated-by = "x"\n'
+    (model / "pylock.toml").write_text(f'{header}[[packages]]\nname = "six"\nversion = "1"\n{wheel}\n')
+    assert kinds(project, release) == ["not-built"]
+
+
 def test_requirements_that_envpack_toml_names_must_be_there(project, model, release):
     (model / "config.pbtxt").unlink()
     named = dataclasses.replace(project, models={"one": Settings(requirements=model / "absent.txt")})
