@@ -15,14 +15,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterWork:
-    """What a cluster did for a command.
+    """What a cluster did for a command."""
 
-    Attributes:
-        address: of the cluster, ``""`` for none.
-        done: how each task ended.
-    """
-
-    address: str
+    address: str  # "" for none
     done: Sequence[Done]
 
     @property

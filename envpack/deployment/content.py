@@ -25,23 +25,14 @@ _BETWEEN = re.compile(r"[\s\"',]")
 
 @dataclass(frozen=True)
 class ContentEntry:
-    """A file, link or folder of a deployment.
+    """A file, link or folder of a deployment."""
 
-    Attributes:
-        path: relative to the folder; ``""`` is the folder itself.
-        kind: what it is in the deployment.
-        source: the file or folder that it is copied from.
-        target: target of a link.
-        is_program: whether a file is executable.
-        in_environment: whether it is, or belongs to, the execution environment.
-    """
-
-    path: str
+    path: str  # from the folder on; "" is the folder itself
     kind: Literal["file", "link", "folder"]
-    source: Path
-    target: str = ""
+    source: Path  # what it is copied from
+    target: str = ""  # of a link
     is_program: bool = False
-    in_environment: bool = False
+    in_environment: bool = False  # whether it is, or belongs to, the execution environment
 
 
 def is_for_authors(path: str) -> bool:
@@ -66,13 +57,7 @@ def texts_with_credentials(deployment: Deployment) -> tuple[str, ...]:
 
 
 def files_of_model(model: DeployedModel, without: Collection[Path], cautions: list[str]) -> Iterator[ContentEntry]:
-    """The files of a model's folder for a place that has no links: what these lead to is in their place.
-
-    Args:
-        model: the model; nothing is known of its environment.
-        without: files and folders that are left out, too.
-        cautions: receives one for each file that has credentials and is left out.
-    """
+    """The files of a model's folder for a place that has no links: what these lead to is in their place."""
     for entry in _Walk(model.folder, None, is_model=True, without=without, has_links=False).folder(model.folder):
         if entry.kind == "file" and _is_left_out(entry):
             cautions.append(_caution(model, entry))

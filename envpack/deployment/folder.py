@@ -25,22 +25,14 @@ SCHEMA = 1
 
 
 class DeploymentManifest(TypedDict):
-    """The content of the file `MANIFEST_NAME`.
-
-    Attributes:
-        models: name, backend and stub of each, and its environment: a path from the model's folder, or
-            None.
-        backends: name of each backend directory, and the Python version that it is for.
-        size: bytes.
-        command: starts the server.
-    """
+    """The content of the file `MANIFEST_NAME`."""
 
     schema: int
     envpack: str
     triton: str
     served_from: str
-    models: list[dict[str, Any]]
-    backends: list[dict[str, str]]
+    models: list[dict[str, Any]]  # name, backend, stub and environment of each
+    backends: list[dict[str, str]]  # name and Python of each
     files: int
     size: int
     command: list[str]

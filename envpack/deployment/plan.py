@@ -31,19 +31,12 @@ SERVER_BACKENDS = "/opt/tritonserver/backends"
 
 @dataclass(frozen=True)
 class DeployedModel:
-    """A model of a deployment.
-
-    Attributes:
-        name: name of its folder.
-        folder: its folder in the repository.
-        backend: the backend that runs it; ``""`` for an ensemble.
-        environment: its execution environment if that is in the folder, or is that of another model; else None.
-    """
+    """A model of a deployment."""
 
     name: str
     folder: Path
-    backend: str
-    environment: Path | None
+    backend: str  # "" for an ensemble
+    environment: Path | None  # in the folder, or that of another model
 
 
 @dataclass(frozen=True)

@@ -30,23 +30,14 @@ Subjects = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Statement:
-    """What somebody says of a publication.
+    """What somebody says of a publication."""
 
-    Attributes:
-        kind: whether it is about the files of a model, or about an image.
-        subjects: the files, or the image.
-        address: where it was published.
-        parameters: names of the models and the release.
-        dependencies: the packages of the environments.
-        time: when it was published, in seconds since 1970.
-    """
-
-    kind: Kind
+    kind: Kind  # about the files of a model, or about an image
     subjects: Subjects
     address: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    dependencies: Sequence[Mapping[str, str]] = ()
-    time: float = 0.0
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # names of the models and the release
+    dependencies: Sequence[Mapping[str, str]] = ()  # packages of the environments
+    time: float = 0.0  # of the publication, in seconds since 1970
 
     def document(self) -> dict[str, Any]:
         """The statement as in-toto has it."""

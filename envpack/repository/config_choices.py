@@ -17,18 +17,11 @@ _FOLDER, _SUFFIX = "configs", ".pbtxt"
 
 @dataclass(frozen=True)
 class CustomConfig:
-    """A custom configuration.
-
-    Attributes:
-        file: its file, ``configs/NAME.pbtxt`` in the model's folder.
-        text: its content; ``""`` if it cannot be read.
-        model: the model as a server with this configuration opens it, None if it cannot be read.
-        faults: what is wrong with it.
-    """
+    """A custom configuration."""
 
     file: Path
-    text: str
-    model: Model | None
+    text: str  # "" if it cannot be read
+    model: Model | None  # as a server with this configuration opens it
     faults: tuple[InputError, ...]
 
 

@@ -31,17 +31,11 @@ class Token:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a message: its name and the tokens of one value, braces included.
-
-    Attributes:
-        name: the field.
-        value: the value.
-        start: where the name begins, or the value if it is an element of a list.
-    """
+    """A field of a message: its name and the tokens of one value, braces included."""
 
     name: str
     value: tuple[Token, ...]
-    start: int
+    start: int  # where the name begins, or the value if it is an element of a list
 
 
 def get_string_parameter(config: ModelConfig, key: str) -> str:

@@ -85,17 +85,11 @@ def odd_version(folder: Path, number: int) -> InputError | None:
 
 @dataclass(frozen=True)
 class KnownBackend:
-    """A backend that a server chooses by itself.
-
-    Attributes:
-        name: its name.
-        platform: what stands for it in the field platform, ``""`` if nothing does.
-        file: the file or folder of a version that it loads by default.
-    """
+    """A backend that a server chooses by itself."""
 
     name: str
-    platform: str
-    file: str
+    platform: str  # what stands for it in the field platform, "" if nothing does
+    file: str  # the file or folder of a version that it loads by default
 
 
 # In the order in which a server looks for their files.

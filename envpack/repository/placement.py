@@ -94,10 +94,6 @@ def edited_configs(model: Model, path_value: str, backend: str, start: str) -> d
     """The new texts of those configurations of a model that change when they name an environment; config.pbtxt last.
 
     The custom configurations that run the model with the Python backend are edited like config.pbtxt.
-
-    Raises:
-        InputError: one of them cannot be edited.
-        OSError: one of them cannot be replaced.
     """
     after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
     if not after_keyword.startswith("/") or "$" in after_keyword or ".." in after_keyword.split("/"):

@@ -21,14 +21,9 @@ _MOST_FILES = 65536
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of this machine that is mounted read-only in the container.
+    """A file or folder of this machine that is mounted read-only in the container."""
 
-    Attributes:
-        source: path on this machine, symbolic links resolved.
-        target: path in the container.
-    """
-
-    source: Path
+    source: Path  # with symbolic links resolved
     target: str
 
     def server_path(self, path: Path) -> str:
@@ -46,43 +41,24 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSettings:
-    """Settings of a server's container.
-
-    Attributes:
-        daemon: the container daemon.
-        image: name of the image; it is pulled only with ``pull``.
-        served_from: path of the model repository in the container.
-        same_path_mounts: additional files and folders that are mounted at the same path as on this machine:
-            environments outside the repository that models name, and libraries.
-        backends: additional backend directories, by name.
-        environment: environment variables for the server in addition to the default ones.
-        arguments: additional arguments for tritonserver.
-        port: HTTP port on 127.0.0.1; None lets the daemon select a free port.
-        gpu: give the container access to all GPUs.
-        pull: pull the image if the daemon does not have it.
-        shm_bytes: size of ``/dev/shm`` in bytes.
-        memory_bytes: memory limit in bytes, including ``/tmp``; None sets no limit.
-        tmp_bytes: size in bytes of ``/tmp``, where the server unpacks environments.
-        start_seconds: time limit in seconds for the server's first response.
-        keep: the container may be left running; later runs do not remove it as stale.
-    """
+    """Settings of a server's container."""
 
     daemon: Daemon
     image: str
     _: KW_ONLY
-    served_from: str = "/models"
-    same_path_mounts: tuple[Path, ...] = ()
-    backends: Mapping[str, Path] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
-    port: int | None = None
+    served_from: str = "/models"  # path of the model repository in the container
+    same_path_mounts: tuple[Path, ...] = ()  # at the same path as here: environments elsewhere, and libraries
+    backends: Mapping[str, Path] = field(default_factory=dict)  # additional ones, by name
+    environment: Mapping[str, str] = field(default_factory=dict)  # in addition to the default variables
+    arguments: tuple[str, ...] = ()  # additional ones for tritonserver
+    port: int | None = None  # on 127.0.0.1; None lets the daemon select a free one
     gpu: bool = False
-    pull: bool = False
-    shm_bytes: int = 256 << 20
-    memory_bytes: int | None = None
-    tmp_bytes: int = 4 << 30
-    start_seconds: float = 60.0
-    keep: bool = False
+    pull: bool = False  # the image, if the daemon does not have it
+    shm_bytes: int = 256 << 20  # of /dev/shm
+    memory_bytes: int | None = None  # including /tmp; None sets no limit
+    tmp_bytes: int = 4 << 30  # of /tmp, where the server unpacks environments
+    start_seconds: float = 60.0  # limit for the server's first response
+    keep: bool = False  # later runs do not remove the container as stale
 
 
 def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], http_port: int) -> dict[str, Any]:

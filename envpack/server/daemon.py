@@ -45,12 +45,7 @@ class Daemon:
 
 
 def find_daemon() -> Daemon:
-    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman.
-
-    Raises:
-        ServerError: kind ``docker-missing``: none runs; ``docker-denied``: this user may not use it; ``docker-remote``:
-            it is that of another machine.
-    """
+    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman."""
     reasons, denied = [], ""
     for address in _addresses():
         if not address.startswith(("unix://", "npipe://")):

@@ -42,18 +42,11 @@ class InferMessage:
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A model in the repository index.
-
-    Attributes:
-        name: name of the model.
-        state: ``READY``, ``LOADING``, ``UNAVAILABLE``, …; empty for a model that was never loaded.
-        reason: why the model is unavailable.
-        version: version of the model; empty for a model that was never loaded.
-    """
+    """A model in the repository index."""
 
     name: str
-    state: str
-    reason: str
+    state: str  # READY, LOADING, UNAVAILABLE, …; empty for a model that was never loaded
+    reason: str  # why it is unavailable
     version: str = ""
 
 

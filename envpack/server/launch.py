@@ -32,22 +32,13 @@ _CACHE_LINE = re.compile(r"^\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)$")
 
 @dataclass(frozen=True)
 class ServerInstallation:
-    """A Triton server on this machine. Nothing is written to it.
-
-    Attributes:
-        executable: the ``tritonserver`` program.
-        backends: backend directory; it contains ``python/libtriton_python.so``.
-        library_path: required value of ``LD_LIBRARY_PATH``: the folder of a wheel's libraries, or the variable's value
-            in Triton's image, which contains the driver's libraries; otherwise ``""``.
-        stubs: stubs of the installation, by Python minor version.
-        release: name of the Triton release, ``""`` if it cannot be determined without starting the server.
-    """
+    """A Triton server on this machine. Nothing is written to it."""
 
     executable: Path
     backends: Path
-    library_path: str = ""
-    stubs: dict[str, Path] = field(default_factory=dict)
-    release: str = ""
+    library_path: str = ""  # for LD_LIBRARY_PATH: a wheel's libraries, or what Triton's image sets, with the driver's
+    stubs: dict[str, Path] = field(default_factory=dict)  # by Python minor version
+    release: str = ""  # "" if only a running server can tell
 
 
 def find_server(explicit: Path | None = None, *, search_path: str | None = None) -> ServerInstallation:

@@ -63,17 +63,11 @@ class StubReport:
 
 @dataclass(frozen=True)
 class ModelError:
-    """A model's exception, from the server's error message.
+    """A model's exception, from the server's error message."""
 
-    Attributes:
-        reason: the exception in one line, for example ``"ValueError: boom"``.
-        frames: ``file:line in function``, only files in the model's own folder, innermost last.
-        text: the complete message.
-    """
-
-    reason: str
-    frames: tuple[str, ...]
-    text: str
+    reason: str  # the exception in one line, for example "ValueError: boom"
+    frames: tuple[str, ...]  # `file:line in function`, only files in the model's folder, innermost last
+    text: str  # the complete message
 
 
 def stated(error: str) -> str:

@@ -167,28 +167,17 @@ class ProcessServer:
 
 @dataclass(frozen=True)
 class ProcessRuntime:
-    """Runs an installed server; implements `envpack.server.interface.Runtime`.
-
-    Attributes:
-        installation: the server.
-        port: HTTP port on 127.0.0.1; None selects a free port.
-        environment: environment variables for the server in addition to the default ones.
-        extra_backends: folder with additional backend directories, for models that name one.
-        arguments: additional arguments for tritonserver. They come last, so they override ours.
-        start_seconds: time limit in seconds for the first response; a server that initializes GPUs takes longer.
-        instead_of: see `envpack.server.interface.Runtime`.
-        utilities: file in place of the backend's ``triton_python_backend_utils.py``; None for the installation's.
-    """
+    """Runs an installed server; implements `envpack.server.interface.Runtime`."""
 
     installation: ServerInstallation
-    port: int | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    extra_backends: Path | None = None
-    arguments: tuple[str, ...] = ()
-    start_seconds: float = 10.0
+    port: int | None = None  # on 127.0.0.1; None selects a free one
+    environment: Mapping[str, str] = field(default_factory=dict)  # in addition to the default variables
+    extra_backends: Path | None = None  # folder of further backend directories
+    arguments: tuple[str, ...] = ()  # they come last, so they override ours
+    start_seconds: float = 10.0  # limit for the first response; a server that initializes GPUs takes longer
     _: KW_ONLY
     instead_of: Finding | None = None
-    utilities: Path | None = None
+    utilities: Path | None = None  # in place of the backend's triton_python_backend_utils.py
 
     @property
     def name(self) -> str:

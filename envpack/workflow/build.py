@@ -236,13 +236,7 @@ def environment_in_cache(
 def environment_to_run(
     project: Project, model: Model, progress: Progress, store: SharedStore | None = None
 ) -> Environment:
-    """As `environment_in_cache`, for a model that has no folder with an environment.
-
-    Raises:
-        InputError: also kind ``requirements-changed``: it has an archive with another environment, with which a server
-            would run it; kind ``environment-changed``: the archive is not as it was built; kind ``needs-server``:
-            envpack did not make the archive, or made it for another model.
-    """
+    """As `environment_in_cache`, for a model that has no folder with an environment."""
     found, placed = environment_in_cache(project, model, progress, store), environment_of(model)
     key = read_metadata(placed).get("key") if placed is not None and placed.is_file() else found.key
     if placed is None or key == found.key:

@@ -217,17 +217,11 @@ def _delete(path: Path) -> None:
 
 @dataclass(frozen=True)
 class DamagedEntry:
-    """An entry of the cache that is not what was stored.
-
-    Attributes:
-        kind: folder of the cache that it is in, for example ``"environments"``.
-        path: file or folder.
-        files: what differs or is missing, relative to ``path``; empty if ``path`` is a file, or cannot be read.
-    """
+    """An entry of the cache that is not what was stored."""
 
     kind: CacheFolder
     path: Path
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # what differs or is missing below the path; empty if that is a file, or cannot be read
 
 
 @dataclass(frozen=True)

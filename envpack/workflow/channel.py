@@ -20,13 +20,7 @@ from envpack.support.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class AddedPython:
-    """An interpreter in a channel.
-
-    Attributes:
-        channel: ``file:`` address of the channel.
-        package: the interpreter as a package.
-        changed: whether it was not there before.
-    """
+    """An interpreter in a channel."""
 
     channel: str
     package: ChannelPackage
@@ -34,19 +28,7 @@ class AddedPython:
 
 
 def add_python(python: str, place: Path | None, folder: Path | None, said: Settings, progress: Progress) -> AddedPython:
-    """Put an interpreter into a channel.
-
-    Args:
-        python: its minor version.
-        place: the interpreter, or the folder that it was installed to; None for the best one.
-        folder: the channel; None for envpack's own.
-        said: settings; ``python_preference`` says where the best one comes from.
-        progress: receives each step.
-
-    Raises:
-        UsageError: an unknown Python version.
-        EnvironmentBuildError: there is no such interpreter.
-    """
+    """Put an interpreter into a channel."""
     if place:
         interpreter = interpreter_at(place, python)
     else:

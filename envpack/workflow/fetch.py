@@ -14,14 +14,7 @@ from envpack.support.text import counted
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """Models of an object store, in a folder.
-
-    Attributes:
-        directory: the folder, a model repository.
-        files: number of files.
-        size: bytes.
-        command: a command that serves it.
-    """
+    """Models of an object store, in a folder."""
 
     directory: Path
     files: int

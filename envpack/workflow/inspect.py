@@ -67,12 +67,7 @@ _IN_ENVIRONMENTS = ("bin/activate", MANIFEST, INVENTORY, "conda-meta", "pyvenv.c
 
 
 def identify(path: Path) -> Literal["models", "environment", "stub"]:
-    """What a file or folder is by its content: a stub unless it is anything else.
-
-    Raises:
-        InputError: kind ``repository-empty``: a folder has neither models nor anything of an environment; kind
-            ``environment-unreadable``: an archive in a format that servers do not read.
-    """
+    """What a file or folder is by its content: a stub unless it is anything else."""
     if path.is_dir():
         if looks_like_model(path) or is_repository(path):
             return "models"

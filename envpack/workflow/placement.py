@@ -52,21 +52,13 @@ from envpack.workflow.requests import Placement
 
 @dataclass(frozen=True)
 class PlacedModel:
-    """What lies beside a model after a build.
-
-    Attributes:
-        environment: folder or archive.
-        stub: where its stub is, if it has one.
-        backend: name of its backend for one Python, ``""`` if it has none.
-        changed: whether anything on disk was changed.
-        warnings: what was removed or stays, and why.
-    """
+    """What lies beside a model after a build."""
 
     environment: Path
-    stub: Path
-    backend: str
+    stub: Path  # where it is, if the model has one
+    backend: str  # for one Python, if it has one
     changed: bool
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what was removed or stays, and why
 
 
 def place(request: Placement, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:

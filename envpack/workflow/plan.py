@@ -48,15 +48,10 @@ _MOST_NAMED = 3  # packages in one reason
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """One thing that a build would do.
+    """One thing that a build would do."""
 
-    Attributes:
-        action: for example ``"install 12 packages"``.
-        reason: why, for example ``"numpy 1.26.3 → 1.26.4"``.
-    """
-
-    action: str
-    reason: str
+    action: str  # "install 12 packages"
+    reason: str  # "numpy 1.26.3 → 1.26.4"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,16 +40,9 @@ from envpack.support.text import counted
 
 @dataclass(frozen=True, kw_only=True)
 class LaidOut:
-    """A repository in a folder.
+    """A repository in a folder."""
 
-    Attributes:
-        description: the content of its manifest.
-        cautions: what may not work on the server.
-        command: arguments of the server.
-        docker: a command that serves it in the release's container.
-    """
-
-    description: dict[str, Any]
+    description: dict[str, Any]  # the content of its manifest
     cautions: tuple[str, ...]
     command: tuple[str, ...]
     docker: tuple[str, ...]
@@ -104,17 +97,6 @@ def publish_objects(
     """Publish models to an object store; raises what `envpack.deployment.publish` does.
 
     Raises a `UsageError` of kind ``output-inside`` for a folder in the repository.
-
-    Args:
-        project: the repository.
-        names: folder names of the models, all by default.
-        url: address in the object store; ``{digest}`` in it is replaced by the digest of what is published.
-        progress: receives each step.
-        dry_run: change nothing.
-        delete: remove what earlier publications sent and the repository has no more.
-        force: replace what envpack did not publish.
-        prune: how many publications of an address with ``{digest}`` stay, this one included; all by default.
-        sign: files with private keys, each of which signs a statement about each model.
     """
     template = parse_digest_address(url)
     _refuse_options(template, delete=delete, prune=prune)

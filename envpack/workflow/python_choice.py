@@ -17,38 +17,23 @@ from envpack.workflow.recipe import Recipe, TakenOver
 
 @dataclass(frozen=True)
 class ChosenPython:
-    """A Python version and why it is that one.
-
-    Attributes:
-        minor: for example ``"3.10"``.
-        source: where it comes from: ``"--python"``, a file, or a sentence part.
-        named: whether the user or the model names it; otherwise envpack chooses it.
-        note: why it is not the release's own although nobody names it, as a sentence; ``""`` otherwise.
-        others: minor versions that the requirements allow as well, if the newest was chosen.
-    """
+    """A Python version and why it is that one."""
 
     minor: str
-    source: str
-    named: bool = True
-    note: str = ""
-    others: tuple[str, ...] = ()
+    source: str  # "--python", a file, or a part of a sentence
+    named: bool = True  # by the user or the model; otherwise envpack chooses it
+    note: str = ""  # a sentence, if it is not the release's own although nobody names it
+    others: tuple[str, ...] = ()  # that the requirements allow as well, if the newest was chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class PythonChooser:
-    """What decides the Python version of a model beside its requirements.
+    """What decides the Python version of a model beside its requirements."""
 
-    Attributes:
-        said: versions that the user names, the most important first, each with its source and the file it is in.
-        had: returns the versions that the model has already, each with its source.
-        release: the release to build for.
-        here: returns the minor versions of the interpreters that requirements can have from this machine.
-    """
-
-    said: tuple[tuple[str, str, str], ...]
-    had: Callable[[], tuple[tuple[str, str], ...]]
+    said: tuple[tuple[str, str, str], ...]  # by the user: version, source and file
+    had: Callable[[], tuple[tuple[str, str], ...]]  # what the model has already: version and source
     release: Release
-    here: Callable[[Requirements], set[str]]
+    here: Callable[[Requirements], set[str]]  # minor versions that this machine can give
 
     def choose(self, requirements: Requirements) -> ChosenPython:
         """The Python for these requirements."""

@@ -28,18 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """What decides the stub and the form of the files.
-
-    Attributes:
-        triton: name of the Triton release.
-        abi: the release whose stub ABI it uses, ``""`` for the known one.
-        strip: remove debug information from libraries and programs.
-        stub: ``"auto"`` makes one if the release's own stub has another Python, or cannot serve the model's NumPy.
-        toolchain: compiler for the stub.
-    """
+    """What decides the stub and the form of the files."""
 
     triton: str
-    abi: str = ""
+    abi: str = ""  # the release whose stub ABI it uses, "" for the known one
     strip: bool = False
     stub: StubPolicy = "auto"
     toolchain: ToolchainName = "auto"
@@ -134,17 +126,11 @@ class Recipe(_Made):
 
 @dataclass(frozen=True, kw_only=True)
 class TakenOver(_Made):
-    """An environment that exists in a folder of this machine, and its stub.
-
-    Attributes:
-        prefix: the folder.
-        python: the minor version that it must have, ``""`` for any.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` for this machine's.
-    """
+    """An environment that exists in a folder of this machine, and its stub."""
 
     prefix: Path
-    python: str
-    platform: str
+    python: str  # that it must have, "" for any
+    platform: str  # "" for that of this machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,11 +154,7 @@ _MOST = 16 << 20  # bytes
 
 
 def recipe_text(recipe: Recipe) -> str:
-    """A recipe as JSON, without paths of this machine.
-
-    Raises:
-        InputError: kind ``not-portable``: it depends on files of this machine, or contains a password.
-    """
+    """A recipe as JSON, without paths of this machine."""
     reason = recipe.files_here
     asked = dataclasses.replace(recipe.requirements, source=None, files=(), places={}, warnings=())
     portable = dataclasses.replace(recipe, requirements=asked, lock_file=Path(recipe.name) / recipe.lock_file.name)
@@ -188,11 +170,7 @@ def recipe_text(recipe: Recipe) -> str:
 
 
 def read_recipe(file: Path) -> Recipe:
-    """Read a recipe that `recipe_text` wrote.
-
-    Raises:
-        InputError: kind ``bad-recipe``: it is none, or is one of another version of envpack.
-    """
+    """Read a recipe that `recipe_text` wrote."""
     from cattrs import BaseValidationError
 
     try:

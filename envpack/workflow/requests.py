@@ -33,37 +33,21 @@ from envpack.workflow.recipe import Recipe, TakenOver
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where the environment and the stub of one model go, and how.
-
-    Attributes:
-        model: the model.
-        release: Triton release that they are for.
-        release_named: whether the user named that release; otherwise it is only the default.
-        served_from: path of the model repository on the server.
-        archive_format: form of the environment beside the model.
-        selection: which files it leaves out.
-        packer: what makes an archive.
-        stub: when to place a stub.
-        link_mode: how files of the cache are placed.
-        backends: folder of the backends; None if the stub goes beside the model.
-        copy_library: folder of a Python backend whose library is copied.
-        start: how the model's instances are to start, ``""`` for what its configuration says.
-        force: move aside what envpack did not make.
-    """
+    """Where the environment and the stub of one model go, and how."""
 
     model: Model
     release: Release
-    release_named: bool
-    served_from: str
+    release_named: bool  # by the user; otherwise it is only the default
+    served_from: str  # path of the model repository on the server
     archive_format: ArchiveFormat
     selection: Selection
     packer: PackerName
     stub: StubPolicy
     link_mode: LinkMode
-    backends: Path | None
-    copy_library: Path | None
-    start: Start | Literal[""]
-    force: bool
+    backends: Path | None  # the stub's folder is there, if it does not go beside the model
+    copy_library: Path | None  # folder of a Python backend whose library is copied
+    start: Start | Literal[""]  # "" for what the model's configuration says
+    force: bool  # move aside what envpack did not make
 
     def environment_for(self, minor: str) -> Path:
         """Where the environment with a Python goes: a folder or an archive in the model's."""
@@ -88,17 +72,11 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """A build of one model with every question answered.
-
-    Attributes:
-        source: what the environment and the stub are made from.
-        placement: where they go.
-        python: the Python version of a recipe, and why it is that one; None for an environment that is taken over.
-    """
+    """A build of one model with every question answered."""
 
     source: Recipe | TakenOver
     placement: Placement
-    python: ChosenPython | None
+    python: ChosenPython | None  # None for an environment that is taken over
 
 
 def build_request(project: Project, model: Model) -> Build:
@@ -300,13 +278,7 @@ _SUFFIXES = (".tar.gz", ".tar")
 
 @dataclass(frozen=True)
 class Placed:
-    """An environment that envpack placed for a model; all fields are empty if there is none.
-
-    Attributes:
-        path: folder or archive.
-        python: its Python minor version.
-        archive_format: ``"dir"``, ``"tar.gz"`` or ``"tar"``.
-    """
+    """An environment that envpack placed for a model; all fields are empty if there is none."""
 
     path: Path | None = None
     python: str = ""

@@ -69,13 +69,7 @@ def stub_store(said: Settings) -> SharedStore | None:
 
 
 def plan_stubs(wanted: WantedStubs, said: Settings, progress: Progress) -> PlannedStubs:
-    """The stubs that are asked for.
-
-    Raises:
-        UsageError: an unknown Python version or release, or nothing is selected.
-        EnvironmentBuildError: a Python cannot be had.
-        StubError: an interpreter has no shared library or no headers.
-    """
+    """The stubs that are asked for."""
     settled = said.settled()
     releases = [release_for_stub(name, abi=settled.abi or "") for name in wanted.tritons]
     for minor in wanted.pythons:
@@ -94,19 +88,12 @@ def plan_stubs(wanted: WantedStubs, said: Settings, progress: Progress) -> Plann
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedStub:
-    """A stub in a folder.
-
-    Attributes:
-        stub: compiled, or found in the cache.
-        path: where it is.
-        changed: whether that did not hold it before.
-        model: the folder, if it is one of a model.
-    """
+    """A stub in a folder."""
 
     stub: Stub
     path: Path
     changed: bool
-    model: Path | None
+    model: Path | None  # the folder, if it is one of a model
 
 
 def build_one_stub(

@@ -32,11 +32,7 @@ _CONFIG_BYTES = 16 << 20
 
 
 def server_spec(project: Project) -> ServerSpec:
-    """How to run the server and verify, from the settings of a repository.
-
-    Raises:
-        UsageError: kind ``usage``: settings do not go together.
-    """
+    """How to run the server and verify, from the settings of a repository."""
     said = project.said
     settings = {"image": "--image", "pull": "pull", "memory": "memory", "shm_size": "shm_size"}
     of_containers = [shown for name, shown in settings.items() if getattr(said, name)]
@@ -63,18 +59,7 @@ def verify_repository(project: Project, names: Sequence[str], progress: Progress
 def verify_address(
     project: Project, address: str, names: Sequence[str], progress: Progress, *, trust: Trust | None = None
 ) -> Verdict:
-    """Verify a published repository as the settings say.
-
-    Args:
-        project: the settings.
-        address: of an object store, or ``oci://`` of an image.
-        names: as for `envpack.verification.verify`.
-        progress: receives each step.
-        trust: who must have signed all models, None for anybody.
-
-    Raises:
-        UsageError: kind ``usage``: a container is asked for, which cannot load them; or the address is wrong.
-    """
+    """Verify a published repository as the settings say."""
     spec = server_spec(project)
     if spec.settings.runtime == "docker" or spec.settings.image:
         raise _usage("a server loads published models as a process of this machine, not in a container")
@@ -82,11 +67,7 @@ def verify_address(
 
 
 def check_published(address: str) -> None:
-    """Refuse an address that is none, or that other machines cannot read.
-
-    Raises:
-        UsageError: kind ``usage``, ``bad-store-address`` or ``bad-image-address``.
-    """
+    """Refuse an address that is none, or that other machines cannot read."""
     if address.startswith("oci://"):
         parse_image_address(address)
     elif parse_location(address).folder:
@@ -110,11 +91,7 @@ def verify_there(
     progress: Progress,
     store: SharedStore | None,
 ) -> Made:
-    """Verify models of a repository that a caller named and this machine must have too, or of a published one.
-
-    Raises:
-        InputError: kind ``repository-not-shared``: this machine has no such model there.
-    """
+    """Verify models of a repository that a caller named and this machine must have too, or of a published one."""
     from envpack.workflow.recipe import Made
 
     del store  # every task of a worker gets it

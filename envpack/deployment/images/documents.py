@@ -31,20 +31,12 @@ _OF_DOCKER = {
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A reference to content in a registry.
-
-    Attributes:
-        media_type: what it is.
-        digest: ``"sha256:…"``.
-        size: bytes.
-        artifact_type: what an artifact is, ``""`` of others.
-        annotations: by name.
-    """
+    """A reference to content in a registry."""
 
     media_type: str
     digest: str
     size: int
-    artifact_type: str = ""
+    artifact_type: str = ""  # "" if it is none
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -63,20 +55,12 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Image:
-    """A manifest: an image, or an artifact.
-
-    Attributes:
-        config: its configuration.
-        layers: from the lowest to the highest.
-        artifact_type: what an artifact is, ``""`` of an image.
-        subject: digest of the image that an artifact is about, ``""`` if it is about none.
-        annotations: by name.
-    """
+    """A manifest: an image, or an artifact."""
 
     config: Descriptor
-    layers: Sequence[Descriptor]
-    artifact_type: str = ""
-    subject: str = ""
+    layers: Sequence[Descriptor]  # the lowest first
+    artifact_type: str = ""  # "" of an image
+    subject: str = ""  # digest of the image that an artifact is about
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -35,19 +35,12 @@ _COMPRESSED = (LAYER, "application/vnd.oci.image.layer.v1.tar", "application/vnd
 
 @dataclass(frozen=True)
 class BaseImage:
-    """An image that others are built on.
+    """An image that others are built on."""
 
-    Attributes:
-        address: its address, with the digest that the user gave.
-        config: its configuration.
-        layers: its layers.
-        diff_ids: digests of the uncompressed layers.
-    """
-
-    address: ImageAddress
+    address: ImageAddress  # with the digest that the user gave
     config: Mapping[str, Any]
     layers: Sequence[Descriptor]
-    diff_ids: Sequence[str]
+    diff_ids: Sequence[str]  # digests of the uncompressed layers
 
 
 def read_base(registry: Registry, architecture: str) -> BaseImage:

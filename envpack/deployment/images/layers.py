@@ -37,14 +37,9 @@ _MOST_REMEMBERED = 5000  # layers and contents
 
 @dataclass(frozen=True)
 class ImageLayer:
-    """A layer of an image.
+    """A layer of an image."""
 
-    Attributes:
-        title: what it is, for people.
-        members: what is in it.
-    """
-
-    title: str
+    title: str  # for people
     members: tuple[LayerMember, ...]
 
     @property
@@ -142,16 +137,10 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a model that other models may have as well.
+    """A part of a model that other models may have as well."""
 
-    Attributes:
-        path: where it is in the model's folder.
-        folder: where it is in the image.
-        layer: the layer with it.
-    """
-
-    path: str
-    folder: str
+    path: str  # in the model's folder
+    folder: str  # in the image
     layer: ImageLayer
 
 

@@ -50,19 +50,12 @@ _KEEP = ".envpack-keep"  # object stores have no empty folders, and a server req
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """An object of a published repository.
+    """An object of a published repository."""
 
-    Attributes:
-        path: below the address, for example ``"core/1/model.py"``.
-        file: what it contains, ``None`` if that is ``content``.
-        content: its content, unless it is that of a file.
-        sha256: of the content if it is known already, else ``""``.
-    """
-
-    path: str
-    file: Path | None = None
+    path: str  # below the address
+    file: Path | None = None  # None if the content is given
     content: bytes = b""
-    sha256: str = ""
+    sha256: str = ""  # "" if it is not known yet
 
     @property
     def is_visible(self) -> bool:
@@ -73,25 +66,17 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Publication:
-    """A repository as a server reads it from an object store.
+    """A repository as a server reads it from an object store."""
 
-    Attributes:
-        files: all objects, each after those that it needs.
-        cautions: warnings, one sentence each.
-        triton: the release that the models are for.
-        packages: the packages in the environment of each model, by its name; each with ``name``, ``uri``, ``sha256``.
-        late: the models that come after all others, because they run them: ensembles.
-        digest: of all files if it is in the address, so that signatures name it.
-        borrowed: paths of archives of other models, by the names of the models that use them.
-    """
-
-    files: tuple[PublishedFile, ...]
+    files: tuple[PublishedFile, ...]  # each after those that it needs
     cautions: tuple[str, ...]
     triton: str = ""
+    # The packages in the environment of each model, with name, uri and sha256.
     packages: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
-    late: frozenset[str] = frozenset()
-    digest: str = ""
+    late: frozenset[str] = frozenset()  # models that come after all others, because they run them: ensembles
+    digest: str = ""  # of all files if it is in the address, so that signatures name it
     _: KW_ONLY
+    # Paths of archives of other models, by the names of the models that use them.
     borrowed: Mapping[str, str] = field(default_factory=dict)
 
 

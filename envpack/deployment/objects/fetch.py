@@ -34,17 +34,11 @@ _SIGN_AGAIN = "publish again: with --sign if the statement is older, with --forc
 
 @dataclass(frozen=True)
 class CopiedPublication:
-    """A published repository in a folder.
-
-    Attributes:
-        files: number of files.
-        size: bytes.
-        compared: whether each file was compared: with a signed statement, or with the record of the publication.
-    """
+    """A published repository in a folder."""
 
     files: int
     size: int
-    compared: bool
+    compared: bool  # each file, with a signed statement or the record of the publication
 
 
 def copy_publication(
@@ -54,16 +48,6 @@ def copy_publication(
 
     With trust, it is compared with signed statements instead, of which each model must have one. What is there without
     record, because another program put it there, is copied as it is and not compared, unless trust is given.
-
-    Args:
-        objects: where it was published.
-        folder: an empty folder.
-        progress: receives the bytes.
-        trust: who must have signed.
-
-    Raises:
-        InputError: kind ``published-changed`` or ``signature-invalid``.
-        StorageError: the store cannot be used, or the disk is full.
     """
     record = PublicationRecord.read(objects) if trust is None else None
     present = {info.path: info for info in objects.list() if "/" in info.path}

@@ -36,18 +36,6 @@ def place_publication(
 
     A new folder appears in one step. One that exists stays, because it may be a mount point; each model in it is
     replaced in one step. What a killed process left in it is removed.
-
-    Args:
-        objects: where it was published.
-        directory: the folder; it is created, or replaced if envpack fetched it, or filled if it is empty.
-        progress: receives the bytes.
-        trust: who must have signed.
-
-    Raises:
-        InputError: kind ``repository-empty``: nothing is there; ``published-changed``, also if nothing records what was
-            published; ``signature-invalid``; or ``output-not-ours``: something else is in the folder, or has a
-            model's name.
-        StorageError: the store cannot be used, the disk is full, or the folder is not writable.
     """
     directory = Path(os.path.realpath(directory))
     _check(directory)

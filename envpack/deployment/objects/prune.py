@@ -35,11 +35,7 @@ class DigestAddress:
 
 
 def parse_digest_address(url: str) -> DigestAddress | None:
-    """The address if it has ``{digest}``, else ``None``.
-
-    Raises:
-        UsageError: kind ``bad-store-address``.
-    """
+    """The address if it has ``{digest}``, else ``None``."""
     if DIGEST not in url:
         return None
     folder, _, name = url.rstrip("/").rpartition("/")
@@ -66,17 +62,7 @@ class Pruned:
 
 
 def prune_publications(address: DigestAddress, keep: int, current: str, progress: Progress) -> Pruned:
-    """Remove all publications but the newest ones.
-
-    Args:
-        address: where they are.
-        keep: how many stay.
-        current: digest of one that stays, and counts.
-        progress: receives each that is removed, or stays because a command holds its lease.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
+    """Remove all publications but the newest ones."""
     old = _others(address, current)[max(keep - 1, 0) :]
     removed, cautions = [], []
     for name in reversed(old):

@@ -109,9 +109,6 @@ class PublicationRecord:
 
         What an interrupted publication sent to a version or model that is sent now, too, becomes a file of an earlier
         publication. A version or model that only that one sent may be incomplete, and stays announced.
-
-        Raises:
-            StorageError: kind ``publication-conflict``: another program wrote there meanwhile.
         """
         present = {info.path: info for info in self._objects.list()}
         for path in wanted:

@@ -97,23 +97,14 @@ def publish(
 
 @dataclass(frozen=True)
 class _Difference:
-    """What a store has, compared with what it should have.
+    """What a store has, compared with what it should have."""
 
-    Attributes:
-        record: what earlier publications sent.
-        changed: what has to be sent.
-        gone: what earlier publications sent and this one does not have.
-        removable: what of that no other program has written since.
-        stale: the statements in that about models of which files changed: no one signs them anew.
-        copies: what the store can copy itself.
-    """
-
-    record: PublicationRecord
-    changed: Sequence[Described]
-    gone: Sequence[str]
-    removable: Sequence[str]
-    stale: Sequence[str]
-    copies: Copies
+    record: PublicationRecord  # of earlier publications
+    changed: Sequence[Described]  # what has to be sent
+    gone: Sequence[str]  # what only earlier publications have
+    removable: Sequence[str]  # what of that no other program has written since
+    stale: Sequence[str]  # statements in that about models of which files changed
+    copies: Copies  # what the store can copy itself
 
 
 class _Publishing:

@@ -120,12 +120,7 @@ def is_set(name: str) -> bool:
 
 
 def unreachable(url: str, **options: Any) -> str:
-    """Why an address is not usable, as a suffix to it; ``""`` if it is. Waits for a few seconds at most.
-
-    Args:
-        url: the address.
-        options: for the request, as the library requests takes them.
-    """
+    """Why an address is not usable, as a suffix to it; ``""`` if it is. Waits for a few seconds at most."""
     import requests
 
     try:
