@@ -64,7 +64,9 @@ def command(
     max_age: float | None,
     repository: Path,
     console: Console,
-    **settings: Any,
+    *,
+    strict: bool,
+    **more: Any,
 ) -> int:
     """Identify a stub, an environment (folder or archive) or models, and list what is incompatible.
 
@@ -73,54 +75,19 @@ def command(
     image is unpacked. Every file of an environment is compared with the environment's own list. The exit status is 1
     if something is incompatible or has changed.
     """
-    from envpack.workflow import compare_with_signed, inspect_image
+    from envpack.workflow import InspectedEnvironment, InspectedModels, inspect_path
 
     trust = options.trust_of(require_signature, max_age)
-    if path is not None and path.startswith("oci://"):
-        if environment or settings["sbom"]:
-            raise click.UsageError("--environment applies to stubs and --sbom to environments; this is an image.")
-        strict = settings["strict"]
-        return _show_models(inspect_image(path, said, trust, console, strict=strict), console)
-    place = _existing(Path(path) if path is not None else None, repository)
-    if trust is not None:
-        compare_with_signed(place, trust, console)
-    return _inspect_path(place, environment, said, console, **settings)
+    found = inspect_path(path, repository, said, console, trust=trust, environment=environment, strict=strict, **more)
+    match found:
+        case InspectedModels():
+            return _show_models(found, console)
+        case InspectedEnvironment():
+            return _show_environment(found, console, strict=strict)
+    return _show_stub(found, console)
 
 
-def _inspect_path(path: Path, environment: Path | None, said: Settings, console: Console, **settings: Any) -> int:
-    from envpack.workflow import identify, inspect_environment, inspect_models, inspect_stub
-
-    kind = identify(path)
-    if kind == "models":
-        if environment or settings["sbom"]:
-            raise click.UsageError("--environment applies to stubs and --sbom to environments; these are models.")
-        return _show_models(inspect_models(path, said, strict=settings["strict"]), console)
-    if kind == "environment":
-        if environment:
-            raise click.UsageError("--environment applies to stubs; this is an environment.")
-        found = inspect_environment(path, said.triton or "", **settings)
-        return _show_environment(found, console, strict=settings["strict"])
-    if settings["sbom"] or settings["strict"]:
-        raise click.UsageError("--sbom and --strict apply to environments; this is neither a folder nor an archive.")
-    return _show_stub(path, inspect_stub(path, environment, said.triton or ""), console)
-
-
-def _existing(path: Path | None, repository: Path) -> Path:
-    """The file or folder to inspect: a path, else a model of the repository, else the repository."""
-    from envpack.settings import open_project
-
-    if path is None:
-        return open_project(repository).repository
-    candidates = (path, repository / path)
-    found = next((candidate for candidate in candidates if candidate.exists()), None)
-    if found is None:
-        raise click.UsageError(
-            f"{str(path)!r} does not exist, and is no model of the repository {repository.absolute()}."
-        )
-    return found
-
-
-def _show_stub(path: Path, stub: InspectedStub, console: Console) -> int:
+def _show_stub(stub: InspectedStub, console: Console) -> int:
     from rich.table import Table
 
     facts = stub.facts
@@ -134,7 +101,7 @@ def _show_stub(path: Path, stub: InspectedStub, console: Console) -> int:
     _add_mismatches(table, stub.mismatches)
     console.show(table)
     facts_entry = dataclasses.asdict(facts)
-    console.result({"stub": str(path.absolute()), "facts": facts_entry, "mismatches": _entries(stub.mismatches)})
+    console.result({"stub": str(stub.path.absolute()), "facts": facts_entry, "mismatches": _entries(stub.mismatches)})
     return 1 if stub.mismatches else 0
 
 

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
         InspectedEnvironment,
         InspectedModels,
         InspectedStub,
-        compare_with_signed,
-        identify,
-        inspect_environment,
-        inspect_image,
-        inspect_models,
-        inspect_stub,
+        inspect_path,
     )
     from envpack.workflow.lock import LockedModel, lock_model
     from envpack.workflow.placement import unpacked_at_once

@@ -28,7 +28,7 @@ from envpack.inspection import (
 from envpack.repository import looks_like_model, no_models
 from envpack.settings import Settings, find_release, open_project
 from envpack.stub import StubFacts, inspect_stub as read_facts
-from envpack.support.errors import Finding, InputError
+from envpack.support.errors import Finding, InputError, UsageError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import whole_path
 from envpack.support.progress import Progress
@@ -58,8 +58,57 @@ class InspectedEnvironment:
 class InspectedStub:
     """A stub, and what does not fit an execution environment or a release."""
 
+    path: Path
     facts: StubFacts
     mismatches: Sequence[Finding]
+
+
+def inspect_path(
+    path: str | None,
+    repository: Path,
+    said: Settings,
+    progress: Progress,
+    *,
+    trust: Trust | None,
+    environment: Path | None,
+    strict: bool,
+    sbom: Path | None,
+    limit: int,
+) -> InspectedModels | InspectedEnvironment | InspectedStub:
+    """Inspect an image by its address, a file or folder, a model by its name, or the repository."""
+    if path is not None and path.startswith("oci://"):
+        if environment or sbom:
+            raise _usage("--environment applies to stubs and --sbom to environments; this is an image")
+        return inspect_image(path, said, trust, progress, strict=strict)
+    place = _existing(path, repository)
+    if trust is not None:
+        compare_with_signed(place, trust, progress)
+    match identify(place):
+        case "models":
+            if environment or sbom:
+                raise _usage("--environment applies to stubs and --sbom to environments; these are models")
+            return inspect_models(place, said, strict=strict)
+        case "environment":
+            if environment:
+                raise _usage("--environment applies to stubs; this is an environment")
+            return inspect_environment(place, said.triton or "", strict=strict, sbom=sbom, limit=limit)
+    if sbom or strict:
+        raise _usage("--sbom and --strict apply to environments; this is neither a folder nor an archive")
+    return inspect_stub(place, environment, said.triton or "")
+
+
+def _existing(path: str | None, repository: Path) -> Path:
+    """The file or folder to inspect: a path, else a model of the repository, else the repository."""
+    if path is None:
+        return open_project(repository).repository
+    for candidate in (Path(path), repository / path):
+        if candidate.exists():
+            return candidate
+    raise _usage(f"{str(Path(path))!r} does not exist, and is no model of the repository {repository.absolute()}")
+
+
+def _usage(message: str) -> UsageError:
+    return UsageError("usage", message, "envpack inspect --help says what it takes")
 
 
 # One of these is in what remains of an environment that lacks a file which servers need.
@@ -137,4 +186,4 @@ def inspect_stub(stub: Path, environment: Path | None, triton: str) -> Inspected
     needs = read_stub_requirements(stub)
     facts_of_environment = read_environment_facts(whole_path(environment)) if environment else None
     host = image_host(release) if release else None
-    return InspectedStub(facts, find_mismatches(needs, facts_of_environment, release, host))
+    return InspectedStub(stub, facts, find_mismatches(needs, facts_of_environment, release, host))

@@ -9,7 +9,7 @@ from envpack.deployment.images.address import parse_image_address
 from envpack.settings import Settings
 from envpack.support.errors import InputError, UsageError
 from envpack.support.progress import NoProgress
-from envpack.workflow import inspect_image
+from envpack.workflow.inspect import inspect_image
 from envpack.workflow.publish import lay_out, publish_objects, publish_to_registry
 from tests.signing_keys import write_pair
 from tests.steps import Steps
