@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.development.debugger import Debugger
-    from envpack.development.session import ServerNeeds, Session
+    from envpack.development.session import Session
     from envpack.development.start import opened_debugger, runtime_chooser
     from envpack.development.state import ModelState
 else:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from envpack.fleet.kubernetes_build import build_jobs
     from envpack.fleet.kubernetes_verify import Published, verification_job
     from envpack.fleet.orders import build_tasks, lock_tasks, stub_tasks, verify_tasks
-    from envpack.fleet.overlay import Overlay, read_overlay
+    from envpack.fleet.overlay import read_overlay
     from envpack.fleet.pods import jobs_yaml
     from envpack.fleet.tasks import Done, Task, combined
 else:

@@ -10,10 +10,8 @@ if TYPE_CHECKING:
     from envpack.local.admission import sent_parameters
     from envpack.local.instruments import Instruments, check_debug_port, opened_instruments
     from envpack.local.limit import MORE_TIME
-    from envpack.local.local_model import LocalModel
     from envpack.local.model_config import config_json
     from envpack.local.model_process import LogLine, ModelFailed
-    from envpack.local.model_source import ModelSource
     from envpack.local.running import check_placed_environment, local_server, needs_server, python_of
     from envpack.local.server import LocalServer
     from envpack.local.starting import Python

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from envpack.deployment import Publication, PublishedFile, copy_publication, publish
+from envpack.deployment import copy_publication, publish
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.store import Objects, parse_location
 from envpack.support.progress import NoProgress
 from tests import azurite, gcs, registries

@@ -2,14 +2,8 @@
 
 import pytest
 
-from envpack.deployment import (
-    Publication,
-    PublishedFile,
-    copy_publication,
-    plan_deployment,
-    publish,
-    published_files,
-)
+from envpack.deployment import copy_publication, plan_deployment, publish, published_files
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.settings import Settings
 from envpack.store import Objects, index, list_store, open_store, parse_location, server_address
 from envpack.store.claims import probe

@@ -2,15 +2,8 @@
 
 import pytest
 
-from envpack.deployment import (
-    Publication,
-    PublishedFile,
-    copy_publication,
-    newest_publication,
-    parse_digest_address,
-    pin,
-    publish,
-)
+from envpack.deployment import copy_publication, newest_publication, parse_digest_address, pin, publish
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.store import Objects, parse_location
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress

@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.deployment import Publication, PublishedFile, publish
+from envpack.deployment import publish
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.store import Objects, open_store, parse_location
 from envpack.store.claims import probe
 from envpack.support.errors import StorageError

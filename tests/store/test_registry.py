@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment, publish_image, pull_image
+from envpack.deployment import assemble, plan_deployment, publish_image, pull_image
+from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import INDEX, encoded
 from envpack.deployment.images.registry import connected

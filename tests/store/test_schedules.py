@@ -20,16 +20,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from envpack.deployment import (
-    Publication,
-    PublishedFile,
-    copy_publication,
-    parse_digest_address,
-    pin,
-    prune_publications,
-    publish,
-)
+from envpack.deployment import copy_publication, parse_digest_address, pin, prune_publications, publish
 from envpack.deployment.objects import send
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.store import Objects, claims, list_store, maintenance, open_store, parse_location, prune_store
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import NoProgress

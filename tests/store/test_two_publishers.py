@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from envpack.deployment import Publication, PublishedFile, copy_publication, publish
+from envpack.deployment import copy_publication, publish
 from envpack.deployment.objects import send
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD
 from envpack.store import Objects, parse_location
 from envpack.store.claims import ENDED

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 import envpack
-from envpack.deployment import MANIFEST_NAME, assemble, content, folder as module, plan_deployment
+from envpack.deployment import assemble, content, folder as module, plan_deployment
 from envpack.deployment.content import ContentEntry, content_of, content_of_model, has_credentials, is_for_authors
+from envpack.deployment.folder import MANIFEST_NAME
 from envpack.support.errors import InputError, StorageError, UsageError
 from tests.tables import every_row
 

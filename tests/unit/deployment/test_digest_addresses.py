@@ -5,8 +5,6 @@ import hashlib
 import pytest
 
 from envpack.deployment import (
-    Publication,
-    PublishedFile,
     copy_publication,
     parse_digest_address,
     pin,
@@ -16,6 +14,7 @@ from envpack.deployment import (
     read_trust,
 )
 from envpack.deployment.objects import prune, send
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.settings import Settings
 from envpack.store import Objects

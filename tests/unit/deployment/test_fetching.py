@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from envpack.deployment import Publication, PublishedFile, publish, read_signing_key
+from envpack.deployment import publish, read_signing_key
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.place import FETCHED
 from envpack.store import Objects, parse_location
 from tests.faults.command_line import assert_refused, command, envpack, variables

@@ -7,7 +7,8 @@ import tarfile
 
 import pytest
 
-from envpack.deployment import MANIFEST_NAME, plan_deployment, publish_image, stamps
+from envpack.deployment import plan_deployment, publish_image, stamps
+from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images import send as image_publication
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import MANIFEST, digest_of

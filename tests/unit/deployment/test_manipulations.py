@@ -13,8 +13,6 @@ from time import time as now
 import pytest
 
 from envpack.deployment import (
-    Publication,
-    PublishedFile,
     check_signed,
     copy_publication,
     publish,
@@ -24,6 +22,7 @@ from envpack.deployment import (
     read_trust,
 )
 from envpack.deployment.images import signature
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD, STATEMENT
 from envpack.deployment.signing import sign
 from envpack.deployment.statements import Statement

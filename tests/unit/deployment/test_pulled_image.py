@@ -9,7 +9,8 @@ import tarfile
 
 import pytest
 
-from envpack.deployment import MANIFEST_NAME, publish_image, pull_image
+from envpack.deployment import publish_image, pull_image
+from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images import fetch as pulled_image, signature as image_signature
 from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, encoded
 from envpack.deployment.images.send import CONTENT

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment
+from envpack.deployment import assemble, plan_deployment
+from envpack.deployment.folder import MANIFEST_NAME
 from envpack.support.errors import InputError, UsageError
 
 

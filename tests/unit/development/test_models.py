@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.development import Debugger, debugger as module
+from envpack.development import debugger as module
+from envpack.development.debugger import Debugger
 from envpack.development.models import ServedModels, in_lines
 from envpack.local import Instruments, Python
 from envpack.repository import open_model

@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.fleet import Overlay, read_overlay, verification_job
+from envpack.fleet import read_overlay, verification_job
+from envpack.fleet.overlay import Overlay
 from envpack.settings import Project, Settings
 from envpack.support.errors import InputError
 from tests.kubernetes_schema import check

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 import envpack
-from envpack.fleet import Overlay, Published, jobs_yaml, verification_job
+from envpack.fleet import Published, jobs_yaml, verification_job
+from envpack.fleet.overlay import Overlay
 from envpack.settings import Project, Settings
 from envpack.support.errors import InputError, UsageError
 from tests.kubernetes_schema import VERSIONS, check

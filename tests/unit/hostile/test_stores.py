@@ -6,7 +6,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from envpack.deployment import Publication, PublishedFile, copy_publication, publish
+from envpack.deployment import copy_publication, publish
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD
 from envpack.store import Objects, list_store, open_store, parse_location
 from envpack.support.errors import EnvironmentBuildError

@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from envpack.archive import pack_archive, place_folder
-from envpack.deployment import Publication, PublishedFile, publish, read_signing_key, read_trust
+from envpack.deployment import publish, read_signing_key, read_trust
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.repository import STUB_NAME
 from envpack.settings import Settings
 from envpack.store import Objects, parse_location

@@ -10,7 +10,6 @@ import envpack
 from envpack.local import (
     Instruments,
     ModelFailed,
-    ModelSource,
     Python,
     check_debug_port,
     local_server,
@@ -18,6 +17,7 @@ from envpack.local import (
     opened_instruments,
     running as module,
 )
+from envpack.local.model_source import ModelSource
 from envpack.local.running import python_of
 from envpack.repository import STUB_NAME, in_model_folder, open_model, point_to_environment
 from envpack.settings import Settings

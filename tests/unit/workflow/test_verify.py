@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.deployment import Publication, PublishedFile, publish
+from envpack.deployment import publish
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.settings import Settings, open_project
 from envpack.store import Objects, parse_location
 from envpack.support.errors import InputError, ModelsError, StorageError, UsageError

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from envpack.deployment import PublishedFile, plan_deployment, published_files
+from envpack.deployment import plan_deployment, published_files
 from envpack.deployment.objects import content as module
-from envpack.deployment.objects.content import packages_of
+from envpack.deployment.objects.content import PublishedFile, packages_of
 from envpack.settings import Settings
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress

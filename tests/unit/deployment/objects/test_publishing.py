@@ -5,11 +5,8 @@ import os
 
 import pytest
 
-from envpack.deployment import (
-    Publication,
-    PublishedFile,
-    publish,
-)
+from envpack.deployment import publish
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress

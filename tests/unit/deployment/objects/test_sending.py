@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.deployment import Publication, PublishedFile, publish
+from envpack.deployment import publish
 from envpack.deployment.objects import digests, send
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import PublicationRecord
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress

@@ -7,14 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.deployment import (
-    Publication,
-    PublishedFile,
-    check_signed,
-    publish,
-    stamps,
-)
+from envpack.deployment import check_signed, publish, stamps
 from envpack.deployment.objects import digests
+from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD
 from envpack.deployment.signing import opened, read_public_key, read_signing_key
 from envpack.deployment.statements import parse_statement, read_trust
