@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import environment_of, find_models
+from envpack.repository import find_models
 from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.settings.examples import example_files
 
@@ -86,7 +86,7 @@ def environments(repository: Path) -> Iterator[Path]:
     """The environments of the models, each once, also if several models share its files."""
     seen = set()
     for model in find_models(repository):
-        environment = environment_of(model)
+        environment = model.environment
         if environment is None:
             continue
         manifest = (environment / "envpack-environment.json").read_bytes()

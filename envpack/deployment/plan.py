@@ -14,9 +14,7 @@ from envpack.repository import (
     Backend,
     Model,
     backends_folder,
-    environment_of,
     find_backends,
-    get_string_parameter,
     open_models,
     unpacking_backends,
     version_folders,
@@ -141,23 +139,23 @@ def _deployed_environment(model: Model, models: Mapping[str, Model] | None) -> P
 
     Without the models it may be anywhere in the repository.
     """
-    environment, repository = environment_of(model), model.folder.parent
+    environment, repository = model.environment, model.folder.parent
     place = _within(environment, repository)
     if place is None or place == repository:
         return None
     if models is None:
         return place
     owner = models.get(place.relative_to(repository).parts[0])
-    own = owner and _within(environment_of(owner), owner.folder)
+    own = owner and _within(owner.environment, owner.folder)
     return place if own == place else None
 
 
 def _cautions(model: Model, deployed: Path | None, repository: Path, served_from: str) -> list[str]:
     """Possible problems of a model's execution environment on the server."""
-    environment = environment_of(model)
+    environment = model.environment
     if environment is None:
         return []
-    written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+    written = model.written_environment
     is_relative = written.startswith("$$")
     if deployed and is_relative:
         if not deployed.exists():

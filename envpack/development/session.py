@@ -16,7 +16,7 @@ from envpack.development.own_writes import OwnWrites
 from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
 from envpack.local import python_of
-from envpack.repository import Model, environment_of, may_complete
+from envpack.repository import Model
 from envpack.server import Runtime, last_lines
 from envpack.settings import Project, open_project
 from envpack.support.errors import EnvpackError, InputError, ServerError
@@ -105,7 +105,9 @@ class Session:
 
     def _serve(self, stop: threading.Event) -> None:
         """Start a server and follow changes until it has to be started again."""
-        self._completes = self._must_complete = self._completes or any(map(may_complete, self._models.models()))
+        self._completes = self._must_complete = self._completes or any(
+            model.may_complete for model in self._models.models()
+        )
         needs = ServerNeeds(
             models=self._models.models(),
             completes=self._completes,
@@ -183,7 +185,7 @@ class Session:
         self._lost -= {change.model for change in changes}
         built = {change.model for change in changes if self._wants_build(change)}
         ready = {change.model for change in changes if change.model not in built or self._build(change.model)}
-        self._must_complete = self._completes or any(map(may_complete, self._models.models()))
+        self._must_complete = self._completes or any(model.may_complete for model in self._models.models())
         if self._must_complete != self._completes:
             return  # the next server loads all models
         for name in filter(self._models.is_gone, ready):
@@ -249,7 +251,7 @@ class Session:
         model = self._models.model(change.model)
         if change.of_requirements or change.model not in self._built:
             return True
-        return model is not None and environment_of(model) != self._built[change.model]
+        return model is not None and model.environment != self._built[change.model]
 
     def _build(self, name: str) -> bool:
         """Build a model's environment, if it has one; whether the model can be loaded."""
@@ -268,7 +270,7 @@ class Session:
             return False
         self._models.refresh()  # a build writes config.pbtxt
         built = self._models.model(name)
-        self._built[name] = environment_of(built) if built is not None else None
+        self._built[name] = built.environment if built is not None else None
         self._seen.models[name] = self._seen.models[name].with_sources(self._finder.files(name))
         self._enter(name, "waiting")
         return True

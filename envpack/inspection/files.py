@@ -13,9 +13,7 @@ from envpack.repository import (
     SHELL_CHARACTER,
     STUB_NAME,
     Model,
-    environment_of,
     file_in,
-    get_string_parameter,
     linked_path_fault,
     looks_like_model,
     odd_version,
@@ -124,7 +122,7 @@ def environment_findings(model: Model, release: Release, *, served_here: bool = 
 
     A server that does not serve the repository from its path here finds other real paths behind links.
     """
-    path = environment_of(model)
+    path = model.environment
     if path is None:
         return
     if unusable := list(environment_path_findings(model)):
@@ -137,24 +135,20 @@ def environment_findings(model: Model, release: Release, *, served_here: bool = 
     elif path.is_file():
         yield from _of_archive(path, release)
     else:
-        what = f"EXECUTION_ENV_PATH names {_written(model)}, which does not exist"
+        what = f"EXECUTION_ENV_PATH names {model.written_environment}, which does not exist"
         yield fault("environment-missing", model.folder / CONFIG_NAME, what, f"run `envpack build {model.folder.name}`")
-
-
-def _written(model: Model) -> str:
-    return get_string_parameter(model.config, "EXECUTION_ENV_PATH")
 
 
 def environment_path_findings(model: Model) -> Iterator[Finding]:
     """What keeps a server from following EXECUTION_ENV_PATH, whatever is there."""
-    config, written = model.folder / CONFIG_NAME, _written(model)
+    config, written = model.folder / CONFIG_NAME, model.written_environment
     if not written.startswith(("/", _KEYWORD)):
         what = f"EXECUTION_ENV_PATH {written!r} is relative: servers look for it in their working directory"
         yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
     elif not (rest := written.removeprefix(_KEYWORD)).startswith("/") or _KEYWORD in rest:
         what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: {_KEYWORD} counts at its beginning, before a /"
         yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
-    elif (unsafe := SHELL_CHARACTER.search(rest)) and not _is_file(environment_of(model)):  # no shell sees an archive's
+    elif (unsafe := SHELL_CHARACTER.search(rest)) and not _is_file(model.environment):  # no shell sees an archive's
         what = f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
         yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
 

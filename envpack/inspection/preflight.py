@@ -14,7 +14,7 @@ from envpack.inspection.facts import (
     read_environment_facts,
     read_stub_requirements,
 )
-from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
+from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model
 from envpack.settings import Release, all_releases, is_fetchable
 from envpack.support.elf import version_key
 from envpack.support.errors import Finding, InputError, StubError
@@ -52,7 +52,7 @@ def find_unsafe_archive(model: Model, release: Release | None) -> Finding | None
 
     The archive is read to its end, and nothing is unpacked.
     """
-    path = environment_of(model)
+    path = model.environment
     if path is None or not is_archive(path):
         return None
     try:
@@ -70,7 +70,7 @@ def find_damage(model: Model) -> Finding | None:
 
     Files are read only if their size or time stamp is not the recorded one. Environments of other programs have none.
     """
-    path = environment_of(model)
+    path = model.environment
     metadata = read_metadata(path) if path else {}
     if path is None or not metadata:
         return None
@@ -100,7 +100,7 @@ def _environment(model: Model) -> EnvironmentFacts | None:
 
     The server reports an unreadable environment. One without libpython, such as a venv, may use the system's.
     """
-    path = environment_of(model)
+    path = model.environment
     try:
         facts = read_environment_facts(path) if path else None
     except InputError:

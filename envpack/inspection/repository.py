@@ -34,7 +34,6 @@ from envpack.repository import (
     Model,
     backends_folder,
     custom_configs,
-    environment_of,
     examine_model,
     examine_readable,
     find_cycles,
@@ -139,7 +138,7 @@ def _of_model(
         what = f"the model's name contains {odd.group()!r}, and requests by HTTP cannot name it"
         yield caution("bad-path", folder, what, "rename the folder: letters, digits, '_', '-' and '.'")
     yield from mode_findings(folder)
-    environment = environment_of(model) if model and model.has_stub else None
+    environment = model.environment if model and model.has_stub else None
     yield from pointer_findings(folder, environment)
     if model is None:
         return
@@ -166,7 +165,7 @@ def _of_configuration(project: Project, model: Model, release: Release) -> Itera
     if not model.has_stub:
         yield from version_findings(model)
         return
-    environment = environment_of(model)
+    environment = model.environment
     if environment and is_pointer(environment):
         return
     served_here = not project.of(model.folder.name).served_from
@@ -185,7 +184,7 @@ def _of_custom_configs(
         yield from (finding_of_error(error, custom.file) for error in custom.faults)
         if custom.model is None:
             continue
-        if custom.model.has_stub and environment_of(model) and environment_of(custom.model) is None:
+        if custom.model.has_stub and model.environment and custom.model.environment is None:
             what = "it names no execution environment, and config.pbtxt does"
             fix = f"run `envpack build {model.folder.name}`, which edits it too"
             yield caution("not-built", custom.file, what, fix)
@@ -257,4 +256,4 @@ def _steps_of(ensemble: Model, known: Mapping[str, Model]) -> dict[str, Model]:
 
 
 def _is_in_python(model: Model) -> bool:
-    return model.backend.startswith(PYTHON_BACKEND) and environment_of(model) is not None
+    return model.backend.startswith(PYTHON_BACKEND) and model.environment is not None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from envpack.archive import read_metadata, record_in_metadata
 from envpack.lock import LOCK_NAME, digest_requirements
-from envpack.repository import Model, environment_of, has_own_environment
+from envpack.repository import Model
 from envpack.requirements import Requirements, allows_minor, find_requirements, read_requirements
 from envpack.settings import SUPPORTED, Project, Release
 from envpack.support.platforms import host_platform
@@ -81,7 +81,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
     if model.is_ensemble or settings.from_prefix:
         return BuildState("unknown")
     file = settings.requirements or find_requirements(model.folder)
-    environment = environment_of(model)
+    environment = model.environment
     build = f"run `envpack build {model.folder.name}`"
     if environment is None:
         if file is None:
@@ -89,7 +89,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
         return BuildState("unbuilt", f"it has {file.name}, but config.pbtxt names no execution environment", build)
     metadata = read_metadata(environment)
     recorded = metadata.get(_KEY)
-    if not recorded or not has_own_environment(model):
+    if not recorded or not model.has_own_environment:
         return BuildState("unknown")
     requirements = own_requirements(project, model, release, metadata)
     if digest_requirements(requirements, ()) == recorded:

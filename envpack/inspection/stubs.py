@@ -12,16 +12,7 @@ from envpack.archive import read_metadata
 from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.files import environment_findings, environment_path_findings
 from envpack.inspection.preflight import find_damage, preflight_model
-from envpack.repository import (
-    BRIDGE,
-    PYTHON_BACKEND,
-    STUB_NAME,
-    UTILITIES,
-    Model,
-    environment_of,
-    library_name,
-    python_of_backend,
-)
+from envpack.repository import BRIDGE, PYTHON_BACKEND, STUB_NAME, UTILITIES, Model, library_name, python_of_backend
 from envpack.settings import Release
 from envpack.support.errors import Finding, InputError, StubError, caution, fault, finding_of_error
 from envpack.support.platforms import libpython_name
@@ -75,7 +66,7 @@ def placed_environment_error(model: Model, release: Release, *, served_here: boo
 
     What takes long, or depends on the host, is not checked: the content of archives, libraries, changes of files.
     """
-    path = environment_of(model)
+    path = model.environment
     if path is None:
         return None
     of_folder = environment_findings(model, release, served_here=served_here) if path.is_dir() else ()
@@ -87,7 +78,7 @@ def placed_environment_error(model: Model, release: Release, *, served_here: boo
 
 def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
     """Incompatibilities of the execution environment and the release's own stub, if that runs the model."""
-    environment = environment_of(model)
+    environment = model.environment
     if environment is None or model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).is_file():
         return
     try:

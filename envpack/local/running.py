@@ -18,9 +18,7 @@ from envpack.repository import (
     STUB_NAME,
     Model,
     backends_folder,
-    environment_of,
     find_folder,
-    gives_configurations,
     later_fields,
     looks_like_model,
     open_model,
@@ -86,7 +84,7 @@ def needs_server(model: Model) -> str:
         return "has sequence_batching"
     if model.config.HasField("model_repository_agents"):
         return "has model_repository_agents"
-    if gives_configurations(model.folder):
+    if model.gives_configurations:
         return "gives load_model() another configuration or files"
     return ""
 
@@ -98,7 +96,7 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
         InputError: also what `envpack inspect` finds of an environment with which a server cannot run the model.
     """
     check_placed_environment(project, model, served_here=not project.of(model.name).served_from)
-    placed = environment_of(model)
+    placed = model.environment
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
         from envpack.workflow import environment_to_run  # with all that builds one
@@ -118,7 +116,7 @@ def check_placed_environment(project: Project, model: Model, *, served_here: boo
 
     A server that does not serve the repository from its path here finds other real paths behind links.
     """
-    if environment_of(model) is None:
+    if model.environment is None:
         return
     from envpack.inspection import placed_environment_error  # with all that reads environments
 

@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository.code import (
-        called_models,
-        gives_configurations,
-    )
-    from envpack.repository.completion import may_complete
+    from envpack.repository.code import called_models
     from envpack.repository.config import ModelConfig, parse_config
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
-    from envpack.repository.config_editor import (
-        START_PARAMETER,
-        get_string_parameter,
-        set_backend,
-        set_execution_environment,
-    )
+    from envpack.repository.config_editor import START_PARAMETER, set_backend, set_execution_environment
     from envpack.repository.config_rules import config_faults, fixed_faults, later_fields
     from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
     from envpack.repository.folders import (
@@ -51,10 +42,8 @@ if TYPE_CHECKING:
         backends_folder,
         check_server_backend,
         edited_configs,
-        environment_of,
         find_backends,
         forget_release,
-        has_own_environment,
         in_model_folder,
         is_bridge,
         is_stub_placed,

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from envpack.repository.config import ModelConfig
 from envpack.repository.folders import version_folders
-from envpack.repository.model import Model
 from envpack.support.bounded_reading import read_source
 from envpack.support.placed_files import CONFIG_NAME
 
@@ -21,20 +21,17 @@ _OTHER_BINDING = re.compile(
 )
 
 
-def may_complete(model: Model) -> bool:
+def may_complete(folder: Path, config: ModelConfig) -> bool:
     """Whether a server that completes configurations could serve a model in another way than one that does not.
 
     A server waits a second for each completion. It is in vain if the configuration names all inputs and outputs, and
     the model's class has no base from which it could inherit `auto_complete_config`. What cannot be decided is True.
     """
-    if model.is_ensemble:
-        return False
-    config = model.config
-    if not (model.folder / CONFIG_NAME).is_file() or not config.backend or not config.input or not config.output:
+    if not (folder / CONFIG_NAME).is_file() or not config.backend or not config.input or not config.output:
         return True
     name = config.default_model_filename or _CODE
-    codes = [folder / name for folder in version_folders(model.folder)]
-    return any(map(_mentions_method, _sources(model.folder))) or any(map(_may_inherit, codes))
+    codes = [version / name for version in version_folders(folder)]
+    return any(map(_mentions_method, _sources(folder))) or any(map(_may_inherit, codes))
 
 
 def _sources(folder: Path) -> Iterator[Path]:

@@ -8,9 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository.code import completes_itself, imported_modules, sends_requests
+from envpack.repository.code import completes_itself, gives_configurations, imported_modules, sends_requests
+from envpack.repository.completion import may_complete
 from envpack.repository.config import ModelConfig, parse_config
-from envpack.repository.config_editor import START_PARAMETER, get_string_parameter, starting_faults
+from envpack.repository.config_editor import (
+    EXECUTION_ENVIRONMENT,
+    START_PARAMETER,
+    get_string_parameter,
+    starting_faults,
+)
 from envpack.repository.folders import (
     KNOWN,
     LONGEST_NAME,
@@ -31,6 +37,7 @@ from envpack.support.errors import InputError
 from envpack.support.folders import whole_path
 from envpack.support.placed_files import CONFIG_NAME
 
+MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"  # the model's folder in EXECUTION_ENV_PATH
 _KIND_GPU = 1  # of Triton's ModelInstanceGroup
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
@@ -81,6 +88,26 @@ class Model:
         return get_string_parameter(self.config, START_PARAMETER)
 
     @property
+    def written_environment(self) -> str:
+        """EXECUTION_ENV_PATH as its configuration has it; ``""`` if that is not set."""
+        return get_string_parameter(self.config, EXECUTION_ENVIRONMENT)
+
+    @property
+    def environment(self) -> Path | None:
+        """The folder or archive in EXECUTION_ENV_PATH, whether it exists or not.
+
+        None if that is not set, or is longer than a path can be.
+        """
+        value = self.written_environment
+        return Path(value.replace(MODEL_DIRECTORY, str(self.folder))) if value and not is_too_long(value) else None
+
+    @property
+    def has_own_environment(self) -> bool:
+        """Whether its environment is in its folder; another model's was built for that one."""
+        place = self.environment
+        return place is not None and Path(os.path.realpath(place)).parent == self.folder.resolve()
+
+    @property
     def default_file(self) -> str:
         """The file that each of its versions must have; ``""`` for a backend whose files are not known."""
         return "" if self.is_ensemble else default_file(self.config, self.backend)
@@ -94,6 +121,16 @@ class Model:
     def completes_itself(self) -> bool:
         """Whether its code may add inputs and outputs to its configuration when it is loaded."""
         return completes_itself(self.folder)
+
+    @property
+    def may_complete(self) -> bool:
+        """Whether a server that completes configurations could serve it in another way than one that does not."""
+        return not self.is_ensemble and may_complete(self.folder, self.config)
+
+    @property
+    def gives_configurations(self) -> bool:
+        """Whether its code gives ``load_model()`` another configuration, or files."""
+        return gives_configurations(self.folder)
 
     @property
     def needs_gpu(self) -> bool:
@@ -192,7 +229,7 @@ def read_config(file: Path) -> str:
 def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     names = {
         "default_model_filename": config.default_model_filename,
-        "EXECUTION_ENV_PATH": get_string_parameter(config, "EXECUTION_ENV_PATH"),
+        EXECUTION_ENVIRONMENT: get_string_parameter(config, EXECUTION_ENVIRONMENT),
     }
     for field, value in names.items():
         if is_too_long(value):

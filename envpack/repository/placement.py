@@ -9,7 +9,6 @@ directory on the server, so they always belong to the running release.
 from __future__ import annotations
 
 import filecmp
-import os
 import re
 import shutil
 import stat
@@ -19,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.config_choices import python_configs
-from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment, with_start
-from envpack.repository.folders import is_too_long
-from envpack.repository.model import SHELL_CHARACTER, Model, config_text
+from envpack.repository.config_editor import set_backend, set_execution_environment, with_start
+from envpack.repository.model import MODEL_DIRECTORY, SHELL_CHARACTER, Model, config_text
 from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
@@ -29,7 +27,6 @@ from envpack.support.folders import whole_path
 from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
 
-_MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 ONE_AT_A_TIME = "--model-load-thread-count=1"
 PYTHON_BACKEND = "python"
 LIBRARY = "libtriton_python.so"
@@ -42,22 +39,7 @@ _NAME = re.compile(r"python_3_(\d+)")
 
 def in_model_folder(name: str) -> str:
     """The path of a file or folder ``name`` in the model's own folder, as written in config.pbtxt."""
-    return f"{_MODEL_DIRECTORY}/{name}"
-
-
-def environment_of(model: Model) -> Path | None:
-    """The folder or archive in the model's EXECUTION_ENV_PATH, whether it exists or not.
-
-    None if that is not set, or is longer than a path can be.
-    """
-    value = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value and not is_too_long(value) else None
-
-
-def has_own_environment(model: Model) -> bool:
-    """Whether the environment of a model is in the model's folder; another model's was built for that one."""
-    environment = environment_of(model)
-    return environment is not None and Path(os.path.realpath(environment)).parent == model.folder.resolve()
+    return f"{MODEL_DIRECTORY}/{name}"
 
 
 def linked_path_fault(folder: Path, real_path: str) -> InputError | None:
@@ -95,7 +77,7 @@ def edited_configs(model: Model, path_value: str, backend: str, start: str) -> d
 
     The custom configurations that run the model with the Python backend are edited like config.pbtxt.
     """
-    after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
+    after_keyword = path_value.removeprefix(MODEL_DIRECTORY)
     if not after_keyword.startswith("/") or "$" in after_keyword or ".." in after_keyword.split("/"):
         what = f"{path_value!r} is neither absolute nor inside the model's folder"
         fix = f"write {in_model_folder('NAME')} or an absolute path"
@@ -190,8 +172,7 @@ def unpacking_backends(models: Iterable[Model]) -> tuple[str, ...]:
 
 
 def _has_archive(model: Model) -> bool:
-    environment = environment_of(model)
-    return environment is not None and environment.is_file()
+    return model.environment is not None and model.environment.is_file()
 
 
 @dataclass(frozen=True)

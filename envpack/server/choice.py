@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, unpacking_backends
+from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, unpacking_backends
 from envpack.server.container import ContainerRuntime
 from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
@@ -138,7 +138,7 @@ def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: Finding
 
 def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple[Model, ...]) -> ContainerRuntime:
     said = spec.settings
-    named = (place for model in models if (place := environment_of(model)) and place.exists())
+    named = (place for model in models if (place := model.environment) and place.exists())
     environments = list(dict.fromkeys(named))  # models can share one
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(

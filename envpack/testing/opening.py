@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envpack.repository import backends_folder, examine_readable, may_complete, model_folders
+from envpack.repository import backends_folder, examine_readable, model_folders
 from envpack.server import Runtime, ServerSpec, choose_runtime, find_server
 from envpack.settings import Project
 from envpack.support.errors import ServerError
@@ -34,7 +34,9 @@ def find_runtime(project: Project) -> Runtime | None:
             raise
         is_installed = False
     models = tuple(filter(None, (examine_readable(folder)[0] for folder in model_folders(project.repository))))
-    completion = () if any(map(may_complete, models)) else ("--disable-auto-complete-config",)  # it takes a second
+    completion = (
+        () if any(model.may_complete for model in models) else ("--disable-auto-complete-config",)
+    )  # it takes a second
     own = said.only("server", "image", "triton").saying(
         runtime="process" if is_installed else "auto",
         server_arg=("--log-verbose=0", *(GRPC_ARGUMENTS if is_installed else ()), *completion),

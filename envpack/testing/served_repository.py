@@ -19,7 +19,6 @@ from envpack.repository import (
     Model,
     backends_folder,
     called_models,
-    environment_of,
     needed_first,
     open_model,
 )
@@ -96,7 +95,7 @@ class ServedRepository:
             return True
         check_placed_environment(self._project, model)
         has_backend = model.backend != PYTHON_BACKEND and (backends_folder(self._project) / model.backend).is_dir()
-        placed = environment_of(model)
+        placed = model.environment
         if placed is None:
             return has_backend
         return placed.is_file() or (placed.exists() and (has_backend or model.backend == PYTHON_BACKEND))

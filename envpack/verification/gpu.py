@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
+from envpack.repository import STUB_NAME, Model, set_execution_environment
 from envpack.server import GPUS, Client, RequestError, Server, Tensor, before_loads
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
@@ -140,7 +140,7 @@ def _unload(client: Client) -> None:
 
 def _library_of(model: Model) -> str:
     try:
-        place = environment_of(model)
+        place = model.environment
         size = measure_environment(model) if place else None
     except InputError:
         return ""

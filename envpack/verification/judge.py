@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.inspection import BuildState, find_damage
-from envpack.repository import UNADDRESSABLE, Model, environment_of, linked_path_fault
+from envpack.repository import UNADDRESSABLE, Model, linked_path_fault
 from envpack.server import (
     UNHEALTHY,
     Client,
@@ -200,7 +200,7 @@ class Judge:
             return _rejected(model.name, Failure("bad-path", reason, (), f"rename the folder: {_LETTERS}"))
         if state.status == "unbuilt":
             return _rejected(model.name, Failure("not-built", state.reason, (), state.fix))
-        environment = environment_of(model) if model.has_stub else None
+        environment = model.environment if model.has_stub else None
         if environment is not None and environment.is_dir():
             linked = linked_path_fault(environment, self.server.server_path(environment))
             if linked:  # the server would wait forever

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import read_metadata
-from envpack.repository import Model, environment_of
+from envpack.repository import Model
 from envpack.server import stub_reports
 from envpack.verification.verdict import EnvironmentSize, PackageSize, Phase
 
@@ -104,7 +104,7 @@ def measure_environment(model: Model) -> EnvironmentSize | None:
         The size, or None for a model without an environment and for an archive without metadata beside it: unpacking
         the archive would take longer than the verification.
     """
-    place = environment_of(model)
+    place = model.environment
     if place is None:
         return None
     metadata = read_metadata(place)

@@ -17,7 +17,6 @@ from envpack.repository import (
     Model,
     backends_folder,
     called_models,
-    environment_of,
     find_folder,
     in_loading_order,
     open_models,
@@ -246,7 +245,7 @@ class _Verification:
         has_gpu = check_gpu(server, self._spec.all_variables().get(GPUS))
         yield has_gpu
         like = choose_probed_model(self._models)
-        environment = environment_of(like) if like else None
+        environment = like.environment if like else None
         if has_gpu.ok and like and environment:
             write_probe(probe, like, server.server_path(environment))
             tensors = run_probe(client, like, self._said.timeout)

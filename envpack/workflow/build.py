@@ -20,16 +20,7 @@ from envpack.inspection import (
     read_stub_requirements,
     record_requirements,
 )
-from envpack.repository import (
-    PYTHON_BACKEND,
-    STUB_NAME,
-    Model,
-    environment_of,
-    has_own_environment,
-    open_model,
-    place_stub,
-    python_configs,
-)
+from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, open_model, place_stub, python_configs
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.stub import target_from_interpreter, target_from_prefix
@@ -237,14 +228,14 @@ def environment_to_run(
     project: Project, model: Model, progress: Progress, store: SharedStore | None = None
 ) -> Environment:
     """As `environment_in_cache`, for a model that has no folder with an environment."""
-    found, placed = environment_in_cache(project, model, progress, store), environment_of(model)
+    found, placed = environment_in_cache(project, model, progress, store), model.environment
     key = read_metadata(placed).get("key") if placed is not None and placed.is_file() else found.key
     if placed is None or key == found.key:
         damage = find_damage(model) if placed is not None and placed.is_file() else None
         if damage is not None:  # a server unpacks it
             raise InputError(damage.kind, damage.what, damage.fix, str(model.folder))
         return found
-    if not key or not has_own_environment(model):
+    if not key or not model.has_own_environment:
         whose = f"{placed} is that of another model" if key else f"envpack did not make {placed.name}"
         what = f"{whose}, and only a server unpacks it"
         raise InputError("needs-server", what, "let it be served: `envpack verify`, `envpack dev`", str(model.folder))

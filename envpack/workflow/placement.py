@@ -24,11 +24,9 @@ from envpack.repository import (
     check_server_backend,
     custom_configs,
     edited_configs,
-    environment_of,
     examine_model,
     examine_readable,
     forget_release,
-    get_string_parameter,
     in_model_folder,
     is_bridge,
     looks_like_model,
@@ -70,8 +68,8 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     backend = backend_for(environment.minor, request.backends) if request.backends else None
     unfit = unfit_stub(request, environment.minor) if binary is None else ""
     changed |= remove_stub(model.folder) if unfit else _place_stub(request, binary, backend)
-    configs = [model.config, *(config.model.config for config in python_configs(model.folder).values() if config.model)]
-    previous = {get_string_parameter(config, "EXECUTION_ENV_PATH") for config in configs}
+    models = [model, *(config.model for config in python_configs(model.folder).values() if config.model)]
+    previous = {one.written_environment for one in models}
     changed |= point_to_environment(*_pointing(request, environment.minor))
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
@@ -210,7 +208,7 @@ def _models_that_name(environment: Path, request: Placement) -> list[str]:
 def _named_environments(folder: Path) -> Iterator[str]:
     """What the configurations of a model, which may be broken, name as execution environments."""
     for model in (examine_model(folder)[0], *(custom.model for custom in custom_configs(folder))):
-        if named := environment_of(model) if model else None:
+        if named := model.environment if model else None:
             yield os.path.realpath(named)
 
 

@@ -24,7 +24,6 @@ from envpack.repository import (
     Model,
     backend_for,
     check_server_backend,
-    environment_of,
     in_model_folder,
     names_release,
     open_model,
@@ -139,7 +138,7 @@ def _placement(
 ) -> Iterator[PlannedChange]:
     model = request.model
     path = request.environment_for(source.target.python)
-    has = environment_of(model)
+    has = model.environment
     metadata = read_metadata(has) if has else {}
     if not metadata:
         reason = "it has none" if has is None else f"{has} was not made by envpack, or is missing"
@@ -165,7 +164,7 @@ def _placement(
 
 def _edits(model: Model, environment: Path, request: Placement, backend: str) -> Iterator[str]:
     """What changes in a configuration of a model."""
-    if environment_of(model) != environment:
+    if model.environment != environment:
         yield f"EXECUTION_ENV_PATH becomes {in_model_folder(environment.name)}"
     if backend not in ("", model.config.backend):
         yield f"backend becomes {backend}"

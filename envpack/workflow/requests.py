@@ -12,16 +12,7 @@ from envpack.archive import Selection, is_made_by_envpack, read_metadata
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
 from envpack.inspection import fit_findings
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, read_lock
-from envpack.repository import (
-    PYTHON_BACKEND,
-    STUB_NAME,
-    Model,
-    backends_folder,
-    environment_of,
-    has_own_environment,
-    linked_path_fault,
-    python_of_backend,
-)
+from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, backends_folder, linked_path_fault, python_of_backend
 from envpack.requirements import Requirements, Target, find_requirements, read_requirements
 from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy, check_minor
 from envpack.support.errors import UsageError
@@ -118,14 +109,14 @@ def kept_environment(project: Project, model: Model) -> Path | None:
 
     One of its own would have NumPy alone. None if it gets that all the same, as with ``--force``.
     """
-    said, named = project.of(model.folder.name), environment_of(model)
+    said, named = project.of(model.folder.name), model.environment
     if named is None or said.force or said.from_prefix:
         return None
     if not os.path.exists(named):  # noqa: PTH110 - also of another user's folder
         return None
     if said.requirements or find_requirements(model.folder) or (model.folder / LOCK_NAME).exists():
         return None
-    return None if has_own_environment(model) and is_made_by_envpack(named) else named
+    return None if model.has_own_environment and is_made_by_envpack(named) else named
 
 
 def needs_stub(project: Project, model: Model) -> bool:
@@ -287,7 +278,7 @@ class Placed:
 
 def placed_environment(model: Model) -> Placed:
     """Find the environment that config.pbtxt names, if envpack made it: only then its metadata can be read."""
-    path = None if model.is_ensemble else environment_of(model)
+    path = None if model.is_ensemble else model.environment
     if path is None:
         return Placed()
     python = str(read_metadata(path).get("minor", ""))

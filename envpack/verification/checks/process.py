@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.repository import START_PARAMETER, STUB_NAME, Model, environment_of
+from envpack.repository import START_PARAMETER, STUB_NAME, Model
 from envpack.server import Server, user_site_was_read
 from envpack.settings import is_fetchable
 from envpack.support.text import counted, major_number, printable
@@ -160,7 +160,7 @@ def check_start(running: Examined) -> Check | None:
 
 def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> str:
     """Unpacked folder of the model's environment on the server's file system; ``""`` without an environment."""
-    place = environment_of(model)
+    place = model.environment
     if not place:
         return ""
     if place.is_dir():

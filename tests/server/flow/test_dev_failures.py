@@ -143,7 +143,7 @@ def test_a_model_that_begins_to_complete_its_configuration_may(required, develop
     ],
 )
 def test_a_server_without_completion_serves_the_same_configuration(required, more):
-    from envpack.repository import may_complete, open_model
+    from envpack.repository import open_model
     from envpack.server import find_server
     from envpack.server.process import ProcessRuntime
     from envpack.settings import DEFAULT_RELEASE, Settings, find_release, open_project
@@ -153,7 +153,7 @@ def test_a_server_without_completion_serves_the_same_configuration(required, mor
     file.write_text(file.read_text() + more + "\n")
     said = Settings(python=find_release(DEFAULT_RELEASE).python)
     build_model(open_project(required.parent, said), "doubler")
-    assert not may_complete(open_model(required))
+    assert not open_model(required).may_complete
     served = []
     for arguments in ((), ("--disable-auto-complete-config",)):
         with ProcessRuntime(find_server(), arguments=arguments).start(required.parent) as server:

@@ -6,7 +6,7 @@ show is not tested here; docs/explanation/verification.md says so.
 
 import pytest
 
-from envpack.repository import environment_of, open_model
+from envpack.repository import open_model
 from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
@@ -43,7 +43,7 @@ def check(kit, tmp_path):
         models, probe = tmp_path / "models", tmp_path / "probe"
         probe.mkdir()
         like = open_model(Catalogue((), kit, tmp_path).good_model(models / "good"))
-        write_probe(probe, like, str(environment_of(like)))
+        write_probe(probe, like, str(like.environment))
         for name in (PROBE, PEER):
             (probe / name / "1/torch.py").write_text(TORCH.format(available=available))
             config = probe / name / "config.pbtxt"

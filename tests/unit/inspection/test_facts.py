@@ -22,7 +22,7 @@ from envpack.inspection.facts import (
     this_host,
 )
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
-from envpack.repository import open_model
+from envpack.repository import Model, open_model
 from envpack.settings import find_release
 from envpack.support.errors import InputError, StubError
 from envpack.support.platforms import this_machine
@@ -169,7 +169,7 @@ def test_an_archive_that_would_fill_a_disk_is_found_wherever_that_begins(tmp_pat
     monkeypatch.setattr(reading, "_FREE", 1 << 20)
     model = model_in(tmp_path, environment="bomb.tar.gz")
     path = tmp_path / "bomb.tar.gz"
-    monkeypatch.setattr(preflight, "environment_of", lambda _: path)
+    monkeypatch.setattr(Model, "environment", path)
     with tarfile.open(archive(tmp_path / "bomb.tar", {**FILES, "lib/large": bytes(2 << 20)})) as packed:
         assert packed.getnames()[-1] == "lib/large"
     path.write_bytes(gzip.compress((tmp_path / "bomb.tar").read_bytes()))
@@ -179,7 +179,7 @@ def test_an_archive_that_would_fill_a_disk_is_found_wherever_that_begins(tmp_pat
 
 
 def unsafe(tmp_path, monkeypatch, path, release=None):
-    monkeypatch.setattr(preflight, "environment_of", lambda _: path)
+    monkeypatch.setattr(Model, "environment", path)
     return find_unsafe_archive(model_in(tmp_path), release)
 
 
@@ -197,7 +197,7 @@ def test_what_is_no_archive_is_left_to_the_server(tmp_path, monkeypatch, content
 
 def test_members_that_would_land_outside_of_the_environment_are_not_given_to_the_server(tmp_path, monkeypatch):
     model = model_in(tmp_path)
-    monkeypatch.setattr(preflight, "environment_of", lambda _: tmp_path / "env.tar")
+    monkeypatch.setattr(Model, "environment", tmp_path / "env.tar")
 
     def found(*members, release="24.10"):
         with tarfile.open(tmp_path / "env.tar", "w") as tar:

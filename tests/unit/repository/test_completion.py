@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.repository import may_complete, open_model
+from envpack.repository import open_model
 
 CONFIG = """
 backend: "python"
@@ -34,7 +34,7 @@ def model(tmp_path):
 )
 def test_a_plain_class_cannot(model, code):
     (model / "1/model.py").write_text(code)
-    assert not may_complete(open_model(model))
+    assert not open_model(model).may_complete
 
 
 @pytest.mark.parametrize(
@@ -55,27 +55,27 @@ def test_a_plain_class_cannot(model, code):
 )
 def test_a_class_that_gets_methods_from_elsewhere_may(model, code):
     (model / "1/model.py").write_text(code)
-    assert may_complete(open_model(model))
+    assert open_model(model).may_complete
 
 
 def test_a_model_in_another_encoding_is_read(model):
     code = f"# coding: latin-1\n# für alle\nimport common\n@common.add\n{PLAIN}"
     (model / "1/model.py").write_bytes(code.encode("latin-1"))
-    assert may_complete(open_model(model))
+    assert open_model(model).may_complete
 
 
 def test_a_module_beside_the_model_may_add_the_method(model):
     (model / "1/helper.py").write_text("def add(cls):\n    cls.auto_complete_config = lambda config: config\n")
-    assert may_complete(open_model(model))
+    assert open_model(model).may_complete
 
 
 @pytest.mark.parametrize("part", ["backend", "input", "output"])
 def test_a_configuration_that_lacks_something_may(model, part):
     lines = [line for line in CONFIG.splitlines() if not line.startswith(part)]
     (model / "config.pbtxt").write_text("\n".join(lines))
-    assert may_complete(open_model(model))
+    assert open_model(model).may_complete
 
 
 def test_a_model_without_a_configuration_may(model):
     (model / "config.pbtxt").unlink()
-    assert may_complete(open_model(model))
+    assert open_model(model).may_complete

@@ -4,7 +4,6 @@ import pytest
 
 from envpack.repository import (
     custom_configs,
-    environment_of,
     in_model_folder,
     open_model,
     parse_config,
@@ -31,7 +30,7 @@ def environments(folder):
     """The name of the environment in each configuration, ``""`` for none."""
     files = {folder / "config.pbtxt", *folder.glob("configs/*.pbtxt")}
     models = {file.name: open_model(folder, parse_config(file.read_text(), file), foreign=True) for file in files}
-    return {name: place.name if (place := environment_of(model)) else "" for name, model in models.items()}
+    return {name: place.name if (place := model.environment) else "" for name, model in models.items()}
 
 
 def test_a_server_chooses_among_the_files_of_one_folder(folder):

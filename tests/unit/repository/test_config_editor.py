@@ -2,8 +2,8 @@ import pytest
 from google.protobuf import text_encoding
 from hypothesis import given, strategies as st
 
-from envpack.repository import get_string_parameter, parse_config, set_backend, set_execution_environment
-from envpack.repository.config_editor import remove_parameter, set_string_parameter
+from envpack.repository import parse_config, set_backend, set_execution_environment
+from envpack.repository.config_editor import get_string_parameter, remove_parameter, set_string_parameter
 from envpack.support.errors import InputError
 
 REPEATED = """# who: the vision team

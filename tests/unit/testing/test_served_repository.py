@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from envpack.local import Python
-from envpack.repository import STUB_NAME, get_string_parameter, open_model
+from envpack.repository import STUB_NAME, open_model
+from envpack.repository.config_editor import get_string_parameter
 from envpack.settings import open_project
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.repository import STUB_NAME, get_string_parameter, open_model
+from envpack.repository import STUB_NAME, open_model
+from envpack.repository.config_editor import get_string_parameter
 from envpack.settings import Settings, find_release
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, UsageError
 from envpack.workflow import build as module, build_model, plan_model

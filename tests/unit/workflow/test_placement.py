@@ -9,7 +9,8 @@ import pytest
 from envpack.archive import Selection
 from envpack.environment.inventory import Package
 from envpack.environment.store import MANIFEST, SCHEMA, Environment
-from envpack.repository import RELEASE_FILE, STUB_NAME, get_string_parameter, open_model
+from envpack.repository import RELEASE_FILE, STUB_NAME, open_model
+from envpack.repository.config_editor import get_string_parameter
 from envpack.requirements import Requirements, Target
 from envpack.settings import find_release
 from envpack.support.progress import NoProgress

@@ -11,7 +11,8 @@ from envpack.deployment import (
     publish,
     published_files,
 )
-from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
+from envpack.repository import in_model_folder, open_model, parse_config, point_to_environment
+from envpack.repository.config_editor import get_string_parameter
 from envpack.settings import Settings
 from envpack.support.errors import EnvpackError, ModelsError
 from envpack.support.progress import NoProgress
