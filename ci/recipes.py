@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import find_models
+from envpack.repository import named_models
 from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.settings.examples import example_files
 
@@ -85,7 +85,7 @@ def run(folder: Path, command: str) -> float:
 def environments(repository: Path) -> Iterator[Path]:
     """The environments of the models, each once, also if several models share its files."""
     seen = set()
-    for model in find_models(repository):
+    for model in named_models(repository, ()):
         environment = model.environment
         if environment is None:
             continue

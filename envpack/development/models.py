@@ -10,8 +10,8 @@ from envpack.repository import (
     called_models,
     examine_readable,
     find_folder,
-    find_models,
     looks_like_model,
+    model_folders,
     needed_first,
     no_models,
     not_in_python,
@@ -37,7 +37,7 @@ class ServedModels:
             if model is not None and model.is_foreign:
                 raise not_in_python(model)
         if not self._models:
-            find_models(repository)  # a repository that does not exist is an error of its own
+            model_folders(repository)  # a repository that does not exist is an error of its own
             raise no_models(repository)
 
     def refresh(self) -> None:

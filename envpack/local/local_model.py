@@ -21,7 +21,7 @@ from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProc
 from envpack.local.model_source import ModelSource
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.local.warming import warmups
-from envpack.repository import config_faults, fixed_faults, warmup_faults
+from envpack.repository import config_faults, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2
@@ -152,9 +152,8 @@ class LocalModel:
         if self.config.HasField("sequence_batching"):
             raise ModelFailed(f"the model completed its configuration with sequence_batching; {NEEDS_SERVER}")
         for fault in (
-            *fixed_faults(self.config, source.folder),
-            *config_faults(self.config),
-            *warmup_faults(self.config, source.folder),
+            *config_faults(self.config, source.folder, is_complete=True),
+            *warmup_faults(self.config, source.folder, is_complete=True),
         ):
             raise ModelFailed(fault)
         arguments = instance_arguments(self.config, text, str(source.folder), source.version)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from envpack.repository.config import ModelConfig, parse_config
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
     from envpack.repository.config_editor import START_PARAMETER, set_backend, set_execution_environment
-    from envpack.repository.config_rules import config_faults, fixed_faults, later_fields
-    from envpack.repository.ensembles import find_cycles, fit_faults, flow_faults, in_loading_order, needed_first
+    from envpack.repository.config_rules import config_faults, later_fields, warmup_faults
+    from envpack.repository.ensembles import find_cycles, in_loading_order, needed_first
     from envpack.repository.folders import (
         file_in,
         find_folder,
@@ -45,13 +45,10 @@ if TYPE_CHECKING:
         find_backends,
         forget_release,
         in_model_folder,
-        is_bridge,
         is_stub_placed,
         library_name,
         linked_path_fault,
         names_release,
-        outdated_parts,
-        place_backend,
         place_stub,
         point_to_environment,
         python_of_backend,
@@ -61,13 +58,11 @@ if TYPE_CHECKING:
     from envpack.repository.selection import (
         chosen_folders,
         examine_readable,
-        find_models,
         model_folders,
         model_name,
         named_models,
         open_models,
     )
-    from envpack.repository.warmups import warmup_data_faults, warmup_faults
     from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -197,6 +197,29 @@ class Backend:
         """Path of its library, whether it exists or not."""
         return self.folder / library_name(self.name)
 
+    @property
+    def has_bridge(self) -> bool:
+        """Whether its ``model.py`` is the one of our backends, which loads the model's own."""
+        return _holds(self.folder / BRIDGE, _OUR_BRIDGE)
+
+    def place(self, stub: Path, release: Release | None = None, server: Path | None = None) -> bool:
+        """Create or complete the directory, and return whether anything changed; correct files stay unchanged."""
+        check_server_backend(server)
+        if self.folder.is_dir():
+            return _fill(stub, self, self.folder, release, server)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_folder(self.folder) as partial:
+            return _fill(stub, self, partial, release, server)
+
+    def outdated_parts(self, server: Path | None) -> tuple[str, ...]:
+        """The files that `place` would create or replace, without the stub."""
+        found = [] if self.has_bridge else [BRIDGE]
+        for name, origin in ((self.library.name, LIBRARY), (UTILITIES, UTILITIES)):
+            file = self.folder / name
+            is_right = _holds(file, server / origin) if server else _leads_to(file, f"../{PYTHON_BACKEND}/{origin}")
+            found += [] if is_right else [name]
+        return tuple(found)
+
 
 def backend_for(minor: str, backends: Path) -> Backend:
     """The backend for a Python, for example ``"3.8"``, whether it exists or not."""
@@ -227,30 +250,6 @@ def find_backends(folder: Path) -> tuple[Backend, ...]:
     return tuple(Backend(f.name, f) for f in sorted(folder.iterdir()) if f.is_dir() and python_of_backend(f.name))
 
 
-def place_backend(stub: Path, backend: Backend, release: Release | None = None, server: Path | None = None) -> bool:
-    """Create or complete a backend directory; correct files stay unchanged.
-
-    Returns:
-        Whether anything changed.
-    """
-    check_server_backend(server)
-    if backend.folder.is_dir():
-        return _fill(stub, backend, backend.folder, release, server)
-    backend.folder.parent.mkdir(parents=True, exist_ok=True)
-    with replaced_folder(backend.folder) as partial:
-        return _fill(stub, backend, partial, release, server)
-
-
-def outdated_parts(backend: Backend, server: Path | None) -> tuple[str, ...]:
-    """The files of a backend directory that `place_backend` would create or replace, without its stub."""
-    found = [] if is_bridge(backend.folder / BRIDGE) else [BRIDGE]
-    for name, origin in ((backend.library.name, LIBRARY), (UTILITIES, UTILITIES)):
-        file = backend.folder / name
-        is_right = _holds(file, server / origin) if server else _leads_to(file, f"../{PYTHON_BACKEND}/{origin}")
-        found += [] if is_right else [name]
-    return tuple(found)
-
-
 def check_server_backend(server: Path | None) -> None:
     """Refuse a directory of a server's Python backend that lacks what a backend takes from there."""
     if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
@@ -268,11 +267,6 @@ def _fill(stub: Path, backend: Backend, folder: Path, release: Release | None, s
             changed |= _copy(server / origin, folder / name)
     changed |= _copy(_OUR_BRIDGE, folder / BRIDGE)
     return changed | place_stub(stub, folder, release)
-
-
-def is_bridge(file: Path) -> bool:
-    """Whether a file is the ``model.py`` of our backends, which loads the model's own."""
-    return _holds(file, _OUR_BRIDGE)
 
 
 def _leads_to(link: Path, target: str) -> bool:

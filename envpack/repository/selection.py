@@ -36,14 +36,6 @@ def _is_foreign(folder: Path) -> bool:
     return model is not None and model.is_foreign
 
 
-def find_models(repository: Path) -> tuple[Model, ...]:
-    """Every Python model and ensemble of a repository, sorted by name.
-
-    Folders without a configuration and code, and folders whose name starts with a dot, are not models.
-    """
-    return tuple(open_model(folder) for folder in model_folders(repository) if not _is_foreign(folder))
-
-
 def model_folders(repository: Path) -> list[Path]:
     """The folders of a repository that hold models of any backend, sorted."""
     if not repository.is_dir():
@@ -98,10 +90,10 @@ def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, 
 
 
 def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    """The models that a user names, or all models of the repository if there are no names."""
+    """The models that a user names; without names, every Python model and ensemble of the repository, sorted."""
     if names:
         return tuple(open_model(repository / model_name(repository, name)) for name in dict.fromkeys(names))
-    models = find_models(repository)
+    models = tuple(open_model(folder) for folder in model_folders(repository) if not _is_foreign(folder))
     if not models:
         raise no_models(repository)
     return models

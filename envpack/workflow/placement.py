@@ -14,7 +14,6 @@ from pathlib import Path
 from envpack.archive import archive_metadata_file, is_made_by_envpack, pack_archive, place_folder, read_metadata
 from envpack.environment import Environment
 from envpack.repository import (
-    BRIDGE,
     ONE_AT_A_TIME,
     PYTHON_BACKEND,
     STUB_NAME,
@@ -28,9 +27,7 @@ from envpack.repository import (
     examine_readable,
     forget_release,
     in_model_folder,
-    is_bridge,
     looks_like_model,
-    place_backend,
     place_stub,
     point_to_environment,
     python_configs,
@@ -153,7 +150,7 @@ def _place_stub(request: Placement, binary: Path | None, backend: Backend | None
     release = request.release if request.release_named else None
     changed = False
     if binary is not None and backend is not None:
-        changed = place_backend(binary, backend, release, request.copy_library)
+        changed = backend.place(binary, release, request.copy_library)
     elif binary is not None:
         changed = place_stub(binary, request.model.folder, release)
     if not request.release_named:
@@ -251,7 +248,7 @@ def foreign_paths(request: Placement, minor: str) -> Iterator[Path]:
         yield from foreign_stub(request.model.folder)
     if request.backends is not None:
         backend = backend_for(minor, request.backends)
-        yield from _foreign(backend.folder, is_ours=_is_our_stub(backend.stub) or is_bridge(backend.folder / BRIDGE))
+        yield from _foreign(backend.folder, is_ours=_is_our_stub(backend.stub) or backend.has_bridge)
 
 
 def foreign_stub(folder: Path) -> Iterator[Path]:

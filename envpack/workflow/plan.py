@@ -27,7 +27,6 @@ from envpack.repository import (
     in_model_folder,
     names_release,
     open_model,
-    outdated_parts,
     python_configs,
 )
 from envpack.settings import Project
@@ -258,7 +257,7 @@ def _parts(backend: Backend, request: Placement, source: Recipe) -> Iterator[Pla
     if not backend.folder.is_dir():
         yield PlannedChange(action, f"it is not in {backend.folder.parent}")
         return
-    faults = [f"{name} is missing or differs" for name in outdated_parts(backend, request.copy_library)]
+    faults = [f"{name} is missing or differs" for name in backend.outdated_parts(request.copy_library)]
     if fault := _fault(backend.stub, source):
         faults.append(f"{STUB_NAME}: {fault}")
     if faults:

@@ -9,7 +9,7 @@ import pytest
 from ci.recipe_records import digest_of, records
 from ci.recipes import CHECKOUT, LARGE_TEMPLATE, commands_of
 from envpack.cli.main import run
-from envpack.repository import called_models, find_models
+from envpack.repository import called_models, named_models
 from envpack.requirements import find_requirements
 from envpack.settings.examples import copy_recipe, example_titles
 
@@ -40,7 +40,7 @@ def test_its_readme_has_a_title_and_the_commands(name):
 
 def test_each_model_has_requirements_and_a_python(recipe):
     settings = tomllib.loads((recipe / "envpack.toml").read_text())
-    for model in find_models(recipe):
+    for model in named_models(recipe, ()):
         own = settings.get("models", {}).get(model.name, {})
         assert model.is_ensemble or find_requirements(model.folder) or (recipe / own["requirements"]).is_file()
     assert settings["triton"]
@@ -49,7 +49,7 @@ def test_each_model_has_requirements_and_a_python(recipe):
 def test_its_models_have_tests_and_samples(recipe):
     """Samples are there, or a script writes them."""
     tested = {test.parts[-3] for test in recipe.glob("*/tests/test_*.py")}
-    models = find_models(recipe)
+    models = named_models(recipe, ())
     needed = {name for model in models for name in (*model.steps, *called_models(model.folder))}
     assert {model.name for model in models} <= tested | needed
     scripts = "".join(script.read_text() for script in recipe.glob("*/training/*.py"))

@@ -2,7 +2,7 @@
 
 import shutil
 
-from envpack.repository.placement import backend_for, place_backend
+from envpack.repository.placement import backend_for
 from envpack.settings import find_release
 from tests.faults.repositories.broken import STUB, Broken, Site
 from tests.faults.repositories.environment import packed
@@ -38,7 +38,7 @@ def _backend(leave_out: str):
 
     def change(site: Site):
         backend = backend_for("3.10", site.repository.parent / "backends")
-        place_backend(site.model / STUB, backend, find_release("24.10"))
+        backend.place(site.model / STUB, find_release("24.10"))
         (site.model / STUB).unlink()
         site.configure('backend: "python"', f'backend: "{_BACKEND}"')
         (backend.folder / leave_out).unlink()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import ONE_AT_A_TIME, backend_for, place_backend
+from envpack.repository import ONE_AT_A_TIME, backend_for
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.settings import find_release
@@ -42,12 +42,8 @@ def served(request, release, python, neighbour, choice, installation, environmen
     other = parts.archive(parts.environment(neighbour, NUMPYS[neighbour][-1]))
     archive = parts.archive(environment) if environment.is_dir() else environment
     for minor in (python, neighbour):
-        place_backend(
-            parts.stub(minor),
-            backend_for(minor, folder / "backends"),
-            find_release(release),
-            server_folder,
-        )
+        backend = backend_for(minor, folder / "backends")
+        backend.place(parts.stub(minor), find_release(release), server_folder)
     mine, theirs = (backend_for(minor, folder).name for minor in (python, neighbour))
     for name in ("numbers", "refuses", "script", "stream"):
         place(repository, name, archive, backend=mine)

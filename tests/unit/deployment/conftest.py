@@ -3,7 +3,7 @@ import pytest
 from envpack.deployment import plan_deployment
 from envpack.deployment.images import registry as client
 from envpack.deployment.images.address import parse_image_address
-from envpack.repository import backend_for, in_model_folder, open_model, place_backend, point_to_environment
+from envpack.repository import backend_for, in_model_folder, open_model, point_to_environment
 from envpack.settings import Project, find_release
 from tests.memory_registry import memory_registry
 
@@ -33,7 +33,7 @@ def project(tmp_path):
     (repository / "both/config.pbtxt").write_text(f"ensemble_scheduling {{ step [ {steps} ] }}")
     (repository / ".git").mkdir()
     (repository / "notes").mkdir()
-    place_backend(stub, backend_for("3.8", tmp_path / "backends"))
+    backend_for("3.8", tmp_path / "backends").place(stub)
     return Project(repository=repository)
 
 

@@ -8,12 +8,7 @@ import tarfile
 import pytest
 
 from envpack.inspection import inspect_repository
-from envpack.repository import (
-    backend_for,
-    in_model_folder,
-    place_backend,
-    set_backend,
-)
+from envpack.repository import backend_for, in_model_folder, set_backend
 from envpack.settings import Settings, find_release
 from tests.unit.inspection.findings import kinds, name_environment, named, pack
 
@@ -149,7 +144,7 @@ class TestBackends:
     def backend(self, project, foreign_stub, release, tmp_path):
         """A backend that both models use."""
         found = backend_for(release.python, tmp_path / "backends")
-        place_backend(foreign_stub, found)
+        found.place(foreign_stub)
         for name in ("one", "two"):
             config = project.repository / name / "config.pbtxt"
             config.write_text(set_backend(config.read_text(), found.name, config))

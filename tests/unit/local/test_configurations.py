@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from envpack.inspection.configuration import fit_faults
 from envpack.local import config_json
 from envpack.local.model_config import complete_config, instance_arguments, merge_completion
-from envpack.repository import config_faults, fit_faults, fixed_faults, parse_config
+from envpack.repository import config_faults, parse_config
 
 TENSORS = """
 input [ { name: "A" data_type: TYPE_INT32 dims: [ 2 ] } ]
@@ -181,7 +182,7 @@ def test_what_a_server_does_not_load():
     said = []
     for text, _ in REFUSED:
         config = completed(text)
-        said.append(next(iter((*fixed_faults(config, Path("/nowhere")), *config_faults(config)))))
+        said.append(next(config_faults(config, Path("/nowhere"), is_complete=True)))
     assert said == [expected for _, expected in REFUSED]
 
 
@@ -196,7 +197,7 @@ def test_what_a_server_loads():
         on_cpu("no"),
     ):
         config = completed(text)
-        assert not [*fixed_faults(config, Path("/nowhere")), *config_faults(config)]
+        assert not list(config_faults(config, Path("/nowhere"), is_complete=True))
 
 
 def ensemble(steps, tensors=TENSORS, batch=0):

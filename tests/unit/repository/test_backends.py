@@ -10,7 +10,6 @@ from envpack.repository import (
     backends_folder,
     find_backends,
     open_model,
-    place_backend,
     point_to_environment,
     python_of_backend,
     unpacking_backends,
@@ -61,11 +60,11 @@ def test_the_default_folder_is_beside_the_repository(tmp_path):
 
 
 def test_a_complete_folder_stays_unchanged(backend, stub):
-    assert place_backend(stub, backend) is True
+    assert backend.place(stub) is True
     assert sorted(os.listdir(backend.folder)) == FILES
     assert os.readlink(backend.library) == "../python/libtriton_python.so"
     assert backend.stub.stat().st_mode & 0o777 == 0o755
-    assert place_backend(stub, backend) is False
+    assert backend.place(stub) is False
     (backend.folder.parent / "python_3_9").touch()
     (backend.folder.parent / "other").mkdir()
     assert [found.name for found in find_backends(backend.folder.parent)] == ["python_3_8"]
@@ -73,41 +72,41 @@ def test_a_complete_folder_stays_unchanged(backend, stub):
 
 def test_a_second_backend_is_placed_beside_the_first(backend, stub):
     second = backend_for("3.9", backend.folder.parent)
-    assert (place_backend(stub, backend), place_backend(stub, second)) == (True, True)
+    assert (backend.place(stub), second.place(stub)) == (True, True)
     assert sorted(os.listdir(backend.folder.parent)) == ["python_3_8", "python_3_9"]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_missing_and_wrong_files_are_replaced(backend, stub, name):
-    place_backend(stub, backend)
+    backend.place(stub)
     (backend.folder / name).unlink()
-    assert place_backend(stub, backend) is True
+    assert backend.place(stub) is True
     (backend.folder / name).unlink()
     (backend.folder / name).write_text("something else")
-    assert place_backend(stub, backend) is True
-    assert place_backend(stub, backend) is False
+    assert backend.place(stub) is True
+    assert backend.place(stub) is False
     assert sorted(os.listdir(backend.folder)) == FILES
 
 
 def test_the_library_can_be_a_copy_and_a_link_again(backend, stub, tmp_path):
     for name in ("libtriton_python.so", "triton_python_backend_utils.py"):
         (tmp_path / name).write_text(name)
-    assert place_backend(stub, backend, server=tmp_path) is True
+    assert backend.place(stub, server=tmp_path) is True
     assert backend.library.read_text() == "libtriton_python.so"
-    assert place_backend(stub, backend, server=tmp_path) is False
-    assert place_backend(stub, backend) is True
+    assert backend.place(stub, server=tmp_path) is False
+    assert backend.place(stub) is True
     assert backend.library.is_symlink()
 
 
 def test_a_folder_without_a_server_is_an_error(backend, stub, tmp_path):
     with pytest.raises(InputError, match="libtriton_python.so") as caught:
-        place_backend(stub, backend, server=tmp_path)
+        backend.place(stub, server=tmp_path)
     assert caught.value.kind == "no-python-backend"
     assert not backend.folder.exists()
 
 
 def test_the_bridge_exports_the_class_of_the_served_model(backend, stub, tmp_path):
-    place_backend(stub, backend)
+    backend.place(stub)
     model = tmp_path / "core"
     (model / "1").mkdir(parents=True)
     (model / "1/served.py").write_text(AS_PROGRAM)

@@ -1,6 +1,6 @@
 """What a server refuses of a configuration: each row was refused or loaded by Triton 24.10."""
 
-from envpack.repository import config_faults, fixed_faults, later_fields, parse_config
+from envpack.repository import config_faults, later_fields, parse_config
 from tests.tables import every_row
 
 BATCHED = "max_batch_size: 4\n"
@@ -126,13 +126,13 @@ COMPLETE = (
 
 @every_row(("text", "words"), REFUSED)
 def test_what_a_server_refuses_however_the_configuration_is_completed(tmp_path, text, words):
-    (fault,) = fixed_faults(parse_config(text, "config.pbtxt"), tmp_path)
+    (fault,) = config_faults(parse_config(text, "config.pbtxt"), tmp_path, is_complete=False)
     assert words in fault
 
 
 @every_row("text", LOADED)
 def test_what_a_server_loads(tmp_path, text):
-    assert list(fixed_faults(parse_config(text, "config.pbtxt"), tmp_path)) == []
+    assert list(config_faults(parse_config(text, "config.pbtxt"), tmp_path, is_complete=False)) == []
 
 
 def test_files_that_a_configuration_names(tmp_path):
@@ -141,22 +141,22 @@ def test_files_that_a_configuration_names(tmp_path):
     (tmp_path / "initial_state/zeros").touch()
     state = initial(ZERO.replace("zero_data: true", 'data_file: "zeros"'))
     config = parse_config(tensors(y='label_filename: "/labels.txt"') + state, "config.pbtxt")
-    assert list(fixed_faults(config, tmp_path)) == []
+    assert list(config_faults(config, tmp_path, is_complete=False)) == []
     (tmp_path / "labels.txt").unlink()
     (tmp_path / "labels.txt").mkdir()  # it ends the server
-    assert len(list(fixed_faults(config, tmp_path))) == 1
+    assert len(list(config_faults(config, tmp_path, is_complete=False))) == 1
 
 
 @every_row(("text", "words"), INCOMPLETE)
-def test_what_a_server_refuses_of_a_complete_configuration(text, words):
+def test_what_a_server_refuses_of_a_complete_configuration(text, words, tmp_path):
     text = text if "input {" in text and "batch" not in text else tensors() + text
-    (fault,) = config_faults(parse_config(text, "config.pbtxt"))
+    (fault,) = config_faults(parse_config(text, "config.pbtxt"), tmp_path, is_complete=True)
     assert words in fault
 
 
 @every_row("text", COMPLETE)
-def test_complete_configurations_that_a_server_loads(text):
-    assert list(config_faults(parse_config(text, "config.pbtxt"))) == []
+def test_complete_configurations_that_a_server_loads(text, tmp_path):
+    assert list(config_faults(parse_config(text, "config.pbtxt"), tmp_path, is_complete=True)) == []
 
 
 # The last release that refuses a field, and the first that takes it, of those whose servers were tried.

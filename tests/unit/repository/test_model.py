@@ -4,7 +4,6 @@ from envpack.repository import (
     chosen_folders,
     config_text,
     find_folder,
-    find_models,
     open_model,
     open_models,
     parse_config,
@@ -170,13 +169,13 @@ def test_a_version_that_is_not_served_needs_no_code(tmp_path):
     assert open_model(folder).served_versions() == [3]
 
 
-def test_find_models_sorts_and_omits_other_folders(tmp_path):
+def test_without_names_models_are_sorted_and_other_folders_omitted(tmp_path):
     for name in ("b", "a", ".hidden"):
         make(tmp_path / name)
     make(tmp_path / "onnx", 'backend: "onnxruntime"', "1/model.onnx")
     (tmp_path / "notes").mkdir()
     (tmp_path / "envpack.toml").write_text("")
-    assert [model.name for model in find_models(tmp_path)] == ["a", "b"]
+    assert [model.name for model in named_models(tmp_path, ())] == ["a", "b"]
 
 
 def test_errors_say_what_is_wrong_and_where(tmp_path):
@@ -270,7 +269,8 @@ def test_the_backend_in_the_name_of_a_model(tmp_path_factory, name, config, file
 
 def test_a_model_of_another_backend_needs_no_configuration(tmp_path):
     assert config_text(make(tmp_path / "core", config=None, code="1/model.onnx")) == ""
-    assert [model.name for model in find_models(tmp_path)] == []
+    with pytest.raises(InputError, match="no Python model in this repository"):
+        named_models(tmp_path, ())
     assert chosen_folders(make(tmp_path / "other").parent, []) == ("other",)
     with pytest.raises(InputError, match="not a Python model"):
         chosen_folders(tmp_path, ["core"])
@@ -329,11 +329,11 @@ def test_a_model_that_is_taken_for_a_repository_is_told_apart(tmp_path):
     assert error.hint == f"give the folder that contains it: --repository {tmp_path / 'models'}"
 
 
-def test_find_models_reports_errors_of_python_models(tmp_path):
+def test_named_models_reports_errors_of_python_models(tmp_path):
     make(tmp_path / "onnx", 'backend: "onnxruntime"', "1/model.onnx")
     make(tmp_path / "bad", "nonsense")
     with pytest.raises(InputError) as caught:
-        find_models(tmp_path)
+        named_models(tmp_path, ())
     assert caught.value.kind == "bad-config"
 
 
@@ -345,9 +345,9 @@ def test_a_configuration_that_is_no_text_is_an_error(tmp_path):
     assert (caught.value.kind, caught.value.where) == ("bad-config", str(folder / "config.pbtxt"))
 
 
-def test_find_models_requires_a_folder(tmp_path):
+def test_named_models_requires_a_folder(tmp_path):
     with pytest.raises(InputError, match="repository not found"):
-        find_models(tmp_path / "nowhere")
+        named_models(tmp_path / "nowhere", ())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from envpack.repository import parse_config, warmup_data_faults, warmup_faults
+from envpack.repository import parse_config, warmup_faults
 from tests.tables import every_row
 
 
@@ -41,7 +41,7 @@ def test_the_file_must_hold_what_the_tensor_needs(kind, data, fault, tmp_path_fa
     folder = tmp_path_factory.mktemp("model")
     (folder / "warmup").mkdir()
     (folder / "warmup/raw").write_bytes(data)
-    found = list(warmup_faults(config('dims: [2] input_data_file: "raw"', kind), folder))
+    found = list(warmup_faults(config('dims: [2] input_data_file: "raw"', kind), folder, is_complete=True))
     assert [text.startswith(f"the warm-up 'w' reads warmup/raw, which {fault}") for text in found] == [True] * bool(
         fault
     )
@@ -50,7 +50,7 @@ def test_the_file_must_hold_what_the_tensor_needs(kind, data, fault, tmp_path_fa
 @pytest.mark.parametrize("name", ["none", "deep", "/etc/passwd", "x" * 300, "deep/" + "x" * 300])
 def test_a_file_that_is_not_there(name, tmp_path):
     (tmp_path / "warmup/deep").mkdir(parents=True)
-    (text,) = warmup_data_faults(config(f'dims: [2] input_data_file: "{name}"'), tmp_path)
+    (text,) = warmup_faults(config(f'dims: [2] input_data_file: "{name}"'), tmp_path, is_complete=False)
     assert text == f"the warm-up 'w' reads warmup/{name}, which does not exist"
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_not_there(name, tmp_path):
     ],
 )
 def test_the_shape_and_the_source_of_the_data(value, declared, fault, tmp_path_factory):
-    found = list(warmup_faults(config(value, declared=declared), tmp_path_factory.mktemp("model")))
+    found = list(warmup_faults(config(value, declared=declared), tmp_path_factory.mktemp("model"), is_complete=True))
     assert found == ([f"the warm-up 'w' {fault}"] if fault else [])
 
 
@@ -78,4 +78,4 @@ def test_the_batch_is_one_that_the_model_takes(batch, largest, fits, tmp_path):
     found = config("dims: [2] zero_data: true")
     found.max_batch_size, found.model_warmup[0].batch_size = largest, batch
     expected = f"the warm-up 'w' has batch_size: {batch}, and max_batch_size is {largest}"
-    assert list(warmup_faults(found, tmp_path)) == ([] if fits else [expected])
+    assert list(warmup_faults(found, tmp_path, is_complete=True)) == ([] if fits else [expected])

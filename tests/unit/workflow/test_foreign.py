@@ -8,7 +8,7 @@ import pytest
 
 from envpack.archive.manifest import sha256_of
 from envpack.environment.store import MANIFEST
-from envpack.repository import STUB_NAME, backend_for, open_model, place_backend
+from envpack.repository import STUB_NAME, backend_for, open_model
 from envpack.support.errors import InputError
 from envpack.workflow.placement import foreign_paths, foreign_stub, refuse_foreign, refuse_own_source
 from envpack.workflow.recipe import TakenOver
@@ -75,7 +75,7 @@ def test_a_stub_of_another_origin_is_foreign_and_a_damaged_one_of_ours_is_not(mo
 def test_a_backend_folder_that_holds_neither_our_stub_nor_our_model_py_is_foreign(model, tmp_path):
     backend = backend_for("3.10", tmp_path / "backends")
     (tmp_path / "stub").write_bytes(b"envpack_stub_run")
-    place_backend(tmp_path / "stub", backend)
+    backend.place(tmp_path / "stub")
     assert foreign(model, backends=tmp_path / "backends") == []
     backend.stub.unlink()
     assert foreign(model, backends=tmp_path / "backends") == []
