@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from envpack.cli import options
-from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
 from envpack.cli.each_model import EachModel
 
@@ -66,13 +65,12 @@ def command(
         raise click.UsageError("store_only is for --on and --store.")
     each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
-    def tasks() -> Sequence[Task]:
-        from envpack.fleet import build_tasks, combined
+    def tasks(name: str) -> Sequence[Task]:
+        from envpack.fleet import build_tasks
 
-        return combined(task for part in each.do(lambda name: build_tasks(project, [name], shared)) for task in part)
+        return build_tasks(project, [name], shared)
 
-    done = on_cluster(settled.on, tasks, console)
-    each.add_failed(done.failed)
+    done = each.on_cluster(settled.on, tasks)
     here = EachModel([], console) if settled.store_only else each
     look_ahead(project, here.left, shared)
     built = here.do(lambda name: build_model(project, name, console, store=shared))
@@ -83,8 +81,7 @@ def command(
     console.warned(_unpacked_often(built))
     console.warned(unpacked_at_once(project, {model.backend for model in built}))
     if any(model.changed for model in built):
-        some = models or len(each.left) < len(names)
-        console.next_step("envpack", "verify", *_repository_option(repository), *(each.left if some else ()))
+        each.next_step("verify", repository, models)
     entries = [options.as_json(dataclasses.asdict(model)) for model in built]
     return each.finish({"models": entries} | done.as_json(), "built")
 
@@ -106,10 +103,6 @@ def _dry_run(project: Project, each: EachModel, console: Console) -> int:
         for line in _plan_lines(plan):
             console.show(line)
     return each.finish({"models": [options.as_json(dataclasses.asdict(plan)) for plan in plans]}, "planned")
-
-
-def _repository_option(repository: Path) -> tuple[str, ...]:
-    return () if repository == Path() else ("--repository", str(repository))
 
 
 def _unpacked_often(built: Sequence[BuiltModel]) -> str:

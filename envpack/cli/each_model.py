@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from envpack.cli.cluster_view import ClusterWork, on_cluster
 from envpack.cli.console import Console, Failure, plain
 from envpack.support.errors import EnvpackError
 from envpack.support.failures import storage_error
+
+if TYPE_CHECKING:
+    from envpack.fleet import Task
 
 Result = TypeVar("Result")
 
@@ -26,10 +31,6 @@ class EachModel:
         """The models for which nothing has failed yet."""
         return [name for name in self._names if name not in self._errors]
 
-    def add_failed(self, errors: Mapping[str, EnvpackError]) -> None:
-        """Leave out the models that wait for work of other models that has failed."""
-        self._errors |= errors
-
     def do(self, work: Callable[[str], Result]) -> list[Result]:
         """The results of work for each model that is left, without those for which it fails."""
         results = []
@@ -43,6 +44,24 @@ class EachModel:
                 self._errors[name] = explained
                 self._console.note(f"  {plain(name)} … [red]failed[/red]")
         return results
+
+    def on_cluster(self, address: str, tasks_of: Callable[[str], Sequence[Task]]) -> ClusterWork:
+        """Carry out the tasks of all models on a cluster, and leave out the models for which one fails."""
+
+        def tasks() -> Sequence[Task]:
+            from envpack.fleet import combined
+
+            return combined(task for part in self.do(tasks_of) for task in part)
+
+        work = on_cluster(address, tasks, self._console)
+        self._errors |= work.failed
+        return work
+
+    def next_step(self, command: str, repository: Path, named: Sequence[str]) -> None:
+        """Write the command that usually follows, for the models that are left, unless these are all."""
+        place = () if repository == Path() else ("--repository", str(repository))
+        some = named or len(self.left) < len(self._names)
+        self._console.next_step("envpack", command, *place, *(self.left if some else ()))
 
     def finish(self, document: Mapping[str, Any], verb: str) -> int:
         """Print every error, how many models were done, and the JSON document; returns the exit status."""

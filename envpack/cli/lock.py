@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from envpack.cli import options
-from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
 from envpack.cli.each_model import EachModel
 
@@ -49,14 +48,12 @@ def command(
     each = EachModel(names, console)
     each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
-    def tasks() -> Sequence[Task]:
-        from envpack.fleet import combined, lock_tasks
+    def tasks(name: str) -> Sequence[Task]:
+        from envpack.fleet import lock_tasks
 
-        planned = each.do(lambda name: lock_tasks(project, [name], update, shared))
-        return combined(task for part in planned for task in part)
+        return lock_tasks(project, [name], update, shared)
 
-    done = on_cluster(project.of().on, tasks, console)
-    each.add_failed(done.failed)
+    done = each.on_cluster(project.of().on, tasks)
     locks = done.locks
 
     def lock(name: str) -> LockedModel:
@@ -70,9 +67,7 @@ def command(
         if not (shared and shared.push):
             console.warned(_local_packages(model))
     if any(model.changed for model in locked):
-        repository_option = () if repository == Path() else ("--repository", str(repository))
-        some = models or len(each.left) < len(names)
-        console.next_step("envpack", "build", *repository_option, *(each.left if some else ()))
+        each.next_step("build", repository, models)
     entries = [options.as_json(dataclasses.asdict(model)) for model in locked]
     return each.finish({"models": entries} | done.as_json(), "locked")
 
