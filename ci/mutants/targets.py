@@ -42,7 +42,7 @@ DELETING = {
     "envpack/environment/build.py": ("build_once",),
     "envpack/environment/prefix_copy.py": ("copy_files",),
     "envpack/server/process.py": ("keep", "stop", "_end", "start", "_start_on_free_port", "_wait_until_live"),
-    "envpack/workflow/stub_matrix.py": ("_placed", "_folder"),
+    "envpack/workflow/stubs.py": ("_placed", "_folder"),
 }
 # What connects envpack with stores, registries, clusters, and the model's author; except what is in the core.
 _OUTER = (

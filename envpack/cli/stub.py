@@ -125,11 +125,8 @@ def _on_cluster(cells: Sequence[Cell], said: Settings, console: Console) -> Clus
 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import stub_tasks
-        from envpack.workflow import stub_store
 
-        settled = said.settled()
-        how = {"abi": settled.abi, "glibc": settled.glibc}
-        return stub_tasks(cells, toolchain=settled.toolchain, store=stub_store(said), **how)
+        return stub_tasks(cells, said)
 
     done = on_cluster(said.settled().on, tasks, console)
     done.raise_first_error(console)
@@ -137,9 +134,9 @@ def _on_cluster(cells: Sequence[Cell], said: Settings, console: Console) -> Clus
 
 
 def _build_one(cell: Cell, output: Path, said: Settings, console: Console, done: ClusterWork, *, jobs: int) -> None:
-    from envpack.workflow import build_one_stub, stub_store
+    from envpack.workflow import build_one_stub
 
-    placed = build_one_stub(cell, output, said, console, stub_store(said), jobs=jobs)
+    placed = build_one_stub(cell, output, said, console, jobs=jobs)
     if placed.model:
         console.next_step("envpack", "verify", "--repository", str(placed.model.parent), placed.model.name)
     console.result(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from envpack.fleet.tasks import Task, combined, task_key
-from envpack.settings import Project, ToolchainName
+from envpack.settings import Project, Settings
 from envpack.store import SharedStore
 from envpack.support.platforms import host_platform
 from envpack.workflow import (
@@ -22,11 +22,11 @@ from envpack.workflow import (
     models_to_verify,
     server_spec,
     share_packages,
+    stub_store,
     verify_there,
 )
 
 if TYPE_CHECKING:
-    from envpack.settings import Project
     from envpack.workflow import Cell, Trust
 
 
@@ -76,18 +76,18 @@ def lock_tasks(
     return combined(tasks)
 
 
-def stub_tasks(
-    cells: Sequence[Cell], *, abi: str, toolchain: ToolchainName, glibc: str, store: SharedStore | None
-) -> tuple[Task, ...]:
+def stub_tasks(cells: Sequence[Cell], said: Settings) -> tuple[Task, ...]:
     """The tasks that compile stubs; those for the Python of a folder are compiled on this machine."""
-    how = functools.partial(make_stub, abi=abi, toolchain=toolchain, glibc=glibc)
+    settled, store = said.settled(), _address(stub_store(said))
+    toolchain, glibc = settled.toolchain, settled.glibc
+    how = functools.partial(make_stub, abi=settled.abi, toolchain=toolchain, glibc=glibc)
     return tuple(
         Task(
-            key=task_key("stub", cell.identifier, cell.release, toolchain, glibc, _address(store)),
+            key=task_key("stub", cell.identifier, cell.release, toolchain, glibc, store),
             names=(cell.identifier,),
             work=functools.partial(how, cell.target.minor, cell.release.name if cell.release else ""),
             needs=("compiler", f"python {cell.target.minor}"),
-            store=_address(store),
+            store=store,
         )
         for cell in cells
         if is_of_interpreter(cell)

@@ -52,8 +52,17 @@ if TYPE_CHECKING:
         share_packages,
     )
     from envpack.workflow.shared import stub_for
-    from envpack.workflow.stub_matrix import CellPlan, CellResult, build_matrix, plan_build
-    from envpack.workflow.stub_plan import PlannedStubs, WantedStubs, build_one_stub, plan_stubs, stub_store
+    from envpack.workflow.stubs import (
+        CellPlan,
+        CellResult,
+        PlannedStubs,
+        WantedStubs,
+        build_matrix,
+        build_one_stub,
+        plan_build,
+        plan_stubs,
+        stub_store,
+    )
     from envpack.workflow.verify import (
         check_published,
         models_to_verify,

@@ -8,7 +8,7 @@ import contextlib
 
 from envpack import workflow
 from envpack.repository import open_model
-from envpack.workflow import BuiltModel, LockedModel
+from envpack.workflow import BuiltModel, LockedModel, stub_store
 from envpack.workflow.recipe import TakenOver
 from envpack.workflow.requests import build_request, lock_request
 
@@ -33,10 +33,10 @@ def noted(requests):
         requests.append({"model": name, **asked, "update": update, **_store(store)})
         return LockedModel(name, None, 0, (), changed=False)
 
-    def build_one_stub(cell, _output, said, _console, store, *, jobs):
+    def build_one_stub(cell, _output, said, _console, *, jobs):
         settled = said.settled()
         how = {"toolchain": settled.toolchain, "glibc": settled.glibc, "jobs": jobs}
-        requests.append({**_stub(cell.target, cell.releases), **how, **_store(store)})
+        requests.append({**_stub(cell.target, cell.releases), **how, **_store(stub_store(said))})
         raise AskedError
 
     def build_matrix(cells, output, *, progress, store, **how):

@@ -98,7 +98,7 @@ def test_each_function_is_in_one_group_of_targets(targets):
     }
     assert all(Path(file).exists() for files in found.values() for file in files)
     both = set(found["core"]) & set(found["outer"])
-    assert both == {"envpack/workflow/stub_matrix.py"}
+    assert both == {"envpack/workflow/stubs.py"}
     for function, group in (("_placed", "core"), ("build_stubs", "outer")):
         assert [name for name in found if targets.is_target(name, *both, function)] == [group]
     for file, groups in {

@@ -11,9 +11,9 @@ from envpack.store import open_store
 from envpack.stub import Cell, Stub, StubTarget, inspect_stub, stub_key
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
-from envpack.workflow import stub_matrix as module
+from envpack.workflow import stubs as module
 from envpack.workflow.shared import fetch_stub, push_stub
-from envpack.workflow.stub_matrix import build_matrix
+from envpack.workflow.stubs import build_matrix
 from tests.steps import Steps
 from tests.unit.stub.elf_files import write_stub
 

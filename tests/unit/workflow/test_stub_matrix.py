@@ -11,9 +11,9 @@ from envpack.stub import Cell, Stub, StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
 from envpack.support.progress import NoProgress
-from envpack.workflow import stub_matrix
+from envpack.workflow import stubs
 from envpack.workflow.shared import stub_for
-from envpack.workflow.stub_matrix import build_matrix, plan_build
+from envpack.workflow.stubs import build_matrix, plan_build
 
 BROKEN = StubError("compile-failed", "broken", "mend it")
 TOOLS = Toolchain("system", ("c++",), "c++ 1.2", "x86_64")
@@ -48,9 +48,9 @@ def compiler(tmp_path, monkeypatch):
             stub = Stub(binary, None, fresh=True, seconds=1.24)
             ended(recipe, outcomes.get(recipe.target.minor, stub))
 
-    monkeypatch.setattr(stub_matrix, "find_toolchain", lambda *_, **options: TOOLS)
-    monkeypatch.setattr(stub_matrix, "compile_stubs", compile_stubs)
-    monkeypatch.setattr(stub_matrix, "cached_stub", lambda *_, **options: binary)
+    monkeypatch.setattr(stubs, "find_toolchain", lambda *_, **options: TOOLS)
+    monkeypatch.setattr(stubs, "compile_stubs", compile_stubs)
+    monkeypatch.setattr(stubs, "cached_stub", lambda *_, **options: binary)
     return outcomes
 
 
@@ -82,7 +82,7 @@ def test_an_empty_folder_is_removed_and_one_with_files_stays_if_placing_fails(co
     def place_stub(*_):
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr(stub_matrix, "place_stub", place_stub)
+    monkeypatch.setattr(stubs, "place_stub", place_stub)
     used = tmp_path / "out/cp310-24.10-x86_64"
     used.mkdir(parents=True)
     (used / "mine").touch()
@@ -146,6 +146,6 @@ def test_a_plan_places_nothing(compiler, tmp_path, monkeypatch):
     first, second = plan_build([ANY, ONE], folders)
     assert (first.cell, first.path, first.cached, first.placed) == (ANY, folders[0] / STUB_NAME, True, True)
     assert (second.cell, second.path, second.cached, second.placed) == (ONE, folders[1] / STUB_NAME, True, False)
-    monkeypatch.setattr(stub_matrix, "cached_stub", lambda *_, **options: None)
+    monkeypatch.setattr(stubs, "cached_stub", lambda *_, **options: None)
     assert [(plan.cached, plan.placed) for plan in plan_build([ANY], folders[:1])] == [(False, False)]
     assert names(tmp_path) == before

@@ -10,8 +10,8 @@ from envpack.settings import Settings, find_release
 from envpack.stub import Cell, Stub, StubTarget, inspect_stub
 from envpack.support.errors import InputError, StubError, UsageError
 from envpack.support.progress import NoProgress
-from envpack.workflow import stub_plan as module
-from envpack.workflow.stub_plan import WantedStubs, build_one_stub, plan_stubs, stub_store
+from envpack.workflow import stubs as module
+from envpack.workflow.stubs import WantedStubs, build_one_stub, plan_stubs, stub_store
 from tests.steps import Steps
 from tests.tables import every_row
 from tests.unit.stub.elf_files import write_stub
@@ -138,21 +138,20 @@ def compiled(monkeypatch, tmp_path):
 
 
 def test_a_stub_is_placed_in_a_folder(compiled, tmp_path):
-    cell, steps, store = Cell(target("3.10"), None), Steps(), object()
+    cell, steps = Cell(target("3.10"), None), Steps()
+    (tmp_path / "store").mkdir()
     (tmp_path / "out").mkdir()
-    said = Settings(toolchain="zig", glibc="2.28")
-    placed = build_one_stub(cell, tmp_path / "out", said, steps, store, jobs=3)
-    assert compiled == [
-        (
-            (cell.target, None),
-            {"toolchain": "zig", "glibc": "2.28", "jobs": 3, "progress": steps, "store": store},
-        )
-    ]
+    said = Settings(toolchain="zig", glibc="2.28", store=f"file://{tmp_path}/store")
+    placed = build_one_stub(cell, tmp_path / "out", said, steps, jobs=3)
+    ((what, how),) = compiled
+    assert str(how.pop("store").location) == said.store
+    assert what == (cell.target, None)
+    assert how == {"toolchain": "zig", "glibc": "2.28", "jobs": 3, "progress": steps}
     assert (placed.path, placed.changed, placed.model) == (tmp_path / "out" / STUB_NAME, True, None)
     assert placed.path.read_bytes() == placed.stub.path.read_bytes()
     facts = placed.stub.facts
     assert steps.seen == [f"place {placed.path}: needs {facts.libpython}, glibc {facts.glibc}"]
-    again = build_one_stub(cell, tmp_path / "out", said, steps, store)
+    again = build_one_stub(cell, tmp_path / "out", said, steps)
     assert (again.changed, steps.seen[-1]) == (False, f"place {placed.path}: up to date")
 
 
@@ -160,7 +159,7 @@ def test_a_stub_beside_a_model_names_the_model(compiled, tmp_path, monkeypatch):
     (tmp_path / "m/1").mkdir(parents=True)
     (tmp_path / "m/1/model.py").touch()
     monkeypatch.chdir(tmp_path)
-    placed = build_one_stub(Cell(target("3.10"), find_release("24.10")), Path("m"), Settings(), NoProgress(), None)
+    placed = build_one_stub(Cell(target("3.10"), find_release("24.10")), Path("m"), Settings(), NoProgress())
     assert (placed.model, placed.path) == (tmp_path / "m", tmp_path / "m" / STUB_NAME)
 
 
@@ -169,6 +168,6 @@ def test_a_stub_of_another_origin_stays_unless_force_renames_it(compiled, tmp_pa
     (tmp_path / "out" / STUB_NAME).write_text("mine")
     cell = Cell(target("3.10"), None)
     with pytest.raises(InputError, match="envpack did not make it"):
-        build_one_stub(cell, tmp_path / "out", Settings(), NoProgress(), None)
+        build_one_stub(cell, tmp_path / "out", Settings(), NoProgress())
     assert (tmp_path / "out" / STUB_NAME).read_text() == "mine"
-    assert build_one_stub(cell, tmp_path / "out", Settings(force=True), NoProgress(), None).changed
+    assert build_one_stub(cell, tmp_path / "out", Settings(force=True), NoProgress()).changed
