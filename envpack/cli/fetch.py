@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -29,12 +30,4 @@ def command(
         raise click.UsageError("An image is mounted as a volume; `envpack verify` checks it.")
     done = fetch_models(address, directory, console, trust=options.trust_of(require_signature, max_age))
     console.serve_with(done.command)
-    console.result(
-        {
-            "url": address,
-            "directory": str(done.directory),
-            "files": done.files,
-            "size": done.size,
-            "command": list(done.command),
-        }
-    )
+    console.result({"url": address} | options.as_json(dataclasses.asdict(done)))

@@ -1,4 +1,4 @@
-"""What the code of a model shows without being run: the models that it calls, and the modules that it imports."""
+"""What the code of a model shows without being run: the models that it calls, what it may complete, what it imports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from envpack.repository.config import ModelConfig
 from envpack.repository.folders import looks_like_model, version_folders
 from envpack.support.bounded_reading import read_source
 from envpack.support.placed_files import CONFIG_NAME
 
-_MOST_SEARCHED = 1 << 20  # of a source that is searched
+_MOST_SEARCHED = 1 << 20  # bytes of a source that is searched
+_METHOD = "auto_complete_config"
 _REQUEST = re.compile(r"InferenceRequest\s*\(")
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
@@ -28,7 +30,7 @@ def called_models(folder: Path) -> tuple[str, ...]:
     """
     if not folder.is_dir():
         return ()
-    words = {word for source in _sources(folder) for word in _quoted_words(source)}
+    words = {word for source in (folder / CONFIG_NAME, *_code(folder)) for word in _quoted_words(source)}
     # Words are compared with names of folders: one that is looked up in the file system may be too long for a path.
     others = [other for other in folder.parent.iterdir() if other.name in words and other.name != folder.name]
     return tuple(sorted(other.name for other in others if other.is_dir() and looks_like_model(other)))
@@ -36,24 +38,20 @@ def called_models(folder: Path) -> tuple[str, ...]:
 
 def sends_requests(folder: Path) -> bool:
     """Whether the code of a model sends requests to models, whose names may only be known when it runs."""
-    sources = (source for version in version_folders(folder) for source in version.rglob("*.py"))
-    return any(_REQUEST.search(_DOCSTRING.sub("", _text(source))) for source in sources)
+    return any(_REQUEST.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
 def gives_configurations(folder: Path) -> bool:
     """Whether the code of a model gives ``load_model()`` another configuration, or files."""
-    sources = (source for version in version_folders(folder) for source in version.rglob("*.py"))
-    return any(_OVERRIDE.search(_DOCSTRING.sub("", _text(source))) for source in sources)
+    return any(_OVERRIDE.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
 def completes_itself(folder: Path) -> bool:
     """Whether the code of a model may add inputs and outputs to its configuration when it is loaded."""
-    sources = (source for version in version_folders(folder) for source in version.rglob("*.py"))
-    return any("auto_complete_config" in _text(source) for source in sources)
+    return any(_METHOD in _text(source) for source in _code(folder))
 
 
-def _sources(folder: Path) -> Iterator[Path]:
-    yield folder / CONFIG_NAME
+def _code(folder: Path) -> Iterator[Path]:
     for version in version_folders(folder):
         yield from version.rglob("*.py")
 
@@ -68,6 +66,64 @@ def _text(source: Path) -> str:
         return read_source(source, most=_MOST_SEARCHED)
     except (OSError, ValueError):  # what is wrong with a file is said by those who load it
         return ""
+
+
+_CLASS = "TritonPythonModel"
+_DEFAULT_FILE = "model.py"
+_OTHER_BINDING = re.compile(
+    rf"^\s*class {_CLASS}\s*\((?!\s*(object)?\s*\))|{_CLASS}\s*=[^=]|\bimport\b.*({_CLASS}|\*)", re.MULTILINE
+)
+
+
+def may_complete(folder: Path, config: ModelConfig) -> bool:
+    """Whether a server that completes configurations could serve a model in another way than one that does not.
+
+    A server waits a second for each completion. It is in vain if the configuration names all inputs and outputs, and
+    the model's class has no base from which it could inherit `auto_complete_config`. What cannot be decided is True.
+    """
+    if not (folder / CONFIG_NAME).is_file() or not config.backend or not config.input or not config.output:
+        return True
+    name = config.default_model_filename or _DEFAULT_FILE
+    codes = [version / name for version in version_folders(folder)]
+    return any(map(_mentions_method, (*folder.glob("*.py"), *_code(folder)))) or any(map(_may_inherit, codes))
+
+
+def _mentions_method(source: Path) -> bool:
+    try:
+        return _METHOD in read_source(source, most=_MOST_SEARCHED)
+    except (OSError, ValueError):
+        return True
+
+
+def _may_inherit(code: Path) -> bool:
+    """Whether the model's class may get a method from elsewhere; False for a file that has no such class."""
+    try:
+        text = read_source(code, most=_MOST_SEARCHED)
+    except (OSError, ValueError):
+        return False  # no server can load it either
+    if _CLASS not in text:
+        return bool(_OTHER_BINDING.search(text))  # import *
+    try:
+        tree = ast.parse(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # wrong, or written for a newer Python
+        return bool(_OTHER_BINDING.search(text))
+    binds = [node for node in ast.walk(tree) if _binds_class(node)]
+    if len(binds) != 1 or binds[0] not in tree.body or not isinstance(binds[0], ast.ClassDef):
+        return True
+    found = binds[0]
+    bases = [base for base in found.bases if not (isinstance(base, ast.Name) and base.id == "object")]
+    return bool(bases or found.keywords or found.decorator_list)
+
+
+def _binds_class(node: ast.AST) -> bool:
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+            return name == _CLASS
+        case ast.Name(id=name, ctx=ast.Store()):
+            return name == _CLASS
+        case ast.alias(name=name, asname=asname):
+            return (asname or name) in (_CLASS, "*")
+    return False
 
 
 _MOST_BYTES = 4 << 20

@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository.code import completes_itself, gives_configurations, imported_modules, sends_requests
-from envpack.repository.completion import may_complete
+from envpack.repository.code import (
+    completes_itself,
+    gives_configurations,
+    imported_modules,
+    may_complete,
+    sends_requests,
+)
 from envpack.repository.config import ModelConfig, parse_config
 from envpack.repository.config_editor import (
     EXECUTION_ENVIRONMENT,

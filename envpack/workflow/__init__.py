@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from envpack.workflow.channel import add_python, list_channel
     from envpack.workflow.doctor.examination import examine
     from envpack.workflow.doctor.observation import Observation
-    from envpack.workflow.fetch import fetch_models
     from envpack.workflow.inspect import (
         InspectedEnvironment,
         InspectedModels,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
         repository_digest,
         verify_shared,
     )
-    from envpack.workflow.publish import PublishedObjects, lay_out, publish_objects, publish_to_registry
+    from envpack.workflow.publish import PublishedObjects, fetch_models, lay_out, publish_objects, publish_to_registry
     from envpack.workflow.recipe import Made, Recipe, read_recipe, recipe_text
     from envpack.workflow.recipes import (
         abilities,

@@ -1,4 +1,4 @@
-"""From a repository to where servers read it: a folder, an object store, or a registry."""
+"""From a repository to where servers read it: a folder, an object store, or a registry; and from there to a folder."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from envpack.deployment import (
     Pruned,
     Published,
     PublishedImage,
+    Trust,
     assemble,
     docker_command,
     is_inside,
@@ -22,6 +23,7 @@ from envpack.deployment import (
     parse_digest_address,
     parse_image_address,
     pin,
+    place_publication,
     plan_deployment,
     prune_publications,
     publish,
@@ -34,6 +36,7 @@ from envpack.deployment import (
 from envpack.settings import Project
 from envpack.store import Objects, parse_location, server_address
 from envpack.support.errors import UsageError
+from envpack.support.folders import whole_path
 from envpack.support.progress import Progress
 from envpack.support.text import counted
 
@@ -169,3 +172,41 @@ def publish_to_registry(
     plan = plan_deployment(project, names, served_from=MODELS_ON_SERVER)
     address, below = parse_image_address(url, tagged=True), parse_image_address(base, pinned=True) if base else None
     return publish_image(plan, address, base=below, dry_run=dry_run, keys=keys, progress=progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """Models of an object store, in a folder."""
+
+    directory: Path
+    files: int
+    size: int
+    command: tuple[str, ...]
+
+
+def fetch_models(url: str, directory: Path, progress: Progress, *, trust: Trust | None = None) -> Fetched:
+    """Copy published models to a folder, compared with what was published or signed.
+
+    Args:
+        url: address in an object store.
+        directory: the folder; it is created, or replaced if envpack fetched it, or filled if it is empty.
+        progress: receives the bytes.
+        trust: who must have signed all models, None for anybody.
+
+    Raises:
+        UsageError: kind ``bad-store-address``.
+        InputError: something there is not as it was published (``published-changed``) or signed
+            (``signature-invalid``), or something else is in the folder (``output-not-ours``).
+        StorageError: the store cannot be used, the disk is full, or the folder is not writable.
+    """
+    location = parse_location(url)
+    progress.begin(f"fetch {location}")
+    copied = place_publication(Objects(location), directory, progress, trust=trust)
+    progress.end(f"{counted(copied.files, 'file')}, {copied.size / 1e6:.1f} MB{', signed' if trust else ''}")
+    place = whole_path(directory)
+    return Fetched(
+        directory=place,
+        files=copied.files,
+        size=copied.size,
+        command=("tritonserver", f"--model-repository={place}"),
+    )
