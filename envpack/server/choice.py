@@ -20,13 +20,13 @@ from envpack.settings import DEFAULT_RELEASE, Settings, find_release
 from envpack.support.errors import Finding, ServerError, UsageError, caution
 
 _GIB = 1 << 30
-# Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
-# unpacks its own copy.
 _LOAD_THREADS = "--model-load-thread-count"
 # By which users of a machine that they share say which of its GPUs are theirs.
 GPUS = "CUDA_VISIBLE_DEVICES"
 _FEWEST_THREADS = 2
 _OTHERS_DAEMON = ("docker-denied", "docker-remote")  # there is one, which this user cannot use from here
+# Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
+# unpacks its own copy.
 _UNPACKED = 8
 
 

@@ -10,13 +10,13 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envpack.inspection import Host, image_host
 from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
 from envpack.server.daemon import ContainerShell, Daemon, daemon_errors
-from envpack.server.interface import Process, StopResult
+from envpack.server.interface import StopResult
 from envpack.server.kserve import Client
 from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_probe
 from envpack.server.log import excerpt, start_error
@@ -37,7 +37,7 @@ _ALREADY_REMOVED = (404, 409)  # the container is gone, or another process is re
 _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 
 
-class ContainerServer:
+class ContainerServer(ContainerProcfs):
     """A server in a container; created by `ContainerRuntime.start`."""
 
     poll_seconds = 0.1
@@ -47,7 +47,7 @@ class ContainerServer:
         self._daemon = daemon
         self._mounts = mounts
         self._shell = ContainerShell(container)
-        self._procfs = ContainerProcfs(self._shell.run)
+        super().__init__(self._shell.run)
         self._stopped: StopResult | None = None
         self.kept = False
         self._written = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lasts as long as this object
@@ -70,49 +70,16 @@ class ContainerServer:
     def ended(self) -> bool:
         return not self._state().get("Running", False)
 
-    def children(self, of: int | None = None) -> tuple[Process, ...]:
-        return self._procfs.children(of)
-
-    def watched(self, pid: int) -> tuple[Process, ...]:
-        return self._procfs.watched(pid)
-
-    def orphans(self) -> tuple[Process, ...]:
-        return self._procfs.orphans()
-
-    def mapped_files(self, pid: int) -> tuple[str, ...]:
-        return self._procfs.mapped_files(pid)
-
     def written_files(self, pid: int) -> tuple[str, ...]:  # noqa: ARG002 - it has the models read only
         return ()
 
-    def executable(self, pid: int) -> str:
-        return self._procfs.executable(pid)
-
-    def variables(self, pid: int) -> dict[str, str]:
-        return self._procfs.variables(pid)
-
-    def memory_bytes(self, pid: int) -> int:
-        return self._procfs.memory_bytes(pid)
-
-    def abort(self, pid: int) -> None:
-        self._procfs.abort(pid)
-
-    def list_folder(self, folder: str) -> tuple[str, ...]:
-        return self._procfs.list_folder(folder)
-
-    def read_text(self, file: str) -> str:
-        return self._procfs.read_text(file)
-
     def shared_memory(self) -> tuple[str, ...]:
-        return self._procfs.list_folder(_SHARED_MEMORY)
+        return self.list_folder(_SHARED_MEMORY)
 
     def server_path(self, path: Path) -> str:
         real = path.resolve()
         places = (mount.server_path(real) for mount in self._mounts)
         return next((place for place in places if place), str(path))
-
-    def model_at(self, folder: str) -> str:
-        return PurePosixPath(folder).name
 
     def host_path(self, place: str) -> Path | None:
         files = (mount.host_path(place) for mount in self._mounts)

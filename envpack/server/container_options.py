@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -45,7 +45,6 @@ class ContainerSettings:
 
     daemon: Daemon
     image: str
-    _: KW_ONLY
     served_from: str = "/models"  # path of the model repository in the container
     same_path_mounts: tuple[Path, ...] = ()  # at the same path as here: environments elsewhere, and libraries
     backends: Mapping[str, Path] = field(default_factory=dict)  # additional ones, by name

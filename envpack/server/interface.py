@@ -119,9 +119,6 @@ class Server(Protocol):
     def server_path(self, path: Path) -> str:
         """Path on the server's file system of a file or folder of this machine, symbolic links resolved."""
 
-    def model_at(self, folder: str) -> str:
-        """Name of the model whose folder this is on the server's file system, ``""`` if it is unknown."""
-
     def host_path(self, place: str) -> Path | None:
         """Path on this machine of a file on the server's file system, None if the file exists only there."""
 

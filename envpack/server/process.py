@@ -131,9 +131,6 @@ class ProcessServer:
     def server_path(self, path: Path) -> str:
         return os.path.realpath(path)
 
-    def model_at(self, folder: str) -> str:
-        return Path(folder).name
-
     def host_path(self, place: str) -> Path | None:
         return Path(place)
 

@@ -125,7 +125,7 @@ class ContainerProcfs:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def children(self, of: int | None) -> tuple[Process, ...]:
+    def children(self, of: int | None = None) -> tuple[Process, ...]:
         return read_processes(self._text(_LIST_PROCESSES, ""), of)
 
     def watched(self, pid: int) -> tuple[Process, ...]:

@@ -63,15 +63,11 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
 
 def instances(server: Server, model: str) -> tuple[Instance, ...]:
     """The living instances of a model, ordered by the process ids of their stubs."""
-    return tuple(
-        Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(server, stub) == model
-    )
+    return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(stub) == model)
 
 
 def _worker(server: Server, stub: Process) -> Process:
-    watched = (
-        process for process in _alive(server.watched(stub.pid)) if _model_of(server, process) == _model_of(server, stub)
-    )
+    watched = (process for process in _alive(server.watched(stub.pid)) if _model_of(process) == _model_of(stub))
     children = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
     process = next(itertools.chain(watched, children), None)
     # A process that contains Python runs the model itself, and such a child is one that the model has forked.
@@ -83,9 +79,7 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 
     A server that is process 1 of its container also has templates as children, whose stubs have ended.
     """
-    return tuple(
-        child for child in _alive(server.children()) if _model_of(server, child) and not _is_of_template(child)
-    )
+    return tuple(child for child in _alive(server.children()) if _model_of(child) and not _is_of_template(child))
 
 
 def is_template(orphan: Process) -> bool:
@@ -212,11 +206,11 @@ def _is_of_template(process: Process) -> bool:
     return _TEMPLATE in process.arguments[_ARGUMENTS:]
 
 
-def _model_of(server: Server, process: Process) -> str:
+def _model_of(process: Process) -> str:
     """Name of the model's folder, from the stub's first argument ``<model>/<version>/<file>``."""
     if len(process.arguments) < _ARGUMENTS:
         return ""
-    return server.model_at(str(PosixPath(process.arguments[_MODEL_FILE]).parent.parent))
+    return PosixPath(process.arguments[_MODEL_FILE]).parent.parent.name
 
 
 def mapped_python(mapped: tuple[str, ...]) -> str:

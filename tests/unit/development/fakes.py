@@ -68,9 +68,6 @@ class FakeServer:
         self.stopped.append(force)
         return StopResult(self.code, force, (), 0.0)
 
-    def model_at(self, folder):
-        return folder.removeprefix("/srv/")
-
     def children(self, pid=None):
         return [_process(pid, model) for model, pids in self.stubs.items() for pid in pids] if pid is None else []
 

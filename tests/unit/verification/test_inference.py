@@ -117,9 +117,6 @@ class Server:
     def ended(self):
         return False
 
-    def model_at(self, folder):
-        return folder.rpartition("/")[2]
-
     def children(self, of=None):
         pid = self._pids.pop(0) if len(self._pids) > 1 else self._pids[0]
         arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")

@@ -144,9 +144,6 @@ class Server:
     def __init__(self, resident, executable="/srv/m/triton_python_backend_stub"):
         self.resident, self._executable = resident, executable
 
-    def model_at(self, folder):
-        return folder.rpartition("/")[2]
-
     def children(self, of=None):
         arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
         return tuple(Process(pid, "triton_python_b", dead=False, arguments=arguments) for pid in self.resident)

@@ -50,9 +50,6 @@ class Server:
     regions: list = field(default_factory=lambda: [()])
     lost: tuple = ()
 
-    def model_at(self, folder):
-        return folder.rpartition("/")[2]
-
     def children(self, of=None):
         return self.processes.pop(0) if len(self.processes) > 1 else self.processes[0]
 

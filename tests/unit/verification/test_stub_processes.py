@@ -89,9 +89,6 @@ class Table:
     def mapped_files(self, pid):
         return self.mapped.get(pid, ("/lib/libc.so.6",))
 
-    def model_at(self, folder):
-        return folder.rpartition("/")[2]
-
     def children(self, of=None):
         return tuple(self.stubs if of is None else self.below.get(of, ()))
 

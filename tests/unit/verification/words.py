@@ -29,9 +29,6 @@ class Server:
     def ended(self):
         return False
 
-    def model_at(self, folder):
-        return folder.rpartition("/")[2]
-
     def children(self, of=None):
         return tuple(self.processes)
 
