@@ -155,9 +155,9 @@ class Model:
         return misspelt_backend(self.backend, self.folder / CONFIG_NAME, backends)
 
 
-def open_model(folder: Path, config: ModelConfig | None = None, *, foreign: bool = False) -> Model:
+def open_model(folder: Path, *, foreign: bool = False) -> Model:
     """Read the model in ``folder``, and check for errors that would fail on the server."""
-    model, faults = examine_model(folder, config)
+    model, faults = examine_model(folder)
     for fault in faults:
         raise fault
     if model is not None and model.is_foreign and not foreign:

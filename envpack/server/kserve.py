@@ -127,17 +127,9 @@ class Client:
         *,
         binary: bool | None = None,
         parameters: Mapping[str, object] | None = None,
-        request_id: str = "",
-        outputs: Sequence[str] = (),
     ) -> tuple[Tensor, ...]:
-        """Send an inference request.
-
-        Returns:
-            The output tensors.
-        """
-        message = self.infer_message(
-            model, inputs, binary=binary, parameters=parameters, request_id=request_id, outputs=outputs
-        )
+        """Send an inference request; returns the output tensors."""
+        message = self.infer_message(model, inputs, binary=binary, parameters=parameters)
         response = self._send("POST", message.path, body=message.body, headers=message.headers)
         return read_answer(response.status_code, response.content, response.headers)
 
@@ -151,7 +143,7 @@ class Client:
         request_id: str = "",
         outputs: Sequence[str] = (),
     ) -> InferMessage:
-        """What `infer` sends for its arguments."""
+        """An inference request, as `infer` sends it."""
         if binary is None:
             binary = any(needs_binary(tensor) for tensor in inputs)
         described, tail = _request(inputs, binary, parameters or {})

@@ -41,11 +41,11 @@ class ServerInstallation:
     release: str = ""  # "" if only a running server can tell
 
 
-def find_server(explicit: Path | None = None, *, search_path: str | None = None) -> ServerInstallation:
+def find_server(explicit: Path | None = None) -> ServerInstallation:
     """Find the server to verify with: on PATH, in /opt/tritonserver, or in the nvidia-pytriton wheel."""
     if explicit is not None:
         return _at(explicit)
-    on_path = shutil.which("tritonserver", path=search_path)
+    on_path = shutil.which("tritonserver")
     for candidate in (Path(on_path) if on_path else None, _CONTAINER_HOME / "bin/tritonserver", _in_wheel()):
         if candidate is not None and candidate.is_file():
             installation = _describe(candidate.resolve())

@@ -16,6 +16,7 @@ UNHEALTHY = re.compile(r"Stub process (?:'[^'\n]{1,300}' )?is not healthy")
 _LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
 _LONGEST_DURATION = 1e6  # seconds
 _STARTS = ("cold", "warm")
+_LAST = 8  # lines
 _NO_REASON = "no reason given"
 _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
@@ -123,7 +124,7 @@ def before_loads(log: str) -> str:
     return log[: first.start()] if first else log
 
 
-def last_lines(log: str, count: int = 8) -> tuple[str, ...]:
+def last_lines(log: str, count: int = _LAST) -> tuple[str, ...]:
     """The last lines with content; tables and blank lines are omitted."""
     lines = [line for line in log.splitlines() if line.strip() and line[0] not in "+|"]
     return tuple(clipped(line) for line in lines[-count:])
@@ -135,7 +136,7 @@ def start_error(log: str) -> tuple[str, ...]:
     return last_lines(complaint if usage else log)
 
 
-def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
+def plain_lines(log: str) -> tuple[str, ...]:
     """The last lines not written by the server's logger: standard output and error of stubs and models."""
     found: list[str] = []
     in_dump = False
@@ -144,7 +145,7 @@ def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
             in_dump = line.endswith(('config: "', "] "))
         elif not in_dump and line.strip() and line[0] not in "+|":
             found.append(line)
-    return tuple(clipped(line) for line in found[-count:])
+    return tuple(clipped(line) for line in found[-_LAST:])
 
 
 def request_failures(log: str) -> dict[str, str]:

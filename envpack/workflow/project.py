@@ -40,9 +40,9 @@ def repository_digest(project: Project, names: Sequence[str]) -> str:
         return content_digest({file.relative_to(repository).as_posix(): sha256_of(file) for file in files})
 
 
-def check_model(project: Project, name: str, *, foreign: bool = False) -> None:
+def check_model(project: Project, name: str) -> None:
     """Raise what is wrong with the files of a model, before any work on it."""
-    open_model(project.repository / name, foreign=foreign)
+    open_model(project.repository / name)
 
 
 def complete_names(repository: Path, incomplete: str) -> list[str]:

@@ -274,12 +274,11 @@ def plan_build(
     *,
     toolchain: ToolchainName = "auto",
     glibc: str = "",
-    cache: Path | None = None,
 ) -> tuple[CellPlan, ...]:
     """What would be compiled, and where it would be placed; nothing is compiled or placed."""
     plans = []
     for cell, folder in zip(cells, folders, strict=True):
-        stub = cached_stub(_recipe(cell, toolchain, glibc), cache=cache)
+        stub = cached_stub(_recipe(cell, toolchain, glibc))
         placed = stub is not None and is_stub_placed(stub, folder, cell.release)
         plans.append(CellPlan(cell, folder / STUB_NAME, stub is not None, placed))
     return tuple(plans)

@@ -4,6 +4,7 @@ import pytest
 
 from envpack.repository import (
     custom_configs,
+    examine_model,
     in_model_folder,
     open_model,
     parse_config,
@@ -29,7 +30,7 @@ def folder(tmp_path):
 def environments(folder):
     """The name of the environment in each configuration, ``""`` for none."""
     files = {folder / "config.pbtxt", *folder.glob("configs/*.pbtxt")}
-    models = {file.name: open_model(folder, parse_config(file.read_text(), file), foreign=True) for file in files}
+    models = {file.name: examine_model(folder, parse_config(file.read_text(), file))[0] for file in files}
     return {name: place.name if (place := model.environment) else "" for name, model in models.items()}
 
 

@@ -26,12 +26,13 @@ def install(folder, script="exit 1"):
     return folder
 
 
-def test_a_server_is_found_by_folder_program_or_path(tmp_path):
+def test_a_server_is_found_by_folder_program_or_path(tmp_path, monkeypatch):
     home = install(tmp_path / "triton")
     program = home / "bin/tritonserver"
     assert find_server(home).executable == program
     assert find_server(program).executable == program
-    assert find_server(search_path=str(home / "bin")).executable == program
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert find_server().executable == program
 
 
 def test_a_wheel_has_its_release_in_every_folder(tmp_path):
