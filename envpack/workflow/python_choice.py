@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from envpack.conda import NO_INTERPRETER, available_interpreters, interpreter_here
@@ -26,45 +26,43 @@ class ChosenPython:
     others: tuple[str, ...] = ()  # that the requirements allow as well, if the newest was chosen
 
 
-@dataclass(frozen=True, kw_only=True)
-class PythonChooser:
-    """What decides the Python version of a model beside its requirements."""
+def choose_python(
+    requirements: Requirements,
+    *,
+    said: tuple[str, str, str],
+    had: Callable[[], Iterable[tuple[str, str]]],
+    release: Release,
+    here: Callable[[Requirements], set[str]],
+) -> ChosenPython:
+    """The Python of a model with these requirements: what the user says first, then what the model has.
 
-    said: tuple[tuple[str, str, str], ...]  # by the user: version, source and file
-    had: Callable[[], tuple[tuple[str, str], ...]]  # what the model has already: version and source
-    release: Release
-    here: Callable[[Requirements], set[str]]  # minor versions that this machine can give
-
-    def choose(self, requirements: Requirements) -> ChosenPython:
-        """The Python for these requirements."""
-        required = requirements.pythons
-        name = requirements.source.name if requirements.source else ""
-        for minor, source, where in self.said:
-            if minor:
-                check_minor(minor, where=where)
-                if not allows_minor(required, minor):
-                    raise _excluded(f"Python {minor} ({source})", requirements)
-                return ChosenPython(minor, source)
-        if requirements.python:
-            check_minor(requirements.python, where=requirements.places.get("python", str(requirements.source or "")))
-            return ChosenPython(requirements.python, name)
-        for minor, source in self.had():
-            if allows_minor(required, minor):
-                return ChosenPython(minor, source)
-        own = f"Triton {self.release.name}"
-        if allows_minor(required, self.release.python):
-            return ChosenPython(self.release.python, own, named=False)
-        minor = self._newest(requirements)
-        note = f"Python {minor}: {own} has {self.release.python}, and {name} requires {required}"
-        others = tuple(other for other in SUPPORTED if allows_minor(required, other))
-        return ChosenPython(minor, f"the newest for {required} in {name}", named=False, note=note, others=others)
-
-    def _newest(self, requirements: Requirements) -> str:
-        allowed = [minor for minor in SUPPORTED if allows_minor(requirements.pythons, minor)]
-        if not allowed:
-            raise _excluded("every Python that envpack supports", requirements)
-        here = self.here(requirements)
-        return [*allowed, *(minor for minor in allowed if minor in here)][-1]
+    ``said`` is the user's version, its source and its file, ``had`` returns versions with their sources, and ``here``
+    those that the requirements can have from this machine.
+    """
+    required = requirements.pythons
+    name = requirements.source.name if requirements.source else ""
+    minor, source, where = said
+    if minor:
+        check_minor(minor, where=where)
+        if not allows_minor(required, minor):
+            raise _excluded(f"Python {minor} ({source})", requirements)
+        return ChosenPython(minor, source)
+    if requirements.python:
+        check_minor(requirements.python, where=requirements.places.get("python", str(requirements.source or "")))
+        return ChosenPython(requirements.python, name)
+    for minor, source in had():
+        if allows_minor(required, minor):
+            return ChosenPython(minor, source)
+    own = f"Triton {release.name}"
+    if allows_minor(required, release.python):
+        return ChosenPython(release.python, own, named=False)
+    allowed = tuple(minor for minor in SUPPORTED if allows_minor(required, minor))
+    if not allowed:
+        raise _excluded("every Python that envpack supports", requirements)
+    usable = here(requirements)
+    newest = [*allowed, *(minor for minor in allowed if minor in usable)][-1]
+    note = f"Python {newest}: {own} has {release.python}, and {name} requires {required}"
+    return ChosenPython(newest, f"the newest for {required} in {name}", named=False, note=note, others=allowed)
 
 
 def _excluded(what: str, requirements: Requirements) -> InputError:

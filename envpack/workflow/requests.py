@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -18,7 +19,7 @@ from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settin
 from envpack.support.errors import UsageError
 from envpack.support.links_and_modes import LinkMode
 from envpack.support.platforms import host_platform
-from envpack.workflow.python_choice import ChosenPython, PythonChooser, usable_pythons
+from envpack.workflow.python_choice import ChosenPython, choose_python, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver
 
 
@@ -75,13 +76,13 @@ def build_request(project: Project, model: Model) -> Build:
     said = project.of(model.folder.name)
     if error := model.misspelt_backend(backends_folder(project)):
         raise error
-    release, placed = project.release, placed_environment(model)
+    release = project.release
     placement = Placement(
         model=model,
         release=release,
         release_named=bool(said.triton or said.abi),
         served_from=said.served_from or str(project.repository),
-        archive_format=said.format or placed.archive_format or "dir",
+        archive_format=said.format or placed_environment(model)[1],
         selection=Selection(said.exclude, said.include),
         packer=said.packer,
         stub=said.stub,
@@ -91,7 +92,7 @@ def build_request(project: Project, model: Model) -> Build:
         start=said.start,
         force=said.force,
     )
-    source, python = _source(project, model, release, placed)
+    source, python = _source(project, model)
     _refuse_folder(placement)
     if not said.served_from:
         _refuse_linked_path(placement)
@@ -135,24 +136,17 @@ def is_resolved(project: Project, model: Model) -> bool:
     return not (model.is_ensemble or taken_over or kept_environment(project, model))
 
 
-def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:
-    """What the lock of one model depends on, and why it has that Python. Nothing is resolved or written."""
-    return _recipe(project, model, project.release, placed_environment(model))
-
-
-def _source(
-    project: Project, model: Model, release: Release, placed: Placed
-) -> tuple[Recipe | TakenOver, ChosenPython | None]:
+def _source(project: Project, model: Model) -> tuple[Recipe | TakenOver, ChosenPython | None]:
     said = project.of(model.folder.name)
     if said.from_prefix is None:
-        return _recipe(project, model, release, placed)
+        return lock_request(project, model)
     if said.python:
         check_minor(said.python, where="" if project.said.python else str(project.file))
     taken = TakenOver(
         prefix=said.from_prefix,
         python=said.python,
         platform=said.platform,
-        triton=release.name,
+        triton=project.release.name,
         abi=said.abi,
         strip=said.strip,
         toolchain=said.toolchain,
@@ -160,13 +154,17 @@ def _source(
     return taken, None
 
 
-def _recipe(project: Project, model: Model, release: Release, placed: Placed) -> tuple[Recipe, ChosenPython]:
-    said, conda = project.of(model.folder.name), read_conda_settings()
+def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:
+    """What the lock of one model depends on, and why it has that Python. Nothing is resolved or written."""
+    said, release, conda = project.of(model.folder.name), project.release, read_conda_settings()
     lock_file = model.folder / LOCK_NAME
-    chooser = _python_chooser(project, model, conda, release, placed)
-    requirements = _requirements(said, model, release, chooser)
+
+    def choose(requirements: Requirements) -> ChosenPython:
+        return _chosen_python(requirements, project, model, conda)
+
+    requirements = _requirements(said, model, release, choose)
     platform = said.platform or requirements.platform or host_platform()
-    python = chooser.choose(requirements)
+    python = choose(requirements)
     lock = read_lock(lock_file)
     recipe = Recipe(
         name=model.folder.name,
@@ -186,7 +184,9 @@ def _recipe(project: Project, model: Model, release: Release, placed: Placed) ->
     return recipe, python
 
 
-def _requirements(said: Settings, model: Model, release: Release, chooser: PythonChooser) -> Requirements:
+def _requirements(
+    said: Settings, model: Model, release: Release, choose: Callable[[Requirements], ChosenPython]
+) -> Requirements:
     """What the model requires; without any requirements NumPy, since no model runs without it."""
     file = said.requirements or find_requirements(model.folder)
     if not file:
@@ -194,7 +194,7 @@ def _requirements(said: Settings, model: Model, release: Release, chooser: Pytho
     return read_requirements(
         file,
         platform=said.platform or host_platform(),
-        python=lambda requirements: chooser.choose(requirements).minor,
+        python=lambda requirements: choose(requirements).minor,
         glibc=release.glibc,
     )
 
@@ -205,17 +205,15 @@ def _channels(said: Settings, requirements: Requirements, settings: CondaSetting
     return tuple(dict.fromkeys((*named, *spec_channels(requirements.conda)))) or (LOCAL_CHANNEL,)
 
 
-def _python_chooser(
-    project: Project, model: Model, settings: CondaSettings, release: Release, placed: Placed
-) -> PythonChooser:
-    """What decides the Python version: explicit settings first, then what the model has."""
-    name = model.folder.name
-    said = project.of(name)
+def _chosen_python(requirements: Requirements, project: Project, model: Model, settings: CondaSettings) -> ChosenPython:
+    """The Python version of a model: explicit settings first, then what the model has."""
+    said, release = project.of(model.folder.name), project.release
 
-    def had() -> tuple[tuple[str, str], ...]:
-        lock = read_lock(model.folder / LOCK_NAME)
-        locked = ((lock.target.python, LOCK_NAME),) if lock else ()
-        return (*locked, *(((placed.python, "the environment that the model has"),) if placed.python else ()))
+    def had() -> Iterator[tuple[str, str]]:
+        if lock := read_lock(model.folder / LOCK_NAME):
+            yield lock.target.python, LOCK_NAME
+        if python := placed_environment(model)[0]:
+            yield python, "the environment that the model has"
 
     def here(requirements: Requirements) -> set[str]:
         """Interpreters of this machine, if Python comes from one."""
@@ -223,7 +221,7 @@ def _python_chooser(
         return usable_pythons(said.python_preference, release.glibc) if local else set()
 
     source, where = ("--python", "") if project.said.python else (project.file.name, str(project.file))
-    return PythonChooser(said=((said.python, source, where),), had=had, release=release, here=here)
+    return choose_python(requirements, said=(said.python, source, where), had=had, release=release, here=here)
 
 
 def _backends(project: Project, model: Model) -> Path | None:
@@ -267,22 +265,11 @@ def _refuse_foreign_packer(request: Placement) -> None:
 _SUFFIXES = (".tar.gz", ".tar")
 
 
-@dataclass(frozen=True)
-class Placed:
-    """An environment that envpack placed for a model; all fields are empty if there is none."""
-
-    path: Path | None = None
-    python: str = ""
-    archive_format: ArchiveFormat | Literal[""] = ""
-
-
-def placed_environment(model: Model) -> Placed:
-    """Find the environment that config.pbtxt names, if envpack made it: only then its metadata can be read."""
+def placed_environment(model: Model) -> tuple[str, ArchiveFormat]:
+    """Python and form of the environment that config.pbtxt names; ``("", "dir")`` if envpack did not make it."""
     path = None if model.is_ensemble else model.environment
-    if path is None:
-        return Placed()
-    python = str(read_metadata(path).get("minor", ""))
-    if not python:
-        return Placed()
+    python = str(read_metadata(path).get("minor", "")) if path else ""  # which only envpack writes
+    if path is None or not python:
+        return "", "dir"
     archive_format = next((suffix.removeprefix(".") for suffix in _SUFFIXES if path.name.endswith(suffix)), "dir")
-    return Placed(path, python, cast("ArchiveFormat", archive_format))
+    return python, cast("ArchiveFormat", archive_format)

@@ -147,21 +147,26 @@ def _push_environment(
 _MOST_OF_STUB = 64 << 20  # bytes of a stub; one has less than 2 MB
 
 
-def obtain_stub(
-    store: SharedStore,
+def stub_for(
     target: StubTarget,
     releases: tuple[Release, ...] | None,
-    make: Callable[[], Stub],
     *,
     toolchain: ToolchainName = "auto",
     glibc: str = "",
-    progress: Progress | None = None,
+    jobs: int = 0,
+    progress: Progress,
+    store: SharedStore | None = None,
 ) -> Stub:
     """The stub for a Python: from this machine, else from the store, else compiled now.
 
     With `SharedStore.push` the store has it afterwards. While this machine compiles it, others wait for it.
     """
-    progress = progress or NoProgress()
+
+    def make() -> Stub:
+        return build_stub(target, releases, toolchain=toolchain, glibc=glibc, jobs=jobs, progress=progress)
+
+    if store is None:
+        return make()
     key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
     what = f"stub for Python {target.minor}"
     found = find_stub(target, releases, toolchain=toolchain, glibc=glibc)
@@ -195,7 +200,7 @@ def fetch_stub(
     glibc: str = "",
     progress: Progress,
 ) -> Stub | None:
-    """The stub that the store has for these arguments, as those of `obtain_stub`; ``None`` if it has none."""
+    """The stub that the store has for these arguments, as those of `stub_for`; ``None`` if it has none."""
     key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
     record = store.find("stub", key)
     if record is None:
@@ -345,23 +350,3 @@ def _fetch_package(
     progress.begin(f"fetch {package.name} {package.version} from the store")
     store.fetch_blobs([blob], file, progress)
     progress.end(f"{blob.size / 1e6:.1f} MB")
-
-
-def stub_for(
-    target: StubTarget,
-    releases: tuple[Release, ...] | None,
-    *,
-    toolchain: ToolchainName = "auto",
-    glibc: str = "",
-    jobs: int = 0,
-    progress: Progress,
-    store: SharedStore | None = None,
-) -> Stub:
-    """The stub for a Python, as `envpack.stub.build_stub` returns it; a store is looked into before it is compiled."""
-
-    def made() -> Stub:
-        return build_stub(target, releases, toolchain=toolchain, glibc=glibc, jobs=jobs, progress=progress)
-
-    if store is None:
-        return made()
-    return obtain_stub(store, target, releases, made, toolchain=toolchain, glibc=glibc, progress=progress)

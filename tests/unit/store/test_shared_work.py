@@ -14,7 +14,7 @@ from envpack.stub import Stub, StubTarget, inspect_stub, stub_key
 from envpack.support.errors import EnvironmentBuildError, StorageError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import shared
-from envpack.workflow.shared import fetch_stub, obtain_environment, obtain_stub, push_stub
+from envpack.workflow.shared import fetch_stub, obtain_environment, push_stub, stub_for
 from tests.steps import Steps
 from tests.unit.archive.conftest import Prefixes, files_below
 from tests.unit.stub.elf_files import write_stub
@@ -50,7 +50,9 @@ class Machine:
 
     def stub(self, target, make):
         self._enter()
-        return obtain_stub(self.store, target, None, make, progress=self.steps)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared, "build_stub", lambda *_, **_options: make())
+            return stub_for(target, None, progress=self.steps, store=self.store)
 
 
 @pytest.fixture

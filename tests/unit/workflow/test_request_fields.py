@@ -13,7 +13,7 @@ from envpack.settings import find_release, open_project
 from envpack.support.errors import InputError, UsageError
 from envpack.support.platforms import host_platform
 from envpack.workflow.recipe import TakenOver
-from envpack.workflow.requests import Placed, build_request, lock_request, placed_environment
+from envpack.workflow.requests import build_request, lock_request, placed_environment
 
 from .test_requests import CONFIG, WARM, place, repository, request_for
 
@@ -213,14 +213,13 @@ def test_a_contradiction_is_named_with_what_to_leave_out(repository, options, me
 
 
 def test_the_environment_of_a_model_is_known_if_envpack_made_it(repository):
-    assert placed_environment(open_model(repository / "m")) == Placed()
+    assert placed_environment(open_model(repository / "m")) == ("", "dir")
     place(repository, "python3.9.tar", "3.9")
-    found = placed_environment(open_model(repository / "m"))
-    assert found == Placed(repository / "m/python3.9.tar", "3.9", "tar")
+    assert placed_environment(open_model(repository / "m")) == ("3.9", "tar")
     (repository / "m/config.pbtxt").write_text(
         'platform: "ensemble" ensemble_scheduling { step [ { model_name: "a" model_version: -1 } ] }'
     )
-    assert placed_environment(open_model(repository / "m")) == Placed()
+    assert placed_environment(open_model(repository / "m")) == ("", "dir")
 
 
 def test_a_backend_that_is_almost_one_of_the_server_is_an_error_unless_there_is_such_a_folder(repository):
