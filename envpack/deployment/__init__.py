@@ -16,13 +16,7 @@ if TYPE_CHECKING:
     from envpack.deployment.objects.digests import content_digest, pin
     from envpack.deployment.objects.fetch import check_signed, copy_publication, no_published_models
     from envpack.deployment.objects.place import place_publication
-    from envpack.deployment.objects.prune import (
-        DigestAddress,
-        Pruned,
-        newest_publication,
-        parse_digest_address,
-        prune_publications,
-    )
+    from envpack.deployment.objects.prune import DigestAddress, parse_digest_address
     from envpack.deployment.objects.send import Published, publish
     from envpack.deployment.plan import MODELS_ON_SERVER, Deployment, docker_command, plan_deployment, server_arguments
     from envpack.deployment.signing import read_public_key, read_signing_key

@@ -12,20 +12,17 @@ from envpack.deployment import (
     MODELS_ON_SERVER,
     Deployment,
     DigestAddress,
-    Pruned,
     Published,
     PublishedImage,
     Trust,
     assemble,
     docker_command,
     is_inside,
-    newest_publication,
     parse_digest_address,
     parse_image_address,
     pin,
     place_publication,
     plan_deployment,
-    prune_publications,
     publish,
     publish_image,
     published_files,
@@ -106,13 +103,15 @@ def publish_objects(
     keys = [read_signing_key(file) for file in sign]
     # The archives do not contain the path on the server.
     plan = plan_deployment(project, names, served_from=str(project.repository), packs=True)
-    _refuse_inside((template.of("0" * 64) if template else parse_location(url)).folder, plan, url)
+    place = template.of if template else lambda _: parse_location(url)
+    example = place("0" * 64)
+    _refuse_inside(example.folder, plan, url)
     only = tuple(model.name for model in plan.models) if names else ()
     # Other stores' file systems of the server were not seen to fetch such an archive.
-    shares = template is not None and template.of("0" * 64).scheme == "s3" and plan.release.fetches_archives
+    shares = template is not None and example.scheme == "s3" and plan.release.fetches_archives
     with published_files(plan, progress, shares=shares) as found:
         publication = pin(found, url) if template else found
-        location = template.of(publication.digest) if template else parse_location(url)
+        location = place(publication.digest)
         progress.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
         published = publish(
             publication,
@@ -123,20 +122,21 @@ def publish_objects(
             force=force,
             renew=bool(template),
             keys=keys,
-            earlier=partial(newest_publication, template, publication.digest) if template else lambda: None,
+            earlier=partial(template.newest, publication.digest) if template else lambda: None,
             progress=progress,
         )
     copied = f", {published.copied / 1e6:.1f} MB of them copied by the store" if published.copied else ""
     progress.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB{copied}")
-    pruned = Pruned((), ())
+    pruned: tuple[str, ...] = ()
+    stays: tuple[str, ...] = ()
     if template and prune and not dry_run:
-        pruned = prune_publications(template, prune, publication.digest, progress)
+        pruned, stays = template.prune(prune, publication.digest, progress)
     command = ("tritonserver", f"--model-repository={server_address(location)}")
     return PublishedObjects(
         url=str(location),
         published=published,
-        pruned=pruned.removed,
-        cautions=(*publication.cautions, *pruned.cautions),
+        pruned=pruned,
+        cautions=(*publication.cautions, *stays),
         command=command,
     )
 

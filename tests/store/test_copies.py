@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.deployment import copy_publication, newest_publication, parse_digest_address, pin, publish
+from envpack.deployment import copy_publication, parse_digest_address, pin, publish
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.store import Objects, parse_location
 from envpack.support.errors import StorageError
@@ -66,7 +66,7 @@ def test_a_new_digest_gets_copies_of_the_publication_before(url, tmp_path):
     for number, code in enumerate((b"one", b"two")):
         pinned = pin(publication(**model("a", LARGE, code)), url)
         objects = Objects(address.of(pinned.digest))
-        done = publish(pinned, objects, earlier=lambda digest=pinned.digest: newest_publication(address, digest))
+        done = publish(pinned, objects, earlier=lambda digest=pinned.digest: address.newest(digest))
         assert (len(done.sent), done.copied) == (2, number * len(LARGE))
     assert fetched(objects, tmp_path) == {"a/environment.tar": LARGE, "a/config.pbtxt": b"two"}
 
@@ -101,9 +101,9 @@ def test_what_may_not_be_listed_beside_the_publication_does_not_matter(proxy, fa
     pinned = pin(publication(**model("a", LARGE)), faulty_url)
     proxy.refuses = lambda _, path: "delimiter" in path and pinned.digest not in path
     with pytest.raises(StorageError):
-        newest_publication(address, pinned.digest)
+        address.newest(pinned.digest)
     objects = Objects(address.of(pinned.digest))
-    assert len(publish(pinned, objects, earlier=lambda: newest_publication(address, pinned.digest)).sent) == 2
+    assert len(publish(pinned, objects, earlier=lambda: address.newest(pinned.digest)).sent) == 2
 
 
 def test_a_copy_that_an_unwell_store_only_claims_to_make_is_sent(proxy, faulty_url, tmp_path):

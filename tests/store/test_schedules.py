@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from envpack.deployment import copy_publication, parse_digest_address, pin, prune_publications, publish
+from envpack.deployment import copy_publication, parse_digest_address, pin, publish
 from envpack.deployment.objects import send
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.store import Objects, claims, list_store, maintenance, open_store, parse_location, prune_store
@@ -133,7 +133,7 @@ class Schedule:
 
     def pruner_of_publications(self):
         address = parse_digest_address(f"{self.url}/digests/{{digest}}")
-        prune_publications(address, 1, pin(publication("1"), "1").digest, NoProgress())
+        address.prune(1, pin(publication("1"), "1").digest, NoProgress())
 
     def builder(self, key, content):
         def command():

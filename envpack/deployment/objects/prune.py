@@ -33,6 +33,42 @@ class DigestAddress:
         before, after = map(re.escape, self.name.split(DIGEST))
         return re.fullmatch(f"{before}[0-9a-f]{{64}}{after}", name) is not None
 
+    def newest(self, current: str) -> Objects | None:
+        """The publication beside the current one that was published last; ``None`` if there is none."""
+        found = self._others(current)
+        return Objects(parse_location(f"{self.folder}/{found[0]}")) if found else None
+
+    def prune(self, keep: int, current: str, progress: Progress) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Remove all publications but the newest ones.
+
+        Returns:
+            The addresses of those that were removed, and a caution for each that stays because its record cannot be
+            read.
+        """
+        removed, cautions = [], []
+        for name in reversed(self._others(current)[max(keep - 1, 0) :]):
+            objects = Objects(parse_location(f"{self.folder}/{name}"))
+            try:
+                if _removed(objects, progress):
+                    removed.append(str(objects.location))
+            except StorageError as error:
+                if error.kind != "store-corrupt":
+                    raise
+                what = f"{objects.location} stays: {error.message}"
+                cautions.append(f"{what}; if nothing uses it, remove it from the store")
+        return tuple(removed), tuple(cautions)
+
+    def _others(self, current: str) -> list[str]:
+        """The names of the publications but the current one, the newest first."""
+        there = Objects(parse_location(self.folder))
+        names = [n for n in there.folders() if self.matches(n) and n != self.name.replace(DIGEST, current)]
+        with Pool(_QUESTIONS) as pool:
+            asked = [pool.submit(there.head, f"{name}/{RECORD}") for name in names]
+            found = [
+                (info.modified, name) for name, answer in zip(names, asked, strict=True) if (info := answer.result())
+            ]
+        return [name for _, name in sorted(found, reverse=True)]
+
 
 def parse_digest_address(url: str) -> DigestAddress | None:
     """The address if it has ``{digest}``, else ``None``."""
@@ -46,51 +82,6 @@ def parse_digest_address(url: str) -> DigestAddress | None:
     address.of("0" * 64)
     parse_location(folder)
     return address
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """What `prune_publications` did.
-
-    Attributes:
-        removed: the addresses of the publications that were removed.
-        cautions: those that stay because their records cannot be read, one sentence each.
-    """
-
-    removed: tuple[str, ...]
-    cautions: tuple[str, ...]
-
-
-def prune_publications(address: DigestAddress, keep: int, current: str, progress: Progress) -> Pruned:
-    """Remove all publications but the newest ones."""
-    old = _others(address, current)[max(keep - 1, 0) :]
-    removed, cautions = [], []
-    for name in reversed(old):
-        objects = Objects(parse_location(f"{address.folder}/{name}"))
-        try:
-            if _removed(objects, progress):
-                removed.append(str(objects.location))
-        except StorageError as error:
-            if error.kind != "store-corrupt":
-                raise
-            cautions.append(f"{objects.location} stays: {error.message}; if nothing uses it, remove it from the store")
-    return Pruned(tuple(removed), tuple(cautions))
-
-
-def newest_publication(address: DigestAddress, current: str) -> Objects | None:
-    """The publication beside the current one that was published last; ``None`` if there is none."""
-    found = _others(address, current)
-    return Objects(parse_location(f"{address.folder}/{found[0]}")) if found else None
-
-
-def _others(address: DigestAddress, current: str) -> list[str]:
-    """The names of the publications but the current one, the newest first."""
-    there = Objects(parse_location(address.folder))
-    names = [n for n in there.folders() if address.matches(n) and n != address.name.replace(DIGEST, current)]
-    with Pool(_QUESTIONS) as pool:
-        asked = [pool.submit(there.head, f"{name}/{RECORD}") for name in names]
-        found = [(info.modified, name) for name, answer in zip(names, asked, strict=True) if (info := answer.result())]
-    return [name for _, name in sorted(found, reverse=True)]
 
 
 def _removed(objects: Objects, progress: Progress) -> bool:

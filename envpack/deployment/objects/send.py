@@ -81,7 +81,7 @@ def publish(
         dry_run: only determine what would be sent and removed.
         delete: remove what earlier publications sent and this one does not have.
         force: send everything, and replace objects that no publication sent, too.
-        renew: note the time also if nothing has to be sent, for `prune_publications`.
+        renew: note the time also if nothing has to be sent, for `--prune`.
         keys: sign a statement about each model, which is published in the model's folder.
         earlier: finds a publication in the same bucket of which the store may copy large files.
         progress: receives the bytes.

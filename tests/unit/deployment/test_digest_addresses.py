@@ -4,16 +4,8 @@ import hashlib
 
 import pytest
 
-from envpack.deployment import (
-    copy_publication,
-    parse_digest_address,
-    pin,
-    prune_publications,
-    publish,
-    read_signing_key,
-    read_trust,
-)
-from envpack.deployment.objects import prune, send
+from envpack.deployment import copy_publication, parse_digest_address, pin, publish, read_signing_key, read_trust
+from envpack.deployment.objects import send
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.settings import Settings
@@ -110,20 +102,20 @@ def test_prune_keeps_the_newest_and_what_is_of_others(address, parent):
     (parent / f"models-{'0' * 64}").mkdir()
     (parent / f"models-{'0' * 64}/file").write_text("of somebody")
     (parent / f"models-{digests[0]}/m/own.txt").write_text("of somebody")
-    removed = prune_publications(address, 2, digests[3], NoProgress()).removed
+    removed = address.prune(2, digests[3], NoProgress())[0]
     assert removed == tuple(f"file://{parent}/models-{digest}" for digest in digests[:2])
     assert names(parent) == of(*digests[2:])
     left = sorted(str(path.relative_to(parent)) for path in parent.rglob("*") if path.is_file())
     others = [f"models-{'0' * 64}/file", f"models-{digests[0]}/m/own.txt", "notes/readme.txt"]
     assert [path for path in left if not path.startswith(tuple(of(*digests[2:])))] == sorted(others)
-    assert prune_publications(address, 2, digests[3], NoProgress()).removed == ()
+    assert address.prune(2, digests[3], NoProgress())[0] == ()
 
 
 def test_what_was_published_again_unchanged_is_new(address, parent):
     digests = [published(address, text)[1] for text in "abc"]
     published(address, "a")
     published(address, "d")
-    prune_publications(address, 2, pin(publication("d"), "place").digest, NoProgress())
+    address.prune(2, pin(publication("d"), "place").digest, NoProgress())
     assert names(parent) == of(digests[0], pin(publication("d"), "place").digest)
 
 
@@ -131,7 +123,7 @@ def test_what_somebody_publishes_stays(address, parent):
     objects, old, _ = published(address, "a")
     _, new, _ = published(address, "b")
     objects.write(f"{send.LEASE}9", b"owner")
-    assert prune_publications(address, 1, new, NoProgress()).removed == ()
+    assert address.prune(1, new, NoProgress())[0] == ()
     assert names(parent) == of(old, new)
 
 
@@ -145,7 +137,7 @@ def test_who_finds_everything_there_while_it_is_removed_sends_it_again(address, 
     def interrupted(self, only):
         found = real(self, only)
         if not turns:
-            turns.append(prune.prune_publications(address, 1, new, NoProgress()).removed)
+            turns.append(address.prune(1, new, NoProgress())[0])
         return found
 
     monkeypatch.setattr(send._Publishing, "_difference", interrupted)
@@ -165,7 +157,7 @@ def test_what_was_published_again_at_the_last_moment_stays(address, parent, monk
         announce(record, paths)
 
     monkeypatch.setattr(PublicationRecord, "announce", late)
-    assert prune_publications(address, 1, newest, steps).removed == ()
+    assert address.prune(1, newest, steps)[0] == ()
     assert len(names(parent)) == 2
     (text,) = steps.said
     assert text.endswith(" stays: another publication has just ended there")
@@ -175,10 +167,10 @@ def test_a_publication_with_a_damaged_record_stays_and_does_not_keep_others(addr
     oldest, damaged, newest = (published(address, text)[:2] for text in ("oldest", "damaged", "newest"))
     folder = damaged[0].location.folder
     (folder / RECORD).write_text("{")
-    pruned = prune_publications(address, 1, newest[1], NoProgress())
-    assert pruned.removed == (str(oldest[0].location),)
+    pruned, cautions = address.prune(1, newest[1], NoProgress())
+    assert pruned == (str(oldest[0].location),)
     reason = f"{RECORD} in the store cannot be used: it is no record of this version of envpack"
-    assert pruned.cautions == (f"{damaged[0].location} stays: {reason}; if nothing uses it, remove it from the store",)
+    assert cautions == (f"{damaged[0].location} stays: {reason}; if nothing uses it, remove it from the store",)
     assert len(names(parent)) == 2
     assert (folder / "m/1/model.py").read_text() == "damaged"
 
@@ -192,7 +184,7 @@ def test_another_error_of_the_store_ends_the_removal(address, monkeypatch):
 
     monkeypatch.setattr(PublicationRecord, "announce", fail)
     with pytest.raises(StorageError, match="not allowed"):
-        prune_publications(address, 1, newest, NoProgress())
+        address.prune(1, newest, NoProgress())
 
 
 @pytest.mark.parametrize(
