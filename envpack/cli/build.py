@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -82,7 +81,7 @@ def command(
     console.warned(unpacked_at_once(project, {model.backend for model in built}))
     if any(model.changed for model in built):
         each.next_step("verify", repository, models)
-    entries = [options.as_json(dataclasses.asdict(model)) for model in built]
+    entries = [options.as_json(model) for model in built]
     return each.finish({"models": entries} | done.as_json(), "built")
 
 
@@ -102,7 +101,7 @@ def _dry_run(project: Project, each: EachModel, console: Console) -> int:
     for plan in plans:
         for line in _plan_lines(plan):
             console.show(line)
-    return each.finish({"models": [options.as_json(dataclasses.asdict(plan)) for plan in plans]}, "planned")
+    return each.finish({"models": [options.as_json(plan) for plan in plans]}, "planned")
 
 
 def _unpacked_often(built: Sequence[BuiltModel]) -> str:

@@ -43,7 +43,7 @@ def list_command(store: str, console: Console) -> None:
     entries = list_cache()
     console.show(_table(entries))
     console.show(f"{plain(str(cache_root()))}: {sum(entry.size for entry in entries) / _MEGABYTE:.1f} MB")
-    console.result({"cache": str(cache_root()), "entries": [_as_json(entry) for entry in entries]})
+    console.result({"cache": str(cache_root()), "entries": [options.as_json(entry) for entry in entries]})
 
 
 @command.command()
@@ -75,7 +75,9 @@ def prune(days: float, store: str, locks: tuple[Path, ...], console: Console, *,
     console.begin("would remove" if dry_run else "remove")
     pruned = prune_cache(days, dry_run=dry_run, progress=console)
     console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / _MEGABYTE:.1f} MB")
-    console.result({"removed": [_as_json(entry) for entry in pruned.entries], "size": pruned.size, "dry_run": dry_run})
+    console.result(
+        {"removed": [options.as_json(entry) for entry in pruned.entries], "size": pruned.size, "dry_run": dry_run}
+    )
 
 
 @command.command()
@@ -97,7 +99,7 @@ def verify(store: str, console: Console, *, repair: bool) -> int:
         files = f": {', '.join(entry.files)}" if entry.files else ""
         console.show(plain(f"damaged: {entry.path}{files}"))
     console.show(f"{counted(check.checked, 'entry')} verified, {len(check.damaged)} damaged")
-    damaged = [options.as_json(dataclasses.asdict(entry)) for entry in check.damaged]
+    damaged = [options.as_json(entry) for entry in check.damaged]
     console.result({"checked": check.checked, "damaged": damaged})
     return 1 if check.damaged else 0
 
@@ -139,10 +141,6 @@ def _verify_store(url: str, console: Console, *, repair: bool) -> int:
     console.show(f"{counted(check.checked, 'blob')} verified, {len(check.damaged)} damaged")
     console.result({"checked": check.checked, "damaged": list(check.damaged), "removed": check.removed})
     return 1 if check.damaged and not check.removed else 0
-
-
-def _as_json(entry: CacheEntry) -> dict[str, object]:
-    return options.as_json(dataclasses.asdict(entry))
 
 
 def _table(entries: Sequence[CacheEntry]) -> Table:

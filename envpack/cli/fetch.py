@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import click
@@ -30,4 +29,4 @@ def command(
         raise click.UsageError("An image is mounted as a volume; `envpack verify` checks it.")
     done = fetch_models(address, directory, console, trust=options.trust_of(require_signature, max_age))
     console.serve_with(done.command)
-    console.result({"url": address} | options.as_json(dataclasses.asdict(done)))
+    console.result({"url": address} | options.as_json(done))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,4 +38,4 @@ def command(models: tuple[str, ...], said: Settings, output: Path, repository: P
     done = lay_out(project, model_names(project, models), output, console)
     console.warned(*done.cautions)
     console.serve_with(done.docker)
-    console.result({"layout": str(output.absolute()), **options.as_json(dataclasses.asdict(done))})
+    console.result({"layout": str(output.absolute()), **options.as_json(done)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ def command(
             console.warned(_local_packages(model))
     if any(model.changed for model in locked):
         each.next_step("build", repository, models)
-    entries = [options.as_json(dataclasses.asdict(model)) for model in locked]
+    entries = [options.as_json(model) for model in locked]
     return each.finish({"models": entries} | done.as_json(), "locked")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import math
@@ -16,6 +17,8 @@ from envpack.settings import FIELDS, BadValueError, Field, Settings
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from envpack.workflow import Trust
 
 Command = Callable[..., Any]
@@ -228,8 +231,9 @@ def complete_model(context: click.Context, _parameter: click.Parameter, incomple
     return complete_names(Path(context.params.get("repository") or "."), incomplete)
 
 
-def as_json(fields: dict[str, Any]) -> dict[str, Any]:
+def as_json(result: DataclassInstance) -> dict[str, Any]:
     """The fields of a result as values of JSON."""
+    fields = dataclasses.asdict(result)
     return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
 

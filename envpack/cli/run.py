@@ -73,7 +73,7 @@ def command(
     debug: int | None,
     said: Settings,
     repository: Path,
-) -> None:
+) -> int:
     """Run MODEL in its environment, with its Python, under envpack's stub, and send it requests.
 
     No server runs: requests of the model to other models go to those of the repository. What only a server can do, as
@@ -116,8 +116,7 @@ def command(
     if done.functions:
         console.show(_functions(done.functions))
     console.result(_document(done) | {"phases": phases, "saved": str(done.saved or "")})
-    if not done.trial.ok:
-        sys.exit(1)
+    return 0 if done.trial.ok else 1
 
 
 @contextmanager

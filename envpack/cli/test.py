@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,7 @@ def command(
     said: Settings,
     is_local: bool,
     repository: Path,
-) -> None:
+) -> int:
     """Run the tests of models by pytest: MODEL/tests and MODEL/test_*.py.
 
     The fixture triton_model loads each MODEL in its environment, on a real Triton server whenever one can be started.
@@ -77,8 +76,7 @@ def command(
     if without:
         console.note(f"[dim]no test ran of:[/dim] {plain(', '.join(without))}")
     console.result(_document(done))
-    if not done.ok:
-        sys.exit(1)
+    return 0 if done.ok else 1
 
 
 def _document(done: TestRun) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.deployment.stamps import has_settled, stamp_of
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import StorageError
 from envpack.support.failures import storage_errors
@@ -23,6 +22,7 @@ from envpack.support.processes import raise_if_stopped
 from envpack.support.replacement import write_text
 
 PIECE = 4 << 20  # bytes
+_SETTLED = 2 * 10**9  # nanoseconds after which another change of a file has other time stamps
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,16 @@ def describe_files(files: Sequence[PublishedFile], address: str) -> list[Describ
         if found and found != known:
             write_text(memory, json.dumps(found))
     return described
+
+
+def stamp_of(status: os.stat_result) -> list[int]:
+    """What differs after any change of a file, also after one that sets its modification time back."""
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino]
+
+
+def has_settled(status: os.stat_result, now: int) -> bool:
+    """Whether a file did not change shortly before a time in nanoseconds, or since, so that its stamp is its own."""
+    return now - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED
 
 
 def _remembered(memory: Path) -> dict[str, list[Any]]:

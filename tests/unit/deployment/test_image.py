@@ -7,12 +7,13 @@ import tarfile
 
 import pytest
 
-from envpack.deployment import plan_deployment, publish_image, stamps
+from envpack.deployment import plan_deployment, publish_image
 from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images import send as image_publication
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import MANIFEST, digest_of
 from envpack.deployment.images.layers import LayerMemory, image_layers
+from envpack.deployment.objects import digests
 from envpack.support.errors import InputError
 
 from .images import ARCHITECTURE, Image, Steps
@@ -21,7 +22,7 @@ from .images import ARCHITECTURE, Image, Steps
 @pytest.fixture
 def settled(monkeypatch):
     """Files count as unchanged from the moment when they are written."""
-    monkeypatch.setattr(stamps, "_SETTLED", 0)
+    monkeypatch.setattr(digests, "_SETTLED", 0)
 
 
 def test_models_share_the_layers_of_what_they_share(registry, plan, address):

@@ -6,16 +6,16 @@ import os
 import pytest
 
 from envpack.archive.layer import LayerMember, PackedLayer
-from envpack.deployment import stamps
 from envpack.deployment.images import layers as module
 from envpack.deployment.images.layers import ImageLayer, LayerMemory
+from envpack.deployment.objects import digests
 
 PACKED = PackedLayer("a" * 64, 5, "b" * 64)
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
-    monkeypatch.setattr(stamps, "_SETTLED", 0)
+    monkeypatch.setattr(digests, "_SETTLED", 0)
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache/publications/images.json"
 
@@ -88,7 +88,7 @@ def test_what_changed_just_before_or_since_is_not_remembered(file, place, monkey
     os.utime(file, ns=(0, 2**62))
     memory.remember(layer(member(file)), PACKED)
     os.utime(file, ns=(0, 0))
-    monkeypatch.setattr(stamps, "_SETTLED", 10**12)
+    monkeypatch.setattr(digests, "_SETTLED", 10**12)
     memory.content_of([member(file)])
     memory.save()
     assert not place.exists()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.deployment import check_signed, publish, stamps
+from envpack.deployment import check_signed, publish
 from envpack.deployment.objects import digests
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD
@@ -186,7 +186,7 @@ class TestDigests:
 
     @pytest.fixture
     def file(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(stamps, "_SETTLED", 0)
+        monkeypatch.setattr(digests, "_SETTLED", 0)
         (tmp_path / "weights.bin").write_bytes(b"before")
         return tmp_path / "weights.bin"
 
@@ -215,7 +215,7 @@ class TestDigests:
 
     def test_what_has_just_been_written_is_read_again(self, file, monkeypatch):
         """Its next change may have the same time stamps."""
-        monkeypatch.setattr(stamps, "_SETTLED", 10**12)
+        monkeypatch.setattr(digests, "_SETTLED", 10**12)
         self.digest(file)
         monkeypatch.setattr(digests, "_sha256", lambda *_: "read")
         assert self.digest(file) == "read"
