@@ -20,6 +20,7 @@ from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.settings import FIELDS
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.failures import storage_error, system_limit
+from envpack.support.interruption import repeat_unhandled
 
 _COMMANDS = (
     "init",
@@ -92,7 +93,7 @@ def main() -> None:
     open_missing_streams()
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         sys.exit(answer_shell(cli, instruction))
-    interrupts.repeat_unhandled()
+    repeat_unhandled()
     interrupts.exit_on(signal.SIGTERM, signal.SIGHUP)
     sys.exit(close_streams(run(sys.argv[1:])))
 

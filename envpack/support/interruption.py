@@ -1,7 +1,8 @@
 """Exceptions that signals raise in the main thread, raised again if Python or a library drops them.
 
 Python drops what is raised while a finalizer or the callback of a weak reference runs, and for files even without a
-word. An exception that was dropped ceases to exist; that is how it is noticed.
+word. An exception that was dropped ceases to exist; that is how it is noticed. Python also handles no signal while the
+main thread waits for a lock, if the signal came just before; so another thread sends it again.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import _thread
 import contextlib
 import select
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 from weakref import WeakSet
 
-MOMENT = 0.05  # seconds in which the main thread handles a signal, or leaves what drops an exception
+_MOMENT = 0.05  # seconds in which the main thread handles a signal, or leaves what drops an exception
+_MOST_BYTES = 4096
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Handler = Callable[[int, FrameType | None], None]
+_handlers: WeakSet[Handler] = WeakSet()  # those of `noted`
+_arrived: socket.socket | None = None  # has one byte for each signal that no handler has noted
+_wakeup = -1  # descriptor to which Python writes these bytes
 
 
 class _Raised:
@@ -64,8 +71,43 @@ def caught(error: BaseException) -> None:
 
 
 def _repeat(thread: int, number: int) -> None:
-    select.select([], [], [], MOMENT)
+    select.select([], [], [], _MOMENT)
     signal.pthread_kill(thread, number)
+
+
+def repeat_unhandled() -> None:
+    """From now on, also notice signals that come just before the main thread waits. Opens files."""
+    global _arrived, _wakeup  # noqa: PLW0603
+    _arrived, written = socket.socketpair()
+    _arrived.setblocking(False)
+    written.setblocking(False)
+    _wakeup = written.detach()
+    signal.set_wakeup_fd(_wakeup, warn_on_full_buffer=False)
+    _thread.start_new_thread(_repeat_unhandled, (_arrived, _thread.get_ident()))
+
+
+def noted(handler: Handler) -> Handler:
+    """A handler whose calls `repeat_unhandled` knows of; signals for others are not repeated."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if _arrived is not None:
+            with contextlib.suppress(BlockingIOError):
+                _arrived.recv(_MOST_BYTES)
+        handler(number, frame)
+
+    _handlers.add(note)
+    return note
+
+
+def _repeat_unhandled(arrived: socket.socket, main: int) -> None:
+    """Send a signal to the main thread again until it has called its handler."""
+    while True:
+        select.select([arrived], [], [])
+        select.select([], [], [], _MOMENT)
+        with contextlib.suppress(BlockingIOError):  # handled meanwhile
+            for number in set(arrived.recv(_MOST_BYTES)):
+                if signal.getsignal(number) in _handlers:
+                    signal.pthread_kill(main, number)
 
 
 @contextlib.contextmanager
@@ -73,24 +115,44 @@ def once_interruptible() -> Iterator[None]:
     """Within the block, the first SIGINT, SIGTERM or SIGHUP raises an exception; later signals are ignored.
 
     SIGINT raises `KeyboardInterrupt`, even if the program was started with SIGINT ignored. The other signals raise
-    `SystemExit` with 128 plus the signal's number. Outside the main thread the block changes nothing.
+    `SystemExit` with 128 plus the signal's number, unless they are ignored, as under nohup. Outside the main thread the
+    block changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     raised: WeakSet[BaseException] = WeakSet()
-    is_inside = True
+    is_inside, waiting = False, list[int]()  # signals that came while handlers were changed
 
+    @noted
     def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        if not raised:
+        if not is_inside:
+            waiting.append(number)
+        elif not raised:
             raise_for(number, lambda: is_inside, raised)
 
-    watched = signal.set_wakeup_fd(-1)  # what watches for unhandled signals does not know this handler
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
-        yield
+        with contextlib.ExitStack() as restored:  # which also goes on if a restored handler raises
+            watched = signal.set_wakeup_fd(_wakeup, warn_on_full_buffer=False)  # others do not know this handler
+            restored.callback(signal.set_wakeup_fd, watched, warn_on_full_buffer=False)
+            for number in _SIGNALS:
+                before = signal.getsignal(number)
+                if number == signal.SIGINT or before != signal.SIG_IGN:
+                    restored.callback(signal.signal, number, before)
+                    signal.signal(number, interrupt)
+            is_inside = True
+            _raise_first(waiting)
+            try:
+                yield
+            finally:
+                is_inside = False
     finally:
-        is_inside = False
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(watched, warn_on_full_buffer=False)
+        if not raised:
+            _raise_first(waiting)
+
+
+def _raise_first(numbers: list[int]) -> None:
+    """Let the handler of the first signal that was kept run."""
+    for number in numbers[:1]:
+        numbers.clear()
+        signal.raise_signal(number)

@@ -9,6 +9,7 @@ import pytest
 HEAD = """
 import io, os, signal, sys, time
 from envpack.cli import interrupts
+from envpack.support.interruption import repeat_unhandled
 
 def press():
     os.kill(os.getpid(), signal.SIGINT)
@@ -25,7 +26,17 @@ class File(io.IOBase):
         return True
 
 interrupts.install()
-interrupts.repeat_unhandled()
+repeat_unhandled()
+"""
+# The handler of the system notes the signal; Python's runs in the main thread only, and that waits for the lock.
+WAITING = """import threading
+held = threading.Lock()
+held.acquire()
+def press_here():
+    while open(f"/proc/self/task/{os.getpid()}/stat").read().split()[2] != "S":
+        pass
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+thread = threading.Thread(target=press_here)
 """
 # Each with its exit code.
 MOMENTS = {
@@ -40,14 +51,8 @@ MOMENTS = {
         7,
     ),
     "in a thread that handles no signals, before the main thread waits": (
-        # The handler of the system notes the signal; Python's runs in the main thread only, and that waits.
         (
-            "import threading\nheld = threading.Lock()\nheld.acquire()\n"
-            "def press_here():\n"
-            "    while open(f'/proc/self/task/{os.getpid()}/stat').read().split()[2] != 'S':\n        pass\n"
-            "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
-            "thread = threading.Thread(target=press_here)\n"
-            "interrupts.begin_work()\nthread.start()\n"
+            WAITING + "interrupts.begin_work()\nthread.start()\n"
             "try:\n    held.acquire()\nexcept KeyboardInterrupt:\n    sys.exit(7)"
         ),
         7,
@@ -66,6 +71,14 @@ MOMENTS = {
             "from envpack.support.interruption import once_interruptible\ninterrupts.begin_work()\n"
             "try:\n    with once_interruptible():\n        File()\n        time.sleep(60)\n"
             "except KeyboardInterrupt:\n    time.sleep(0.2)\nsys.exit(7)"
+        ),
+        7,
+    ),
+    "in a thread, before the main thread waits in a block that handles it itself": (
+        (
+            WAITING + "from envpack.support.interruption import once_interruptible\ninterrupts.begin_work()\n"
+            "try:\n    with once_interruptible():\n        thread.start()\n        held.acquire()\n"
+            "except KeyboardInterrupt:\n    sys.exit(7)"
         ),
         7,
     ),
@@ -90,7 +103,7 @@ MOMENTS = {
 def ended(program):
     """Programs in the background ignore Ctrl-C."""
     line = ["env", "--default-signal=INT", sys.executable, "-c", program]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -115,6 +128,12 @@ def test_other_errors_in_finalizers_are_still_reported():
 def test_the_end_is_not_lost_in_a_finalizer():
     body = "interrupts.exit_on(signal.SIGTERM)\ninterrupts.begin_work()\nFile()\ntime.sleep(60)"
     assert ended(HEAD.replace("SIGINT", "SIGTERM") + body) == (128 + signal.SIGTERM, "", "")
+
+
+def test_the_end_shows_no_traceback_in_a_program_of_the_background():
+    ignored = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    body = "interrupts.exit_on(signal.SIGTERM)\ninterrupts.begin_work()\nPressed()\ntime.sleep(60)"
+    assert ended(ignored + HEAD.replace("SIGINT", "SIGTERM") + body) == (128 + signal.SIGTERM, "", "")
 
 
 def test_the_end_comes_once():
