@@ -27,6 +27,7 @@ from envpack.support.processes import raise_if_stopped
 EXPIRY = 60.0  # seconds without a sign of life after which a claim is over
 _TICK = 1.0  # seconds: object stores note times without fractions
 _PAUSE = 1.0  # seconds between two looks at a claim
+_LONGEST_END = 5.0  # seconds for the last requests, so that Ctrl-C does not wait for a store that answers no more
 ENDED = b"-"  # the content of a claim that was released; not every service takes an empty object
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _PROBES = "probes/"
@@ -56,9 +57,20 @@ def probe(objects: Objects, stem: str = _PROBES) -> tuple[bool, StoreClock]:
         refuses = not _created_again(objects, path)
         written = objects.head(path)
     finally:
-        with contextlib.suppress(StorageError):  # a probe that stays is in nobody's way
-            objects.delete([path])
+        _briefly(lambda: objects.delete([path]))  # a probe that stays is in nobody's way
     return refuses, StoreClock(written or ObjectInfo(path, 0, time.time()))
+
+
+def _briefly(requests: Callable[[], object]) -> None:
+    """Send requests whose failure does no harm, and wait for them a few seconds only."""
+
+    def send() -> None:
+        with contextlib.suppress(StorageError):
+            requests()
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    thread.join(_LONGEST_END)
 
 
 def _created_again(objects: Objects, path: str) -> bool:
@@ -93,13 +105,15 @@ class Claim:
         return _uptime() + seconds - self._written < self._expiry
 
     def release(self) -> None:
-        """Let others begin at once."""
+        """Let others begin at once; if the store does not answer in some seconds, they wait until the claim expires."""
         self._ended.set()
+        _briefly(self._release)
+
+    def _release(self) -> None:
         self._renewer.join()
-        with contextlib.suppress(StorageError):  # then it expires
-            if self.held:
-                self._objects.write(self._path, ENDED)
-                self._objects.delete(self._earlier)
+        if self.held:
+            self._objects.write(self._path, ENDED)
+            self._objects.delete(self._earlier)
 
     def _renew(self) -> None:
         while not self._ended.wait(self._expiry / 3) and self.held:

@@ -44,6 +44,36 @@ def test_a_claim_is_given_back_after_a_failure(store):
     assert claimed_paths(store) == []
 
 
+def silent(monkeypatch, store, request):
+    """Let a store answer one kind of request no more; returns who ends that, and what was answered."""
+    answers, answered = threading.Event(), []
+    monkeypatch.setattr(claims, "_LONGEST_END", 0.1)
+    monkeypatch.setattr(store.objects, request, lambda *_: answered.append(answers.wait(20)))
+    return answers, answered
+
+
+def test_ctrl_c_does_not_wait_for_the_end_of_a_claim(store, monkeypatch):
+    with pytest.raises(KeyboardInterrupt), take(store):
+        answers, answered = silent(monkeypatch, store, "write")
+        raise KeyboardInterrupt
+    assert answered == []
+    answers.set()
+    assert soon(lambda: answered)
+
+
+def test_ctrl_c_does_not_wait_for_the_end_of_a_probe(store, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    answers, answered = silent(monkeypatch, store, "delete")
+    monkeypatch.setattr(store.objects, "create", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        probe(store.objects)
+    assert answered == []
+    answers.set()
+    assert soon(lambda: answered)
+
+
 def test_a_number_is_not_used_twice(store):
     for number in (1, 2, 3):
         with take(store):
