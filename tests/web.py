@@ -14,6 +14,7 @@ class Site:
 
     account: ``"user:password"`` that every request must contain, ``""`` for none.
     truncated: how many responses to cut off in the middle, by the end of the path.
+    stalled: how many responses to stop in the middle until the block ends, by the end of the path.
     pause: seconds before each response.
     gate: while it is not set, responses wait.
     requested: paths of all requests so far.
@@ -23,6 +24,8 @@ class Site:
         self.folder = folder
         self.account = ""
         self.truncated: dict[str, int] = {}
+        self.stalled: dict[str, int] = {}
+        self.ended = threading.Event()
         self.pause = 0.0
         self.gate = threading.Event()
         self.gate.set()
@@ -46,6 +49,7 @@ def serve(folder: Path):
             yield site
         finally:
             site.gate.set()
+            site.ended.set()
             server.shutdown()
             thread.join()
 
@@ -68,11 +72,14 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        for end, left in self.site.truncated.items():
-            if self.path.endswith(end) and left:
-                self.site.truncated[end] = left - 1
-                self._half()
-                return
+        for ends in (self.site.truncated, self.site.stalled):
+            for end, left in ends.items():
+                if self.path.endswith(end) and left:
+                    ends[end] = left - 1
+                    self._half()
+                    if ends is self.site.stalled:
+                        self.site.ended.wait()
+                    return
         super().do_GET()
 
     def _half(self):

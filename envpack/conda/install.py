@@ -30,6 +30,8 @@ from envpack.support.text import one_line
 # packages give equal files, and longer than the path of any folder that replaces it.
 PREFIX_PLACEHOLDER = "/opt/envpack/stand-in-for-the-prefix" + "_" * 164
 
+_PATIENCE = 3600  # seconds for the download of a package
+
 
 def install_conda(
     packages: Sequence[CondaPackage],
@@ -52,6 +54,7 @@ def install_conda(
                 "subdir": target.platform,
                 "prefix_placeholder": PREFIX_PLACEHOLDER,
                 "package_cache": str(downloads),
+                "patience": _PATIENCE,
             },
             settings=settings,
             credentials=credentials,

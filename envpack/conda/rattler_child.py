@@ -51,6 +51,7 @@ class ResolveRequest(TypedDict):
     """Resolve match specs, python first; ``virtual_packages`` are (name, version, build).
 
     Of each list in ``specs``, the first whose channel has the package counts. ``prefer`` is kept where it still fits.
+    ``patience`` are the seconds that one download may take; the second is for channels that answer, and are slow.
     """
 
     operation: Literal["resolve"]
@@ -60,10 +61,14 @@ class ResolveRequest(TypedDict):
     virtual_packages: list[tuple[str, str, str]]
     index_cache: str
     prefer: list[Package]
+    patience: tuple[int, int]
 
 
 class InstallRequest(TypedDict):
-    """Install exactly these packages into ``prefix``; files contain ``prefix_placeholder`` in its place."""
+    """Install exactly these packages into ``prefix``; files contain ``prefix_placeholder`` in its place.
+
+    ``patience`` are the seconds that one download may take.
+    """
 
     operation: Literal["install"]
     packages: list[Package]
@@ -71,6 +76,7 @@ class InstallRequest(TypedDict):
     subdir: str
     prefix_placeholder: str
     package_cache: str
+    patience: int
 
 
 Request = IndexRequest | ResolveRequest | InstallRequest
@@ -104,24 +110,29 @@ async def _index(request: IndexRequest) -> Result:
 
 
 async def _resolve(request: ResolveRequest, scratch: Path) -> Result:
-    try:
-        return await _Resolver(request, Path(request["index_cache"])).result()
-    except Exception as error:
-        if "304 Not Modified" not in str(error):
-            raise
-        # The engine fails on servers that answer "not modified" for an index in its cache; without the cache it works.
-        # Other processes may be using that one.
-        return await _Resolver(request, scratch / "index").result()
+    index_cache, (seconds, longer) = Path(request["index_cache"]), request["patience"]
+    while True:
+        try:
+            return await _Resolver(request, index_cache, seconds).result()
+        except Exception as error:
+            if "304 Not Modified" in str(error) and index_cache != scratch / "index":
+                # The engine fails on servers that answer "not modified" for an index in its cache; without the cache it
+                # works. Other processes may be using that one.
+                index_cache = scratch / "index"
+            elif "operation timed out" in str(error) and "sending request" not in str(error) and seconds != longer:
+                seconds = longer
+            else:
+                raise
 
 
 class _Resolver:
     """Resolves the match specs of a request, all or some of them."""
 
-    def __init__(self, request: ResolveRequest, index_cache: Path) -> None:
+    def __init__(self, request: ResolveRequest, index_cache: Path, seconds: int) -> None:
         import rattler
 
         self._request = request
-        self._gateway = rattler.Gateway(cache_dir=index_cache, client=_client())
+        self._gateway = rattler.Gateway(cache_dir=index_cache, client=_client(seconds))
         self._channels = [rattler.Channel(channel) for channel in request["channels"]]
         self._platforms = [rattler.Platform(request["subdir"]), rattler.Platform("noarch")]
         self._specs: list[Any] = []
@@ -217,7 +228,7 @@ async def _install(request: InstallRequest) -> Result:
         platform=rattler.Platform(request["subdir"]),
         cache_dir=Path(request["package_cache"]),
         alternative_target_prefix=request["prefix_placeholder"],
-        client=_client(),
+        client=_client(request["patience"]),
         execute_link_scripts=False,
         show_progress=False,
     )
@@ -260,11 +271,15 @@ def _record(package: Package) -> Any:
     return RepoDataRecord(record, file, package["url"], channel)
 
 
-def _client() -> Any:
-    """A client with the user's proxies, mirrors, certificates and credentials, configured as for pixi."""
+def _client(seconds: int) -> Any:
+    """A client with the user's proxies, mirrors, certificates and credentials, configured as for pixi.
+
+    Args:
+        seconds: limit for one request and its response. By default the engine waits forever.
+    """
     from rattler import Client, Config
 
-    return Client.from_config(Config.load_from_default_locations("pixi"))
+    return Client.from_config(Config.load_from_default_locations("pixi"), timeout=seconds)
 
 
 def _virtual_packages(packages: list[tuple[str, str, str]]) -> list[Any]:

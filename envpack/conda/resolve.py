@@ -26,6 +26,8 @@ from envpack.support.isolation import UNTRUSTED_HINT
 from envpack.support.text import normalise_name, one_line
 
 NO_PLACES: Mapping[str, str] = {}
+# Seconds for the download of an index: at first, and again from a channel that has begun to send it.
+_PATIENCE = 60, 600
 
 
 def resolve_conda(
@@ -53,6 +55,7 @@ def resolve_conda(
                 "virtual_packages": virtual_packages(target),
                 "index_cache": str(cache_folder("conda-index", cache)),
                 "prefer": [as_request(package) for package in prefer],
+                "patience": _PATIENCE,
             },
             settings=settings,
             credentials=channels.credentials,

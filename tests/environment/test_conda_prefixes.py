@@ -58,6 +58,7 @@ def conda(conda_lock, tmp_path):
             "subdir": "linux-64",
             "prefix_placeholder": str(root),
             "package_cache": str(tmp_path / "p"),
+            "patience": 600,
         }
     )
     assert (root / "etc/rooted.conf").read_text() == f"root = {root}/share\n"
