@@ -17,8 +17,8 @@ from types import FrameType
 from envpack.server import find_server
 from envpack.server.kserve import RequestError
 from envpack.server.log import last_lines
-from envpack.server.supervisor import interruptible
 from envpack.support.errors import EnvpackError
+from envpack.support.interruption import once_interruptible
 from gpu.checks import CHECKS, Check, SkippedError
 from gpu.driver import NO_GPU, NoGpuError, count_devices
 from gpu.environment import REQUIREMENTS, ModelSetup, SetupOptions, UnpreparedError, prepare_setup
@@ -211,7 +211,7 @@ def main() -> int:
     if given.prepare:
         return 0
     started = time.monotonic()
-    with interruptible(), tempfile.TemporaryDirectory(prefix="envpack-gpu-") as folder:
+    with once_interruptible(), tempfile.TemporaryDirectory(prefix="envpack-gpu-") as folder:
         tally = run(setup, checks, devices, Path(folder))
     counts = tally.counts
     print(f"{counts['ok']} ok, {counts['FAIL']} failed, {counts['skip']} skipped in {time.monotonic() - started:.0f} s")

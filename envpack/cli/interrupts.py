@@ -13,12 +13,12 @@ from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
-from envpack.support.interruption import Ended, Interrupted, noted, raise_for
+from envpack.support.interruption import Raised, is_raised_again, noted, raise_for
 
 EXIT_CODE = 130
 _is_working = False
 _has_exited = False  # the exception of `_exit` was raised
-_exiting: WeakSet[BaseException] = WeakSet()  # it, until it is dropped
+_exiting: WeakSet[Raised] = WeakSet()  # it, until it is dropped
 
 
 def install() -> None:
@@ -67,5 +67,5 @@ def _exit(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the s
 
 def _unraisable(lost: Any) -> None:
     """Be silent about an exception that is raised again."""
-    if not issubclass(lost.exc_type, Interrupted | Ended):
+    if not is_raised_again(lost.exc_value):
         sys.__unraisablehook__(lost)

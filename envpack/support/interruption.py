@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 _MOMENT = 0.05  # seconds in which the main thread handles a signal, or leaves what drops an exception
 _MOST_BYTES = 4096
+_RAISED = "envpack_raised"  # attribute of exceptions
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Handler = Callable[[int, FrameType | None], None]
 _handlers: WeakSet[Handler] = WeakSet()  # those of `noted`
@@ -27,47 +28,45 @@ _arrived: socket.socket | None = None  # has one byte for each signal that no ha
 _wakeup = -1  # descriptor to which Python writes these bytes
 
 
-class _Raised:
-    """What both exceptions have in common: who drops one gets the signal again, unless that is no longer wanted."""
+class Raised:
+    """A part of an exception, and of nothing else: if the exception is dropped, the signal is sent again."""
 
-    number: int
-    is_wanted: Callable[[], bool]
-    thread: int
+    def __init__(self, number: int, is_wanted: Callable[[], bool]) -> None:
+        self.is_wanted = is_wanted
+        self._thread, self._number = _thread.get_ident(), number
 
     def __del__(self) -> None:
         if self.is_wanted():
-            _thread.start_new_thread(_repeat, (self.thread, self.number))
+            _thread.start_new_thread(_repeat, (self._thread, self._number))
 
 
-class Interrupted(_Raised, KeyboardInterrupt):
-    """SIGINT has arrived."""
-
-
-class Ended(_Raised, SystemExit):
-    """Another signal that ends the process has arrived; the exit code is 128 plus its number."""
-
-
-def raise_for(number: int, is_wanted: Callable[[], bool], raised: WeakSet[BaseException]) -> NoReturn:
-    """Raise the exception for a signal; for handlers.
+def raise_for(number: int, is_wanted: Callable[[], bool], raised: WeakSet[Raised]) -> NoReturn:
+    """Raise the exception for a signal, `KeyboardInterrupt` or `SystemExit` with 128 plus the number; for handlers.
 
     Args:
         number: the signal, which this thread gets again if the exception is dropped.
         is_wanted: whether that is still so.
-        raised: gets the exception, which leaves it when it was caught or dropped.
+        raised: has an element until the exception is caught or dropped.
     """
-    error = Interrupted() if number == signal.SIGINT else Ended(128 + number)
-    error.number, error.is_wanted, error.thread = number, is_wanted, _thread.get_ident()
-    raised.add(error)
+    # Not of a class of its own: Python ends by the signal only after a KeyboardInterrupt of exactly this class.
+    error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+    error.__dict__[_RAISED] = Raised(number, is_wanted)
+    raised.add(error.__dict__[_RAISED])
     try:
         raise error
     finally:
         del error  # else it and its traceback refer to each other, and it exists until the garbage is collected
 
 
+def is_raised_again(error: BaseException | None) -> bool:
+    """Whether an exception is one of `raise_for`."""
+    return hasattr(error, _RAISED)
+
+
 def caught(error: BaseException) -> None:
     """Note that an exception has arrived; for code that goes on after it."""
-    if isinstance(error, _Raised):
-        error.is_wanted = bool
+    if is_raised_again(error):
+        error.__dict__[_RAISED].is_wanted = bool
 
 
 def _repeat(thread: int, number: int) -> None:
@@ -121,7 +120,7 @@ def once_interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    raised: WeakSet[BaseException] = WeakSet()
+    raised: WeakSet[Raised] = WeakSet()
     is_inside, waiting = False, list[int]()  # signals that came while handlers were changed
 
     @noted

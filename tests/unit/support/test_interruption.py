@@ -97,3 +97,10 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 def test_a_signal_at_any_moment_ends_the_block_and_leaves_no_handler():
     done = subprocess.run([sys.executable, "-c", AT_EVERY_CALL], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n" * 3, "")
+
+
+def test_a_program_that_catches_nothing_ends_by_the_signal():
+    block = "from envpack.support.interruption import once_interruptible\nwith once_interruptible():\n"
+    program = f"import os, signal\n{block}    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
