@@ -19,7 +19,6 @@ from envpack.repository import (
     STUB_NAME,
     Backend,
     Model,
-    backend_for,
     check_server_backend,
     custom_configs,
     edited_configs,
@@ -62,7 +61,7 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     check_placement(request, environment.minor)
     refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
     path, changed = _place_environment(request, environment, progress)
-    backend = backend_for(environment.minor, request.backends) if request.backends else None
+    backend = request.backend(environment.minor)
     unfit = unfit_stub(request, environment.minor) if binary is None else ""
     changed |= remove_stub(model.folder) if unfit else _place_stub(request, binary, backend)
     models = [model, *(config.model for config in python_configs(model.folder).values() if config.model)]
@@ -100,9 +99,8 @@ def unfit_stub(request: Placement, minor: str) -> str:
 
 def _pointing(request: Placement, minor: str) -> tuple[Model, str, str, str]:
     """The arguments of `point_to_environment`."""
-    model, backend = request.model, backend_for(minor, request.backends) if request.backends else None
-    value = in_model_folder(request.environment_for(minor).name)
-    return model, value, backend_name(model, backend), request.start
+    model, value = request.model, in_model_folder(request.environment_for(minor).name)
+    return model, value, backend_name(model, request.backend(minor)), request.start
 
 
 def wants_stub(source: Recipe | TakenOver, environment: Environment) -> bool:
@@ -246,8 +244,7 @@ def foreign_paths(request: Placement, minor: str) -> Iterator[Path]:
         yield from _foreign(archive_metadata_file(path), is_ours="key" in read_metadata(path))
     if request.stub != "never":
         yield from foreign_stub(request.model.folder)
-    if request.backends is not None:
-        backend = backend_for(minor, request.backends)
+    if backend := request.backend(minor):
         yield from _foreign(backend.folder, is_ours=_is_our_stub(backend.stub) or backend.has_bridge)
 
 

@@ -22,7 +22,6 @@ from envpack.repository import (
     STUB_NAME,
     Backend,
     Model,
-    backend_for,
     check_server_backend,
     in_model_folder,
     names_release,
@@ -153,7 +152,7 @@ def _placement(
             reasons = ["its packages have other builds, or --set strip differs"]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
-    named = backend_name(model, _backend(request, source))
+    named = backend_name(model, request.backend(source.target.python))
     custom = {str(file.relative_to(model.folder)): found.model for file, found in python_configs(model.folder).items()}
     for name, configured in {CONFIG_NAME: model, **custom}.items():
         edits = list(_edits(configured, path, request, named)) if configured else []
@@ -219,7 +218,7 @@ def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:
 
 def _stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[PlannedChange]:
     """What changes about the stub, beside the model or in its backend."""
-    folder, backend = request.model.folder, _backend(request, source)
+    folder, backend = request.model.folder, request.backend(source.target.python)
     has_stub = (folder / STUB_NAME).is_file()
     if backend is not None:
         yield from _parts(backend, request, source)
@@ -244,10 +243,6 @@ def _release_file(folder: Path, request: Placement) -> Iterator[PlannedChange]:
             yield PlannedChange(f"remove {RELEASE_FILE}", "no release is named")
     elif request.stub != "never" and (folder / STUB_NAME).is_file() and not names_release(folder, request.release):
         yield PlannedChange(f"write {RELEASE_FILE}", f"for Triton {request.release.name}")
-
-
-def _backend(request: Placement, source: Recipe) -> Backend | None:
-    return backend_for(source.target.python, request.backends) if request.backends is not None else None
 
 
 def _parts(backend: Backend, request: Placement, source: Recipe) -> Iterator[PlannedChange]:

@@ -13,7 +13,16 @@ from envpack.archive import Selection, is_made_by_envpack, read_metadata
 from envpack.conda import CondaSettings, read_conda_settings, spec_channels
 from envpack.inspection import fit_findings
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, read_lock
-from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, backends_folder, linked_path_fault, python_of_backend
+from envpack.repository import (
+    PYTHON_BACKEND,
+    STUB_NAME,
+    Backend,
+    Model,
+    backend_for,
+    backends_folder,
+    linked_path_fault,
+    python_of_backend,
+)
 from envpack.requirements import Requirements, Target, find_requirements, read_requirements
 from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy, check_minor
 from envpack.support.errors import UsageError
@@ -49,6 +58,10 @@ class Placement:
     def served_as(self, minor: str) -> str:
         """The path of that on the server."""
         return f"{self.served_from.rstrip('/')}/{self.model.folder.name}/{self.environment_for(minor).name}"
+
+    def backend(self, minor: str) -> Backend | None:
+        """The backend for a Python to which the stub goes; None if that goes beside the model."""
+        return backend_for(minor, self.backends) if self.backends else None
 
     @property
     def starts_warm(self) -> bool:
