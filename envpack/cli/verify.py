@@ -209,7 +209,6 @@ def _warnings(verdict: Verdict) -> Iterator[RenderableType]:
 
 
 def _server_checks(verdict: Verdict) -> Iterator[RenderableType]:
-
     for check in verdict.checks:
         if not check.ok:
             yield f"[red]{check.id}:[/red] {plain(check.evidence)}"
@@ -217,7 +216,6 @@ def _server_checks(verdict: Verdict) -> Iterator[RenderableType]:
 
 
 def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
-
     reason = model.failure.reason if model.failure else ""
     for check in model.checks:
         if not check.ok and check.evidence != reason:

@@ -30,7 +30,7 @@ from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
-from envpack.workflow.lock import locked_environment, numpy_missing, requirement_warnings, with_note_on_python
+from envpack.workflow.lock import locked_environment, numpy_missing, report_python, requirement_warnings
 from envpack.workflow.placement import (
     check_placement,
     foreign_paths,
@@ -116,7 +116,7 @@ def build_model(
     python_configs(model.folder)  # what is wrong with a custom configuration is an error before any work
     request = build_request(project, model)
     try:
-        return build(request, with_note_on_python(request.python, progress), store)
+        return build(request, progress, store)
     except EnvironmentBuildError as error:
         another = with_another_python(project, request.source, request.python, error, progress)
         if another is None:
@@ -152,6 +152,7 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
     """Carry out a build; raises what `build_model` does."""
     source, placement = request.source, request.placement
     model = placement.model
+    report_python(request.python, progress)
     with storage_errors(model.folder):
         if isinstance(source, Recipe):  # before the work, since it would be in vain
             check_placement(placement, source.target.python)
@@ -221,7 +222,8 @@ def environment_in_cache(
 ) -> Environment:
     """The environment that a build of a model would place, which stays in the cache."""
     request = build_request(project, model)
-    return environment_for(request.source, with_note_on_python(request.python, progress), store)
+    report_python(request.python, progress)
+    return environment_for(request.source, progress, store)
 
 
 def environment_to_run(

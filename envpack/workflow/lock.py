@@ -87,8 +87,11 @@ def lock_model(
     file, before = recipe.lock_file, recipe.locked
     with storage_errors(file):
         try:
-            lock = Lock.parse(resolved, file) if resolved else None
-            lock = lock or resolve_lock(recipe, update, with_note_on_python(python, progress), store)
+            if resolved:
+                lock = Lock.parse(resolved, file)
+            else:
+                report_python(python, progress)
+                lock = resolve_lock(recipe, update, progress, store)
         except EnvironmentBuildError as error:
             another = with_another_python(project, recipe, python, error, progress)
             if another is None:
@@ -103,11 +106,10 @@ def lock_model(
     return LockedModel(model.name, file, count, _changes(before, lock), changed, local=local, warnings=warnings)
 
 
-def with_note_on_python(python: ChosenPython | None, progress: Progress) -> Progress:
-    """Report why a model has a Python that nobody names; returns the progress."""
+def report_python(python: ChosenPython | None, progress: Progress) -> None:
+    """Report why a model has a Python that nobody names."""
     if python and python.note:
         progress.detail(python.note)
-    return progress
 
 
 def resolve_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, store: SharedStore | None) -> Lock:

@@ -134,7 +134,7 @@ def test_a_lock_is_made_for_the_python_that_is_here(machine, monkeypatch):
 
 
 def test_why_a_python_is_chosen_is_said(machine):
-    module.with_note_on_python(ChosenPython("3.12", "x", note="Python 3.12: because"), machine.steps)
-    assert module.with_note_on_python(ChosenPython("3.10", "x"), machine.steps) is machine.steps
-    assert module.with_note_on_python(None, machine.steps) is machine.steps
+    module.report_python(ChosenPython("3.12", "x", note="Python 3.12: because"), machine.steps)
+    module.report_python(ChosenPython("3.10", "x"), machine.steps)
+    module.report_python(None, machine.steps)
     assert machine.steps.seen == ["Python 3.12: because"]
