@@ -22,6 +22,7 @@ from envpack.deployment.images.connection import (
 from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
 from envpack.support.errors import InputError
 from envpack.support.isolation import verification_setting
+from envpack.support.pool import Report
 from envpack.support.processes import raise_if_stopped
 
 
@@ -77,9 +78,6 @@ _ACCEPT = ", ".join(
         "application/vnd.docker.distribution.manifest.list.v2+json",
     )
 )
-
-# Is called with the number of bytes that were transferred since the last call.
-Report = Callable[[int], None]
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -260,7 +259,7 @@ def _config(
     }
     if base and not below.get("history"):
         del document["history"]  # which has an entry for each layer, or does not exist
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return encoded(document)
 
 
 def _manifest_parts(
