@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         is_recorded_archive,
         read_metadata,
         record_in_metadata,
-        sha256_of,
     )
     from envpack.archive.reading import is_archive, opened_archive, other_format
     from envpack.archive.sbom import bill_of_materials

@@ -25,7 +25,7 @@ from envpack.environment import (
     read_inventory,
     replace_placeholder,
 )
-from envpack.support.bounded_reading import opened, parse_json, read_json
+from envpack.support.bounded_reading import parse_json, read_json, sha256_of
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.failures import storage_errors
@@ -174,12 +174,6 @@ def _begins_with_manifest(archive: Path) -> bool:
             return next((member.name for member in reader), "") == MANIFEST
     except InputError:
         return False
-
-
-def sha256_of(file: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    with opened(file) as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def record_in_metadata(path: Path, key: str, value: str) -> bool:

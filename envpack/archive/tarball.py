@@ -21,7 +21,6 @@ from envpack.archive.manifest import (
     archive_metadata_file,
     describes,
     selected_files,
-    sha256_of,
 )
 from envpack.archive.reading import ArchiveReader, Member, opened_archive
 from envpack.archive.segments import DamagedSegmentError, Output, compressed, write_tar
@@ -29,7 +28,7 @@ from envpack.archive.selection import Selection
 from envpack.archive.tar_members import END, check_entries
 from envpack.environment import INVENTORY, MANIFEST, Entry, Environment, environment_in_use, parse_inventory
 from envpack.settings import PackerName
-from envpack.support.bounded_reading import parse_json, read_bytes, read_json
+from envpack.support.bounded_reading import parse_json, read_bytes, read_json, sha256_of
 from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder

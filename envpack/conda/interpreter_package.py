@@ -14,6 +14,7 @@ from pathlib import Path
 
 from envpack.conda.interpreters import Interpreter
 from envpack.conda.relocatable_copy import PLACEHOLDER, copy_interpreter
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.elf import is_elf, required_abi
 from envpack.support.platforms import host_platform, this_machine
 from envpack.support.replacement import replaced_file
@@ -78,9 +79,7 @@ def make_package(interpreter: Interpreter, folder: Path) -> InterpreterPackage:
         with replaced_file(folder / f"{name}.conda") as partial:
             _write_package(partial, name, info, payload)
     package = folder / f"{name}.conda"
-    with package.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return InterpreterPackage(package, interpreter.version, build, glibc, digest)
+    return InterpreterPackage(package, interpreter.version, build, glibc, sha256_of(package))
 
 
 def _path_record(file: Path, tree: Path) -> dict[str, object]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
-from envpack.support.bounded_reading import opened, read_text
+from envpack.support.bounded_reading import read_text, sha256_of
 from envpack.support.errors import InputError
 from envpack.support.placed_files import LOCK_NAME, is_placed_file, is_placed_folder
 from envpack.support.redaction import public_url
@@ -140,17 +140,12 @@ def _local_wheels(requirements: Requirements) -> list[str]:
     """The digests of the wheels that requirements name by a path: a wheel that is built again keeps its name."""
     found = map(_LOCAL_WHEEL.search, (*requirements.pip, *requirements.constraints))
     files = sorted({Path(unquote(urlsplit(match[1]).path)) for match in found if match})
-    return [_sha256(file) for file in files if file.is_file()]
+    return [sha256_of(file) for file in files if file.is_file()]
 
 
 def _project_digest(folder: Path) -> str:
     """Digest of a local project's sources, the same for a copy of the project elsewhere."""
-    return _digest([[name, _sha256(file)] for name, file in _sources(folder)])
-
-
-def _sha256(file: Path) -> str:
-    with opened(file) as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return _digest([[name, sha256_of(file)] for name, file in _sources(folder)])
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 from envpack.requirements.location import file_name, local_path, package_url
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.requirements.target import Target, wheel_tags
-from envpack.support.bounded_reading import opened
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import InputError
 from envpack.support.tables import Location, Table, quote
 
@@ -197,7 +196,6 @@ def _is_sha256(text: str) -> bool:
 
 def _sha256(wheel: Path, location: Location) -> str:
     try:
-        with opened(wheel) as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256_of(wheel)
     except OSError as error:
         raise location.error(f"{wheel.name} cannot be read: {error.strerror}", hint="make it readable") from error

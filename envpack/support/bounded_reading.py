@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import importlib.util
 import io
 import json
@@ -131,3 +132,9 @@ def read_json(file: Path, *, most: int = MOST) -> Any:
         ValueError: as `parse_json`, or not UTF-8.
     """
     return parse_json(read_bytes(file, most=most))
+
+
+def sha256_of(file: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with opened(file) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -201,7 +201,7 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
         else:
             temporary.rename(destination)
     finally:
-        _delete(temporary)
+        delete(temporary)
 
 
 @contextlib.contextmanager
@@ -270,14 +270,15 @@ def remove_leftovers(destination: Path) -> None:
     old = _old_of(destination)  # of a process that was killed where folders cannot be exchanged in one step
     if os.path.lexists(old):
         if os.path.lexists(destination):
-            _delete(old)  # the new one is complete
+            delete(old)  # the new one is complete
         else:
             old.rename(destination)
     for stale in temporaries_of(destination):
-        _delete(stale)
+        delete(stale)
 
 
-def _delete(path: Path) -> None:
+def delete(path: Path) -> None:
+    """Remove a file or a folder, as far as this user may."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

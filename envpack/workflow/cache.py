@@ -9,22 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import archive_metadata_file, is_cached_as, sha256_of
+from envpack.archive import archive_metadata_file, is_cached_as
 from envpack.environment import INVENTORY, MANIFEST, differing, read_environment, read_inventory
 from envpack.stub import changed_stub_files
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import INGREDIENTS, in_use, ingredients_removable, last_used, lock_of, removable
 from envpack.support.failures import storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.replacement import remove_stale_files
+from envpack.support.replacement import delete, remove_stale_files
 from envpack.support.text import counted
 
 _DAY = 86400.0  # seconds
@@ -187,7 +186,7 @@ def _remove(path: Path, limit: float) -> bool:
         removed = path.with_name(f".{path.name}.removed-{os.getpid()}")
         with contextlib.suppress(FileNotFoundError):
             path.rename(removed)
-        _delete(removed)
+        delete(removed)
     return True
 
 
@@ -199,20 +198,13 @@ def _remove_leftovers(folder: Path, is_own: Callable[[Path], bool]) -> None:
             if is_own(entry):
                 with removable(entry) as free:
                     if free:
-                        _delete(path)
+                        delete(path)
     remove_stale_files(folder, is_own)
     for lock in folder.glob(".*.lock"):
         entry = folder / lock.name.removeprefix(".").removesuffix(".lock")
         if is_own(entry):
             with removable(entry):
                 pass  # the lock of an entry that does not exist is removed with it
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

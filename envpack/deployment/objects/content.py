@@ -15,7 +15,6 @@ from envpack.archive import (
     is_archive,
     is_recorded_archive,
     read_metadata,
-    sha256_of,
     stored_archive,
 )
 from envpack.deployment.content import files_of_model
@@ -37,6 +36,7 @@ from envpack.repository import (
     version_folders,
 )
 from envpack.store import is_object_path
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, ModelsError
 from envpack.support.folders import cache_folder
 from envpack.support.progress import Progress

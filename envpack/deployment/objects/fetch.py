@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from envpack.archive import sha256_of
 from envpack.deployment.objects.digests import content_digest
 from envpack.deployment.objects.record import MOST_STATEMENT, STATEMENT, PublicationRecord
 from envpack.deployment.signing import signature_invalid
 from envpack.deployment.statements import Statement, Trust, check_statement
 from envpack.repository import STUB_NAME
 from envpack.store import Location, ObjectInfo, Objects, is_object_path
-from envpack.support.bounded_reading import read_bytes
+from envpack.support.bounded_reading import read_bytes, sha256_of
 from envpack.support.errors import InputError
 from envpack.support.failures import disk_full, storage_errors
 from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM

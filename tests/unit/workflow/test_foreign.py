@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from envpack.archive.manifest import sha256_of
 from envpack.environment.store import MANIFEST
 from envpack.repository import STUB_NAME, backend_for, open_model
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import InputError
 from envpack.workflow.placement import foreign_paths, foreign_stub, refuse_foreign, refuse_own_source
 from envpack.workflow.recipe import TakenOver
