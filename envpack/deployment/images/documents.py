@@ -27,6 +27,7 @@ _OF_DOCKER = {
     "application/vnd.docker.container.image.v1+json": CONFIG,
     "application/vnd.docker.image.rootfs.diff.tar.gzip": LAYER,
 }
+MANIFESTS = (MANIFEST, INDEX, *(name for name, known in _OF_DOCKER.items() if known in (MANIFEST, INDEX)))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from envpack.deployment.images.connection import (
     registry_corrupt,
     require_library,
 )
-from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
+from envpack.deployment.images.documents import INDEX, MANIFESTS, Descriptor, digest_of, encoded, parse_index
 from envpack.support.errors import InputError
 from envpack.support.isolation import verification_setting
 from envpack.support.pool import Report
@@ -71,13 +71,6 @@ TIMEOUT = 60.0  # seconds without a byte
 _ATTEMPTS = 3
 _PAUSE = 0.5  # seconds before the second attempt
 _PIECE = 1 << 20
-_ACCEPT = ", ".join(
-    (
-        *(MANIFEST, INDEX),
-        "application/vnd.docker.distribution.manifest.v2+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-    )
-)
 
 
 @contextlib.contextmanager
@@ -122,7 +115,7 @@ class Registry:
     def manifest(self, reference: str) -> bytes | None:
         """A manifest or an index; None if there is none."""
         with faults_of(self.address):
-            answer = self._get(f"manifests/{reference}", {"Accept": _ACCEPT})
+            answer = self._get(f"manifests/{reference}", {"Accept": ", ".join(MANIFESTS)})
         if answer is None:
             return None
         content: bytes = answer.content
