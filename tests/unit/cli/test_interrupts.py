@@ -52,8 +52,8 @@ MOMENTS = {
     ),
     "in a thread that handles no signals, before the main thread waits": (
         (
-            WAITING + "interrupts.begin_work()\nthread.start()\n"
-            "try:\n    held.acquire()\nexcept KeyboardInterrupt:\n    sys.exit(7)"
+            WAITING + "interrupts.begin_work()\n"
+            "try:\n    thread.start()\n    held.acquire()\nexcept KeyboardInterrupt:\n    sys.exit(7)"
         ),
         7,
     ),

@@ -75,7 +75,6 @@ def test_a_file_that_cannot_be_read_is_an_error_for_the_user(project, permission
 def test_what_is_wrong_with_a_model_is_an_error_before_any_work(project):
     check_model(project, "one")
     (project.repository / "one/config.pbtxt").write_text('backend: "onnxruntime"\n')
-    check_model(project, "one", foreign=True)
     for name, reason in (("one", "onnxruntime"), ("absent", "absent")):
         with pytest.raises(InputError, match=reason):
             check_model(project, name)
