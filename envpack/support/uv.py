@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -107,7 +108,7 @@ def run_uv(
         The run, with passwords removed from its output.
 
     Raises:
-        EnvironmentBuildError: ``uv-missing``.
+        EnvironmentBuildError: ``uv-missing``; ``pip-failed`` if a signal ended it.
         subprocess.TimeoutExpired: it ran longer than ``timeout`` seconds.
     """
     # uv never removes its lock files from the temporary folder, so it gets a folder that is removed.
@@ -118,6 +119,10 @@ def run_uv(
         environment = clean_environment() | pip_indexes() | dict(variables) | own
         command = [_uv(), *arguments, "--no-progress", "--color", "never"]
         completed = run(command, env=environment, cwd=_NO_PROJECT, timeout=timeout)
+    if completed.returncode < 0:  # its output then ends anywhere, and would be read as another cause
+        what = f"uv was ended by signal {-completed.returncode} ({signal.strsignal(-completed.returncode)})"
+        fix = "the system ends programs that exceed a limit: allow more memory or larger files (ulimit)"
+        raise EnvironmentBuildError("pip-failed", what, fix, details=completed.last_lines())
     return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))
 
 

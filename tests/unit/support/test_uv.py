@@ -1,10 +1,11 @@
-"""The indexes of pip's configuration files, and the authorities that this machine trusts."""
+"""The indexes of pip's configuration files, the authorities that this machine trusts, and a uv that a signal ends."""
 
 from pathlib import Path
 
 import pytest
 
 from envpack.support import uv
+from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import _CHOSEN, trusted_certificates, verification_setting
 from envpack.support.uv import pip_indexes
 from tests.tables import every_row
@@ -58,3 +59,17 @@ def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp
     monkeypatch.setenv("SSL_CERT_FILE", "/chosen.pem")
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
     assert (trusted_certificates(), verification_setting()) == ("/chosen.pem", "/chosen.pem")
+
+
+def test_a_signal_that_ends_uv_is_named(tmp_path, monkeypatch):
+    """Its output ends anywhere: `Downloading numpy` was shown as the reason why numpy cannot be resolved."""
+    program = tmp_path / "uv"
+    program.write_text("#!/bin/sh\necho Downloading numpy >&2\nkill -KILL $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(uv, "_uv", lambda: str(program))
+    with pytest.raises(EnvironmentBuildError) as caught:
+        uv.run_uv(["pip", "compile"])
+    error = caught.value
+    assert (error.kind, error.message) == ("pip-failed", "uv was ended by signal 9 (Killed)")
+    assert error.hint.startswith("the system ends programs that exceed a limit: allow more memory or larger files")
+    assert error.details == "Downloading numpy"
