@@ -6,12 +6,9 @@ standard output. The program ends, with everything that it started, when its wor
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import json
-import os
 import pickle
-import signal
 import sys
 import time
 from pathlib import Path
@@ -19,8 +16,7 @@ from pathlib import Path
 from envpack.fleet.tasks import Product, Task
 from envpack.support.errors import EnvpackError
 from envpack.support.interruption import once_interruptible
-
-_SET_DEATH_SIGNAL = 1  # of prctl()
+from envpack.support.processes import end_with
 
 
 class LineProgress:
@@ -49,9 +45,7 @@ class LineProgress:
 
 def main(task_file: Path, product_file: Path, parent: int) -> None:
     """Carry out the task in a file, and write its product."""
-    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before
-        sys.exit(128 + signal.SIGTERM)
+    end_with(parent)
     task: Task = pickle.loads(task_file.read_bytes())  # noqa: S301 - the worker wrote it
     started = time.monotonic()
     try:

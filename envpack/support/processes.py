@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # In this order: a program such as Ninja ends its compilers on SIGTERM, but cannot on SIGKILL.
+_SET_DEATH_SIGNAL = 1  # of prctl()
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 _GRACE_PERIOD = 10.0  # seconds after SIGTERM in which a program can end the processes that it has started
 
@@ -208,6 +211,13 @@ def run_in_foreground(command: Sequence[str | Path], *, env: Mapping[str, str], 
                 child.wait(_GRACE_PERIOD)
             child.kill()
             raise
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel send this process SIGTERM when its parent ends; exit if that has happened already."""
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(128 + signal.SIGTERM)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

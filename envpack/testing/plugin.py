@@ -47,15 +47,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long a model of the fixture triton_model may take to load, and to answer a request; default: 120",
     )
     group.addoption("--envpack-outcomes", metavar="FILE", help=argparse.SUPPRESS)
+    group.addoption("--envpack-caller", type=int, metavar="PID", help=argparse.SUPPRESS)
     parser.addini(_INI, "model repository of the fixture triton_model", type="string", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record the outcome of each test, if `envpack test` is the caller."""
+    """Record the outcome of each test, and end with the caller, if that is `envpack test`."""
     file = config.getoption("--envpack-outcomes")
     if file and not hasattr(config, "workerinput"):  # xdist's workers report to the first process
+        from envpack.support.processes import end_with
         from envpack.testing.outcomes import Outcomes
 
+        if caller := config.getoption("--envpack-caller"):
+            end_with(caller)
         config.pluginmanager.register(Outcomes(Path(file)))
 
 

@@ -109,7 +109,7 @@ def run_tests(
             *("-o", f"cache_dir={scratch / 'cache'}"),  # not in the repository
             *(() if runtime else ("--envpack-local",)),
             *((f"--triton-server={said.server}",) if said.server and runtime else ()),
-            f"--envpack-timeout={said.timeout}",
+            *(f"--envpack-timeout={said.timeout}", f"--envpack-caller={os.getpid()}"),
             *map(str, paths),
             *arguments,
         ]

@@ -1,6 +1,7 @@
 """`envpack test`: how pytest is run, what it reports, and the fixture that it provides."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from envpack.cli.main import run as cli
 from envpack.settings import Settings, open_project
 from envpack.support.errors import InputError, UsageError
 from envpack.testing import run_tests, runner
+from tests.waiting import soon
 
 pytest_plugins = ["pytester"]
 
@@ -226,3 +228,32 @@ def test_the_fixture_uses_the_repository_of_the_user(pytester, tmp_path, how):
     result = pytester.runpytest_inprocess("-s", *options)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"*HAS there is no model 'absent': {tmp_path}/models has m"])
+
+
+CALLER = """import sys
+from pathlib import Path
+from envpack.settings import open_project
+from envpack.testing import run_tests
+run_tests(open_project(Path(sys.argv[1])), is_local=True)
+"""
+
+
+def test_pytest_ends_with_its_caller(tmp_path):
+    """A caller that is killed left pytest, its server and its models to the end of the tests."""
+    project_of(tmp_path, "a/test_x.py")
+    pids = tmp_path / "pids"
+    (tmp_path / "a/test_x.py").write_text(
+        f"import os, time\ndef test_x():\n    open({str(pids)!r}, 'w').write(f'{{os.getpid()}} ')\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", CALLER, tmp_path], stdout=subprocess.DEVNULL) as caller:
+        assert soon(lambda: pids.is_file() and pids.read_text().endswith(" "))
+        caller.kill()
+    status = Path(f"/proc/{pids.read_text().strip()}/stat")
+
+    def ended():
+        try:
+            return status.read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+
+    assert soon(ended, seconds=20)
