@@ -83,11 +83,12 @@ def environment_of(
     """Return the environment of a lock from the store; build it there if it is missing."""
     root = (cache or cache_root()).absolute()
     folder = cache_folder("environments", root) / lock.environment_key(strip=strip)
-    found = find_intact(folder, root, progress or NoProgress())
+    progress = progress or NoProgress()
+    found = find_intact(folder, root, progress)
     if found:
         return found
     if fill is not None:
-        return build_once(folder, fill)
+        return build_once(folder, fill, progress)
 
     require_programs(folder.parent)
     from envpack.environment.assemble import Assembly, assemble
@@ -102,11 +103,11 @@ def environment_of(
         credentials=credentials,
         indexes=tuple(indexes),
         strip=strip,
-        progress=progress or NoProgress(),
+        progress=progress,
         python_preference=python_preference,
     )
     with ingredients_in_use(root):
-        return build_once(folder, lambda partial: assemble(assembly, partial))
+        return build_once(folder, lambda partial: assemble(assembly, partial), progress)
 
 
 def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | None:
@@ -131,11 +132,14 @@ def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | 
     return found
 
 
-def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
+def build_once(folder: Path, fill: Callable[[Path], None], progress: Progress) -> Environment:
     """Build an environment in the store; other processes that need it wait until it is complete."""
     from envpack.environment.store import write_index
 
-    with storage_errors(folder.parent), being_made(folder):
+    def waiting() -> None:
+        progress.detail("wait for another process that makes the same environment")
+
+    with storage_errors(folder.parent), being_made(folder, waiting):
         found = read_environment(folder)
         if found:
             return found

@@ -78,7 +78,7 @@ def environment_from_prefix(
             return found
         require_programs(folder.parent)
         copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
-        return build_once(folder, copy.fill)
+        return build_once(folder, copy.fill, progress)
 
 
 def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:

@@ -5,13 +5,13 @@ import json
 import os
 import pickle
 import threading
-import time
 
 import pytest
 
 from envpack.environment.build import build_once
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.progress import NoProgress
 from tests.tables import every_row
 
 
@@ -39,14 +39,14 @@ def test_it_is_built_in_an_empty_folder_with_another_name(tmp_path):
         assert (names(partial), folder.exists(), partial.parent) == ([], False, folder.parent)
         complete(partial)
 
-    built = build_once(folder, fill)
+    built = build_once(folder, fill, NoProgress())
     assert (built.prefix, built.fresh) == (folder, True)
     assert names(folder.parent) == [".k.lock", "k"]
 
 
 def test_the_one_in_the_store_is_used(tmp_path):
-    build_once(tmp_path / "k", complete)
-    found = build_once(tmp_path / "k", unexpected)
+    build_once(tmp_path / "k", complete, NoProgress())
+    found = build_once(tmp_path / "k", unexpected, NoProgress())
     assert (found.prefix, found.fresh) == (tmp_path / "k", False)
 
 
@@ -55,7 +55,7 @@ def test_what_is_left_of_an_interrupted_build_is_removed_first(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "left").touch()
     (tmp_path / "other").mkdir()
-    build_once(tmp_path / "k", complete)
+    build_once(tmp_path / "k", complete, NoProgress())
     assert names(tmp_path) == [".k.lock", "k", "other"]
     assert names(tmp_path / "k") == [MANIFEST]
 
@@ -67,17 +67,17 @@ def test_a_build_that_fails_leaves_nothing(tmp_path, reason):
         raise reason
 
     with pytest.raises((KeyboardInterrupt, EnvironmentBuildError)):
-        build_once(tmp_path / "k", fill)
+        build_once(tmp_path / "k", fill, NoProgress())
     assert names(tmp_path) == [".k.lock"]
 
 
-def test_another_that_needs_it_waits_until_it_is_complete(tmp_path, monkeypatch):
-    arrived, results, pause = threading.Event(), [], time.sleep
+def test_another_that_needs_it_waits_until_it_is_complete(tmp_path):
+    arrived, results, details = threading.Event(), [], []
 
-    def noted(seconds):
-        if threading.current_thread() is second:
+    class Noted(NoProgress):
+        def detail(self, text):
+            details.append(text)
             arrived.set()
-        pause(seconds)
 
     def again(_):
         arrived.set()
@@ -88,11 +88,11 @@ def test_another_that_needs_it_waits_until_it_is_complete(tmp_path, monkeypatch)
         assert arrived.wait(60)
         complete(partial)
 
-    monkeypatch.setattr("time.sleep", noted)
-    second = threading.Thread(target=lambda: results.append(build_once(tmp_path / "k", again)), daemon=True)
-    build_once(tmp_path / "k", fill)
+    second = threading.Thread(target=lambda: results.append(build_once(tmp_path / "k", again, Noted())), daemon=True)
+    build_once(tmp_path / "k", fill, NoProgress())
     second.join(60)
     assert [(found.prefix, found.fresh) for found in results] == [(tmp_path / "k", False)]
+    assert details == ["wait for another process that makes the same environment"]
 
 
 @every_row(
@@ -108,7 +108,7 @@ def test_an_error_names_no_folder_that_is_removed_with_the_failed_build(tmp_path
         raise EnvironmentBuildError("record-damaged", "it cannot be read", "reinstall it", partials[0], details="more")
 
     with pytest.raises(EnvironmentBuildError) as caught:
-        build_once(folder, fill)
+        build_once(folder, fill, NoProgress())
     error = pickle.loads(pickle.dumps(caught.value))  # as from a worker
     assert error.where == caught.value.where == (partials[0] if named is None else named)
     assert (error.kind, error.message, error.hint) == ("record-damaged", "it cannot be read", "reinstall it")
@@ -120,13 +120,13 @@ def test_a_full_disk_is_an_error_for_the_user(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(StorageError) as caught:
-        build_once(tmp_path / "k", fill)
+        build_once(tmp_path / "k", fill, NoProgress())
     assert (caught.value.kind, caught.value.where) == ("disk-full", str(tmp_path))
 
 
 def test_an_environment_without_a_manifest_is_not_reported_as_built(tmp_path):
     with pytest.raises(EnvironmentBuildError) as caught:
-        build_once(tmp_path / "k", lambda partial: None)
+        build_once(tmp_path / "k", lambda partial: None, NoProgress())
     assert (caught.value.kind, caught.value.where) == ("environment-broken", str(tmp_path / "k"))
     assert caught.value.message == "the environment disappeared from the store"
     assert caught.value.hint == "let nothing else write to the cache while it builds, and build again"
