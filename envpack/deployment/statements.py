@@ -30,7 +30,7 @@ Subjects = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Statement:
-    """What somebody says of a publication."""
+    """The content of a statement about a publication, which its signers sign."""
 
     kind: Kind  # about the files of a model, or about an image
     subjects: Subjects

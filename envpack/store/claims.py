@@ -57,7 +57,7 @@ def probe(objects: Objects, stem: str = _PROBES) -> tuple[bool, StoreClock]:
         refuses = not _created_again(objects, path)
         written = objects.head(path)
     finally:
-        _briefly(lambda: objects.delete([path]))  # a probe that stays is in nobody's way
+        _briefly(lambda: objects.delete([path]))  # a probe that stays blocks no other machine
     return refuses, StoreClock(written or ObjectInfo(path, 0, time.time()))
 
 

@@ -107,7 +107,7 @@ def lock_model(
 
 
 def report_python(python: ChosenPython | None, progress: Progress) -> None:
-    """Report why a model has a Python that nobody names."""
+    """Report why envpack chose this Python, if neither the user nor the model names one."""
     if python and python.note:
         progress.detail(python.note)
 

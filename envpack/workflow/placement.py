@@ -180,7 +180,7 @@ def _remove_previous(request: Placement, value: str, current: Path) -> str:
         others += f" and {len(users) - _MOST_NAMED} more" if len(users) > _MOST_NAMED else ""
         return f"{previous} stays, because {others} names it: remove it when no model names it any more"
     if previous.is_dir():
-        with contextlib.suppress(OSError):  # it is in nobody's way
+        with contextlib.suppress(OSError):  # what stays blocks no build
             remove_folder(previous)
     else:
         previous.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ class ChosenPython:
     minor: str
     source: str  # "--python", a file, or a part of a sentence
     named: bool = True  # by the user or the model; otherwise envpack chooses it
-    note: str = ""  # a sentence, if it is not the release's own although nobody names it
+    note: str = ""  # why, if it is not the release's own and neither the user nor the model names it
     others: tuple[str, ...] = ()  # that the requirements allow as well, if the newest was chosen
 
 

@@ -61,7 +61,7 @@ class WantedStubs:
 
     @property
     def is_matrix(self) -> bool:
-        """Whether stubs get folders of their own; what is asked for alone decides, whatever is on the machine."""
+        """Whether each stub gets its own folder; the request decides this, not what is on the machine."""
         several = len(self.pythons) + len(self.prefixes) > 1 or len(self.tritons) > 1
         return several or self.all_pythons or bool(self.only or self.skip)
 
@@ -88,7 +88,7 @@ def stub_store(said: Settings) -> SharedStore | None:
 
 
 def plan_stubs(wanted: WantedStubs, said: Settings, progress: Progress) -> PlannedStubs:
-    """The stubs that are asked for."""
+    """The requested stubs."""
     settled = said.settled()
     releases = [release_for_stub(name, abi=settled.abi or "") for name in wanted.tritons]
     for minor in wanted.pythons:
