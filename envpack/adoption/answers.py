@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.adoption.artifact import Artifact, Kind, bad_artifact
+from envpack.adoption.artifact import Artifact, bad_artifact
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.isolation import bare_environment
@@ -21,28 +21,20 @@ _DECLARE = "declare its tensors"  # a step of `code/ask.py`
 _PROGRAM = Path(__file__).with_name("code") / "ask.py"
 _LOG = "log the model with MLflow, with a signature"
 _EXPORT = "export it with tensors of numbers or text alone; a classifier of scikit-learn with zipmap=False"
-_HINTS = (
-    "annotate with str, bytes, int, float, bool, list[str], PIL.Image.Image, or with an array's type and shape:"
-    " Annotated[np.ndarray, np.float32, (-1, 4)]"
-)
-# What to do if the model lacks a module, and if it fails otherwise.
-_FIXES: dict[Kind, tuple[str, str]] = {
-    "mlflow": (
-        "log the model again with code_paths=[…] or pip_requirements=[…]",
-        "try it there: mlflow models predict; and log it again once that works",
-    ),
-    "sklearn": (
-        "put the module, or a requirements.txt with the package, beside the file",
-        f"write the file again with the versions that load it, or {_LOG}",
-    ),
-    "onnx": (
-        "put a requirements.txt with the package beside the file",
-        "onnx.checker.check_model says what is wrong with a file",
-    ),
-    "function": (
-        "put a requirements.txt with the package beside the module",
-        "correct the module until it can be imported in a folder with nothing else, with the packages that it requires",
-    ),
+# What to do if the model lacks a module, if its tensors cannot be declared, and if it fails otherwise.
+_LACKS_MODULE = {"mlflow": "log the model again with code_paths=[…] or pip_requirements=[…]"}
+_OWN_MODULE = "put the module, or a requirements.txt with the package, beside it"
+_UNDECLARED = {
+    "sklearn": _LOG,
+    "onnx": _EXPORT,
+    "function": "annotate with str, bytes, int, float, bool, list[str], PIL.Image.Image, or with an array's type and"
+    " shape: Annotated[np.ndarray, np.float32, (-1, 4)]",
+}
+_FAILED = {
+    "mlflow": "try it there: mlflow models predict; and log it again once that works",
+    "sklearn": f"write the file again with the versions that load it, or {_LOG}",
+    "onnx": "onnx.checker.check_model says what is wrong with a file",
+    "function": "correct the module until it can be imported in an empty folder, with the packages that it requires",
 }
 
 
@@ -124,11 +116,12 @@ def answers_of(artifact: Artifact, report: dict[str, Any], details: str) -> Answ
 
 
 def _unusable(artifact: Artifact, step: str, reason: str, details: str) -> InputError:
-    lacks_module = reason.startswith(("ModuleNotFoundError", "ImportError"))
     what = f"the model cannot {printable_line(step)} in its own environment: {printable_line(one_line(reason))}"
-    fix = _FIXES[artifact.kind][0 if lacks_module else 1]
+    fix = _FAILED[artifact.kind]
     if step == _DECLARE:
-        fix = {"function": _HINTS, "sklearn": _LOG, "onnx": _EXPORT}.get(artifact.kind, fix)
+        fix = _UNDECLARED.get(artifact.kind, fix)
+    elif reason.startswith(("ModuleNotFoundError", "ImportError")):
+        fix = _LACKS_MODULE.get(artifact.kind, _OWN_MODULE)
     error = bad_artifact(what, fix, artifact.source)
     error.details = details
     return error

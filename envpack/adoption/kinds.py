@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import mmap
 import os
 import re
 import shutil
 import subprocess
-import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +40,7 @@ def fetched(text: str) -> Iterator[str]:
         yield text
         return
     with tempfile.TemporaryDirectory(prefix="envpack-artifact-") as folder:
-        words = [*_mlflow(text), "artifacts", "download", "--artifact-uri", text, "--dst-path", folder]
+        words = [_mlflow(text), "artifacts", "download", "--artifact-uri", text, "--dst-path", folder]
         try:  # It is the user's own program, whose server and credentials are in the user's variables.
             done = run(words, env={**_PATIENCE, **os.environ}, timeout=_FETCH_LIMIT)
         except subprocess.TimeoutExpired:
@@ -59,15 +58,13 @@ def _not_fetched(uri: str, why: str, details: str = "") -> EnvironmentBuildError
     return EnvironmentBuildError("artifact-missing", f"MLflow did not fetch a model: {why}", fix, uri, details=details)
 
 
-def _mlflow(uri: str) -> list[str]:
-    """The words that start MLflow: that beside this interpreter, else the one on PATH."""
-    if importlib.util.find_spec("mlflow"):
-        return [sys.executable, "-m", "mlflow"]
-    program = shutil.which("mlflow")
+def _mlflow(uri: str) -> str:
+    """MLflow's program: that beside this interpreter, else the one on PATH."""
+    program = shutil.which("mlflow", path=sysconfig.get_path("scripts")) or shutil.which("mlflow")
     if program is None:
         what = "only MLflow can fetch this, and it is not installed"
         raise UsageError("mlflow-missing", what, f"{install_command('mlflow')}, or name a folder", uri)
-    return [program]
+    return program
 
 
 def inspect_artifact(text: str, *, python: str = "", native: bool = False) -> Artifact:

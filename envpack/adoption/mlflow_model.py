@@ -37,12 +37,11 @@ def read_mlflow_model(folder: Path) -> Artifact:
             fix = "copy the whole folder, or fetch it again from where it was logged"
             raise location.error(f"it names {quote(name)}, which the folder does not have", hint=fix)
     if not signature.text("inputs", ""):
-        pickled = flavors.table("sklearn").text("pickled_model", "")
-        alone = (
-            f"; or serve its scikit-learn model, whose inputs are numbers: --from {folder / pickled}" if pickled else ""
-        )
+        hint, pickled = _SIGNATURE, flavors.table("sklearn").text("pickled_model", "")
+        if pickled:
+            hint += f"; or serve its scikit-learn model, whose inputs are numbers: --from {folder / pickled}"
         what = "the model has no signature that names its inputs"
-        raise content.get("signature")[1].error(what, hint=_SIGNATURE + alone)
+        raise content.get("signature")[1].error(what, hint=hint)
     if not (signature.text("outputs", "") or has_example):
         what = "the signature names no outputs, and there is no example to ask the model for them"
         raise content.get("signature")[1].error(what, hint=_SIGNATURE)

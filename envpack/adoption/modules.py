@@ -21,13 +21,11 @@ def read_function(module: str, name: str, python: str) -> Artifact:
     file = _file_of(folder, module)
     if file is None:
         raise bad_artifact(f"there is no module {module} in this folder", "run it in the folder of the module", folder)
-    kinds = {
-        node.name: type(node) for node in _parsed(file).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    if kinds.get(name) is ast.AsyncFunctionDef:
+    found = [node for node in _parsed(file).body if getattr(node, "name", "") == name]
+    if any(isinstance(node, ast.AsyncFunctionDef) for node in found):
         fix = "name a function that calls it by asyncio.run()"
         raise bad_artifact(f"{name} is a coroutine (async def), which cannot be called by itself", fix, file)
-    if name not in kinds:
+    if not any(isinstance(node, ast.FunctionDef) for node in found):
         raise bad_artifact(f"there is no function {name}", "name one that the module defines at its top level", file)
     sources, others = imported(folder, [module])
     packages = ["numpy", *(package_of(other) for other in others if other != "numpy")]

@@ -19,7 +19,7 @@ import numpy as np
 HERE = str(Path(__file__).parent)
 sys.modules["triton_python_backend_utils"] = types.ModuleType("triton_python_backend_utils")  # served.py imports it
 from forms import png
-from libraries import DATATYPES, INTEGERS, MOST_ROWS, ONNX, Estimator, Function, MLflow, Tensor, in_type
+from libraries import DATATYPES, INTEGERS, MOST_ROWS, ONNX, Estimator, Function, MLflow, Tensor, in_type, made_up
 from served import is_missing, named, to_array
 
 _MOST_LISTED = 256  # numbers; more are written in base64
@@ -132,25 +132,22 @@ def typed_outputs(model, answer):
 
 
 def one_by_one(model, data, whole):
-    """The answers to each row alone, None if they depend on other rows; and whether rows that differ have shown it."""
+    """The answers to each row alone, None if they depend on other rows; and whether rows that differ have shown it.
+
+    If no rows of the example differ, two that are made up show it, unless the model refuses them.
+    """
     alone = rows_alone(model, data, whole)
     if alone is None or rows_differ(model, data):
         return alone, alone is not None
-    pair, answer = answered_pair(model, data)
-    is_shown = pair is not None and rows_alone(model, pair, answer) is not None
-    return (alone if pair is None or is_shown else None), is_shown
-
-
-def answered_pair(model, data):
-    """The first row beside a changed copy of it, and the answer to both; None if the model refuses every change."""
-    for with_texts in (True, False):  # a text may be one of few that the model knows
+    numbers = [one for one in model.inputs if one.datatype != "STRING"]
+    for varied in (model.inputs, numbers):  # a text may be one of few that the model knows
         with contextlib.suppress(Exception, SystemExit):
             pair = take(data, [0, 0])
-            for values in pair.values():
-                values[1] = changed(values[1], with_texts)
+            pair.update((one.name, made_up(one, INTEGERS[0])) for one in varied if one.name in data)
             if rows_differ(model, pair):
-                return pair, typed_outputs(model, predict(model, pair))
-    return None, None
+                is_shown = rows_alone(model, pair, typed_outputs(model, predict(model, pair))) is not None
+                return alone if is_shown else None, is_shown
+    return alone, False
 
 
 def rows_alone(model, data, whole):
@@ -170,21 +167,6 @@ def rows_alone(model, data, whole):
 def rows_differ(model, data):
     rows = range(rows_of(data))
     return len({json.dumps(sample(model, take(data, [row]), batched=True)) for row in rows}) > 1
-
-
-def changed(value, with_texts):
-    """Another value of the same type and shape."""
-    if isinstance(value, dict):
-        return {name: changed(part, with_texts) for name, part in value.items()}
-    if isinstance(value, list):
-        return [changed(part, with_texts) for part in value]
-    if isinstance(value, np.ndarray):
-        return np.array(changed(value.tolist(), with_texts), dtype=value.dtype)
-    if isinstance(value, (str, bytes)):
-        return value * 2 if with_texts else value
-    if isinstance(value, (int, float, np.number, np.bool_)):
-        return type(value)(value - 1 if value > 0 else value + 1)
-    return value
 
 
 def is_same(whole, rows):

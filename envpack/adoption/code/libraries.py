@@ -188,10 +188,17 @@ class Estimator:
         return answer
 
 
-class ONNX:
-    """An ONNX model."""
+class MadeUp:
+    """A model whose example is made up of what its inputs declare."""
 
     params, details, may_refuse_example = {}, {}, True
+
+    def example(self, integers):
+        return {one.name: made_up(one, integers) for one in self.inputs if not one.is_optional}
+
+
+class ONNX(MadeUp):
+    """An ONNX model."""
 
     def __init__(self, facts):
         import onnxruntime
@@ -211,17 +218,12 @@ class ONNX:
             raise TypeError(f"{one.name} is {one.type}, which is no tensor of a Python model")
         return Tensor.of_array(one.name, dtype, [dim if isinstance(dim, int) else -1 for dim in one.shape])
 
-    def example(self, integers):
-        return {one.name: made_up(one, integers) for one in self.inputs}
-
     def predict(self, data):
         return dict(zip([one.name for one in self.outputs], self.session.run(None, data)))
 
 
-class Function:
+class Function(MadeUp):
     """A function; its hints are its inputs and outputs."""
-
-    params, details, may_refuse_example = {}, {}, True
 
     def __init__(self, facts):
         self.function = getattr(importlib.import_module(facts["module"]), facts["function"])
@@ -269,9 +271,6 @@ class Function:
         if dtype.name not in DATATYPES and dtype.kind not in "SUO":
             raise TypeError(f"{what} is an array of {dtype.name}, which no tensor of Triton has")
         return Tensor.of_array(name, "S" if dtype.kind == "O" else dtype, shape, is_optional)  # both have bytes
-
-    def example(self, integers):
-        return {one.name: made_up(one, integers) for one in self.inputs if not one.is_optional}
 
     def predict(self, data):
         answer = self.function(**data)

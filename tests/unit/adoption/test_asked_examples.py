@@ -54,6 +54,8 @@ def answers(tmp_path):
 TEXT, OBJECT = '{"name": "x", "type": "string"}', '{"name": "x", "type": "object"}'
 ARRAY = TENSOR.format("float32")
 TEXTS = TENSOR.format("str")
+BOTH = ARRAY + ', {"name": "t", "type": "tensor", "tensor-spec": {"dtype": "bytes", "shape": [-1]}}'
+WORD = "{'x': np.array([[1, 2]], np.float32), 't': np.array([b'a'], object)}"
 FLOATS = "{'x': np.array([[1, 2]], np.float32)}"
 OBJECTS = "[{'a': [1, 2.5], 'b': True, 'c': 'word', 'd': None}]"
 
@@ -67,14 +69,15 @@ OBJECTS = "[{'a': [1, 2.5], 'b': True, 'c': 'word', 'd': None}]"
         (ARRAY, "{'x': np.array([[1, 2]] * 3, np.float32)}", "return np.sort(data['x'][:, 0])", False, False),
         (TEXTS, "{'x': np.array([['a', 'b']], object)}", "return [len(row[0]) for row in data['x']]", True, True),
         (TEXT, "['a']", "return [float(len(one)) for one in data]", True, True),
-        (TEXT, "['']", "return [1.0 for one in data]", True, False),
-        (OBJECT, OBJECTS, "return [one['a'][0] + one['b'] + len(one['c']) for one in data]", True, True),
-        # The number is changed alone if the model refuses another text.
-        (OBJECT, OBJECTS, "return [{'word': one['a'][0]}[one['c']] for one in data]", True, True),
-        (OBJECT, OBJECTS, "return [{'word': data[0]['a'][0]}[one['c']] for one in data]", False, False),
+        (TEXT, "['a']", "return [{'a': 1.0}[one] for one in data]", True, False),
+        # The number is made up alone if the model refuses another text.
+        (BOTH, WORD, "return [{b'a': row.sum()}[word] for row, word in zip(data['x'], data['t'])]", True, True),
+        (BOTH, WORD, "return [{b'a': data['x'][0].sum()}[word] for word in data['t']]", False, False),
+        # A made-up text is no JSON document, so no row differs from that of the example.
+        (OBJECT, OBJECTS, "return [one['a'][0] + one['b'] + len(one['c']) for one in data]", True, False),
     ],
 )
-def test_one_row_is_compared_with_a_changed_copy_of_it(answers, inputs, example, body, is_batched, is_independent):
+def test_one_row_is_compared_with_one_that_is_made_up(answers, inputs, example, body, is_batched, is_independent):
     found = answers(inputs, example, body)
     assert (found.is_batched, found.rows_are_independent) == (is_batched, is_independent)
     notes = [] if is_independent else ["it is unknown" if is_batched else "the answer to a row depends"]
