@@ -186,7 +186,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     folder = whole_path(folder)
     if is_too_long(folder.name) or not folder.is_dir():
         return None, (no_such_model(folder),)
-    faults = list(_path_faults(folder))
+    faults = list(_encoding_faults(folder))
     try:
         config = config or parse_config(config_text(folder), folder / CONFIG_NAME)
     except InputError as error:
@@ -201,7 +201,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
         faults += _step_faults(folder, config)
     else:
         faults += _platform_faults(folder, config)
-        faults += () if is_foreign else _code_faults(folder, config)
+        faults += () if is_foreign else (*_shell_faults(folder), *_code_faults(folder, config))
         faults += _module_faults(folder, config) if backend == _PYTHON else ()
     faults += starting_faults(config, folder / CONFIG_NAME)
     return Model(config.name or folder.name, folder, config, is_ensemble, backend, is_foreign), tuple(faults)
@@ -248,12 +248,16 @@ def _name_mismatch(folder: Path, name: str) -> InputError:
     return InputError("model-name-mismatch", what, fix, str(folder / CONFIG_NAME))
 
 
-def _path_faults(folder: Path) -> Iterator[InputError]:
+def _encoding_faults(folder: Path) -> Iterator[InputError]:
     try:
         str(folder).encode()
     except UnicodeEncodeError:
         what = "the path is not valid UTF-8, so neither Triton's requests nor envpack's records can name the model"
         yield InputError("name-not-text", what, "rename it", str(folder))
+
+
+def _shell_faults(folder: Path) -> Iterator[InputError]:
+    """A shell starts stubs; no other backend, and no ensemble, has one read its paths."""
     unsafe = SHELL_CHARACTER.search(str(folder))
     if unsafe:
         what = f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted"

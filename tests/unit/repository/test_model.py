@@ -283,6 +283,11 @@ def test_paths_with_characters_of_the_shell_are_rejected(tmp_path, character):
     assert repr(character) in faults[0].message
 
 
+@pytest.mark.parametrize("config", ['platform: "onnxruntime_onnx"', 'backend: "fil"', _steps("other")])
+def test_no_shell_reads_the_path_of_a_model_without_a_stub(tmp_path, config):
+    assert examine_model(make(tmp_path / "a model", config, code=""))[1] == ()
+
+
 def test_an_ensembles_steps_are_listed_once(tmp_path):
     steps = ", ".join(f'{{ model_name: "{name}" }}' for name in "bab")
     model = open_model(make(tmp_path / "all", f"ensemble_scheduling {{ step [ {steps} ] }}", code=""))
