@@ -22,10 +22,10 @@ from filelock import FileLock
 
 from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.settings.pythons import SUPPORTED
-from envpack.stub import build_stub, find_toolchain, target_from_interpreter
+from envpack.stub import Cell, build_stub, target_from_interpreter
 from envpack.stub.build import BuildTree, compile_shared
 from envpack.stub.recipe import Recipe, source_digest, source_folder
-from envpack.stub.toolchain import find_tool
+from envpack.stub.toolchain import find_tool, find_toolchain, header_folders
 from envpack.support.errors import EnvpackError
 from envpack.support.folders import cache_root
 from envpack.support.isolation import clean_environment
@@ -63,7 +63,7 @@ def native_programs(target, *, toolchain="auto", programs=PROGRAMS, sanitize="",
     They are kept by the content of their sources; they are compiled in a tree of this checkout, which stays, so that
     after a change to a source only what depends on it is compiled again.
     """
-    recipe = Recipe(target, None, find_toolchain(toolchain, machine=target.machine), source_folder())
+    recipe = Cell(target, toolchain=toolchain).recipe()
     key = (recipe.tools.identity, target.machine, target.include, target.library, sanitize, releases, *sorted(programs))
     kept = kept_cache() / "native" / f"native-{target.machine}-{_digest(_content(recipe.sources), *key)}"
     tree = TREES / f"{target.machine}-{_digest(*key)}"
@@ -112,9 +112,9 @@ def _compile(tree, programs):
 def _configure(tree, recipe, sanitize, releases):
     definitions = {
         "ENVPACK_RELEASES": releases,
-        "CMAKE_PREFIX_PATH": ";".join(map(str, recipe.header_folders)),
-        "Python_INCLUDE_DIR": str(recipe.target.include),
-        "Python_LIBRARY": str(recipe.target.library),
+        "CMAKE_PREFIX_PATH": ";".join(map(str, header_folders(recipe.cell.target.minor))),
+        "Python_INCLUDE_DIR": str(recipe.cell.target.include),
+        "Python_LIBRARY": str(recipe.cell.target.library),
         "ENVPACK_NATIVE_TESTS": "ON",
         "CMAKE_CXX_COMPILER_LAUNCHER": _launcher(recipe.tools),
     }
@@ -145,7 +145,7 @@ def steps(part):
     """What more than one test of a part needs: names, and what compiles it."""
     for minor in SUPPORTED:
         if part in {part_of_python(minor), ALL}:
-            yield f"stub for Python {minor}", lambda minor=minor: build_stub(target_of(minor))
+            yield f"stub for Python {minor}", lambda minor=minor: build_stub(Cell(target_of(minor)))
     if part in {GATE, ALL}:
         yield "programs of tests/native", lambda: native_programs(target_from_interpreter(MINOR))
     for name in SANITIZED:
@@ -162,7 +162,7 @@ def sanitized_programs(name):
 
 
 def _shared_by_zig(machine):
-    recipe = Recipe(target_from_interpreter(MINOR), None, find_toolchain("zig", machine=machine), source_folder())
+    recipe = Recipe(Cell(target_from_interpreter(MINOR)), find_toolchain("zig", machine=machine), source_folder())
     compile_shared(recipe, progress=NoProgress())
 
 

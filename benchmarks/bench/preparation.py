@@ -11,7 +11,7 @@ from envpack.environment import environment_from_prefix
 from envpack.environment.build import build_environment
 from envpack.repository import STUB_NAME, set_execution_environment
 from envpack.requirements import Requirements
-from envpack.stub import build_stub, target_from_prefix
+from envpack.stub import Cell, build_stub, target_from_prefix
 
 MODELS = Path(__file__).parent / "models"
 PYTHON = "3.10"  # the version that the release's own stub embeds
@@ -63,5 +63,5 @@ def prepare(packages: Sequence[str] = (), prefix: Path | None = None) -> Prepara
     else:
         requirements = Requirements(conda=(), pip=(NUMPY, *packages), python=PYTHON, source=None)
         environment = build_environment(requirements, python=PYTHON)
-    stub = build_stub(target_from_prefix(environment.prefix))
+    stub = build_stub(Cell(target_from_prefix(environment.prefix)))
     return Preparation(environment.prefix, stub.path)

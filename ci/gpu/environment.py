@@ -16,7 +16,7 @@ from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import Interpreter, available_interpreters
 from envpack.environment.relocation import write_activation
 from envpack.settings.pythons import SUPPORTED
-from envpack.stub import build_stub, target_from_interpreter
+from envpack.stub import Cell, build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError
 
 _FIRST = ("3.10", "3.11", "3.12")
@@ -93,7 +93,7 @@ def prepare_setup(options: SetupOptions, folder: Path) -> ModelSetup:
         else:
             minor, library = packages.minor, packages.library
             environment = _around(packages, folder)
-        stub = options.stub or build_stub(target_from_interpreter(minor)).path
+        stub = options.stub or build_stub(Cell(target_from_interpreter(minor))).path
     except EnvpackError as error:
         raise UnpreparedError(str(error)) from error
     places = packages.folders if packages else tuple(environment.glob("lib/python3*/site-packages"))

@@ -84,7 +84,7 @@ def command(
     """
     from envpack.workflow import WantedStubs, plan_stubs
 
-    stubs, settled = WantedStubs(**wanted), said.settled()
+    stubs = WantedStubs(**wanted)
     _refuse(stubs, said)
     if not (print_matrix or dry_run):
         _require_output(output.absolute().parent if stubs.is_matrix else output)
@@ -99,7 +99,7 @@ def command(
         from envpack.workflow import plan_build
 
         folders = [output / cell.identifier if stubs.is_matrix else output for cell in plan.cells]
-        plans = plan_build(plan.cells, folders, toolchain=settled.toolchain, glibc=settled.glibc)
+        plans = plan_build(plan.cells, folders)
         show_plans(plans, plan.missing, console)
         return 0
     done = _on_cluster(plan.cells, said, console)
@@ -163,14 +163,11 @@ def _build_matrix(
 ) -> int:
     from envpack.workflow import build_matrix, stub_store
 
-    settled = said.settled()
     results = build_matrix(
         plan.cells,
         output,
-        toolchain=settled.toolchain,
-        glibc=settled.glibc,
         jobs=jobs,
-        force=settled.force,
+        force=said.settled().force,
         progress=console,
         store=stub_store(said),
     )

@@ -78,14 +78,19 @@ def lock_tasks(
 
 def stub_tasks(cells: Sequence[Cell], said: Settings) -> tuple[Task, ...]:
     """The tasks that compile stubs; those for the Python of a folder are compiled on this machine."""
-    settled, store = said.settled(), _address(stub_store(said))
-    toolchain, glibc = settled.toolchain, settled.glibc
-    how = functools.partial(make_stub, abi=settled.abi, toolchain=toolchain, glibc=glibc)
+    store = _address(stub_store(said))
+    how = functools.partial(make_stub, abi=said.settled().abi)
     return tuple(
         Task(
-            key=task_key("stub", cell.identifier, cell.release, toolchain, glibc, store),
+            key=task_key("stub", cell.identifier, cell.release, cell.toolchain, cell.glibc, store),
             names=(cell.identifier,),
-            work=functools.partial(how, cell.target.minor, cell.release.name if cell.release else ""),
+            work=functools.partial(
+                how,
+                cell.target.minor,
+                cell.release.name if cell.release else "",
+                toolchain=cell.toolchain,
+                glibc=cell.glibc,
+            ),
             needs=("compiler", f"python {cell.target.minor}"),
             store=store,
         )

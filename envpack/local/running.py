@@ -104,10 +104,10 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
         prefix = environment_to_run(project, model, progress, store).prefix
     stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
-        from envpack.stub import target_from_prefix
+        from envpack.stub import Cell, target_from_prefix
         from envpack.workflow import stub_for
 
-        stub = stub_for(target_from_prefix(prefix), None, progress=progress, store=store).path
+        stub = stub_for(Cell(target_from_prefix(prefix)), progress=progress, store=store).path
     return Python(stub, prefix)
 
 

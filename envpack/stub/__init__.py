@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from envpack.stub.build import Stub, build_from_recipe, build_stub, cached_stub, find_stub, keep_stub
     from envpack.stub.cache import changed_stub_files
     from envpack.stub.inspection import StubFacts, inspect_stub
-    from envpack.stub.matrix import Cell, compile_stubs, find_pythons, plan_matrix
+    from envpack.stub.matrix import compile_stubs, find_pythons, plan_matrix
     from envpack.stub.prebuilt import prebuilt_pythons
-    from envpack.stub.recipe import Recipe, source_folder, stub_key
+    from envpack.stub.recipe import Cell, Recipe
     from envpack.stub.target import StubTarget, target_from_interpreter, target_from_prefix
     from envpack.stub.toolchain import find_tool, find_toolchain
 else:

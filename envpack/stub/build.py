@@ -12,13 +12,12 @@ from pathlib import Path
 
 import envpack
 from envpack.repository import STUB_NAME
-from envpack.settings import ToolchainName, pybind11_for
+from envpack.settings import pybind11_for
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt
-from envpack.stub.recipe import Recipe, Releases, describe_releases, source_folder, stub_key
-from envpack.stub.target import StubTarget, check_platforms
-from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, find_toolchain
+from envpack.stub.recipe import Cell, Recipe
+from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, header_folders
 from envpack.support.entry_locks import in_use, kept
 from envpack.support.errors import StubError, UsageError
 from envpack.support.failures import DISK_FULL_TEXT, disk_full
@@ -34,19 +33,12 @@ _ROOM = 16 * 1024
 
 @dataclass(frozen=True)
 class BuildTree:
-    """A folder in which CMake builds.
-
-    Attributes:
-        folder: the build folder; created if it is missing.
-        sources: folder of the top ``CMakeLists.txt``.
-        tools: the compiler.
-        jobs: number of compilers that run at once; 0 for Ninja's default.
-    """
+    """A folder in which CMake builds; created if it is missing."""
 
     folder: Path
-    sources: Path
+    sources: Path  # folder of the top CMakeLists.txt
     tools: Toolchain
-    jobs: int = 0
+    jobs: int = 0  # compilers that run at once; 0 for Ninja's default
 
     def configure(self, definitions: dict[str, str]) -> None:
         """Configure with ``-D`` options."""
@@ -111,94 +103,61 @@ class Stub:
     seconds: float
 
 
-def build_stub(
-    target: StubTarget,
-    releases: Releases = None,
-    *,
-    toolchain: ToolchainName = "auto",
-    glibc: str = "",
-    platform: str = "",
-    cache: Path | None = None,
-    jobs: int = 0,
-    progress: Progress | None = None,
-) -> Stub:
-    """Compile the stub for one Python, or use the one in ``triton-envpack-stubs`` or the cache.
+def build_stub(cell: Cell, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None) -> Stub:
+    """Compile a stub, or use the one in ``triton-envpack-stubs`` or the cache.
 
     The parts that are the same for every Python are compiled once, and cached as well.
 
     Args:
-        target: the Python to embed.
-        releases: the Triton releases to support, ``None`` for all in the sources.
-        toolchain: which compiler; any but ``"auto"`` compiles even if ``triton-envpack-stubs`` has the stub.
-        glibc: the oldest glibc that the stub must run with; only zig can choose.
-        platform: required platform of the target, for example ``"linux-aarch64"``; ``""`` for any.
+        cell: the Python to embed, and how.
         cache: folder of compiled stubs, by default the user's cache.
         jobs: number of compilers that run at once; 0 for one per core.
         progress: receives the steps.
 
     Raises:
-        UsageError: the compiler does not support the target or the glibc, or the target is for another platform.
+        UsageError: the compiler does not support the target or the glibc.
         StubError: no compiler, or it fails (the compiler's first error is in the message), or the compiled
             stub does not meet its specification.
         StorageError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
     progress = progress or NoProgress()
-    progress.begin(f"stub for Python {target.minor}, {describe_releases(releases)}")
-    if platform:
-        check_platforms([target], [platform])
-    check_glibc(glibc)
-    prebuilt = None
-    if not releases and toolchain == "auto":
-        prebuilt = find_prebuilt(target, glibc=glibc, cache=cache or stub_cache(), name=STUB_NAME, progress=progress)
+    releases = f"Triton {', '.join(cell.release_names)}" if cell.releases else "every Triton"
+    progress.begin(f"stub for Python {cell.target.minor}, {releases}")
+    check_glibc(cell.glibc)
+    prebuilt = find_prebuilt(cell, cache or stub_cache(), progress)
     if prebuilt is not None:
         progress.end("prebuilt")
         return Stub(prebuilt, inspect_stub(prebuilt), fresh=False, seconds=time.monotonic() - started)
-    recipe = Recipe(target, releases, find_toolchain(toolchain, machine=target.machine, glibc=glibc), source_folder())
-    stub = build_from_recipe(recipe, cache=cache, jobs=jobs, progress=progress)
+    stub = build_from_recipe(cell.recipe(), cache=cache, jobs=jobs, progress=progress)
     progress.end(f"compiled in {stub.seconds:.1f} s" if stub.fresh else "up to date")
     return stub
 
 
-def find_stub(
-    target: StubTarget,
-    releases: Releases = None,
-    *,
-    toolchain: ToolchainName = "auto",
-    glibc: str = "",
-    cache: Path | None = None,
-) -> Stub | None:
-    """The stub for these arguments, as those of `build_stub`, that needs no compiling; ``None`` if there is none.
-
-    One that `keep_stub` has put into the cache counts.
-    """
-    shared = (cache or stub_cache()) / f"shared-{stub_key(target, releases, toolchain=toolchain, glibc=glibc)}"
-    if not releases and toolchain == "auto":
-        folder = cache or stub_cache()
-        found = find_prebuilt(target, glibc=glibc, cache=folder, name=STUB_NAME, progress=NoProgress())
-        if found is not None:
-            return Stub(found, inspect_stub(found), fresh=False, seconds=0.0)
-    try:
-        tools = find_toolchain(toolchain, machine=target.machine, glibc=glibc)
-        found = cached_stub(Recipe(target, releases, tools, source_folder()), cache=cache)
-    except (StubError, UsageError):  # no compiler here, or not its headers
-        found = None
-    if found is None and is_intact(shared):
-        found = shared / STUB_NAME
+def find_stub(cell: Cell) -> Stub | None:
+    """The stub that needs no compiling, also one that `keep_stub` has put into the cache; ``None`` if there is none."""
+    found = find_prebuilt(cell, stub_cache(), NoProgress()) or _compiled_here(cell)
+    if found is None and is_intact(_shared(cell)):
+        found = _shared(cell) / STUB_NAME
     return None if found is None else Stub(found, inspect_stub(found), fresh=False, seconds=0.0)
 
 
-def keep_stub(
-    key: str,
-    target: StubTarget,
-    fill: Callable[[Path], None],
-    *,
-    cache: Path | None = None,
-    progress: Progress | None = None,
-) -> Stub:
+def _compiled_here(cell: Cell) -> Path | None:
+    try:
+        return cached_stub(cell.recipe())
+    except (StubError, UsageError):  # no compiler here, or not its headers
+        return None
+
+
+def _shared(cell: Cell) -> Path:
+    """The entry of a stub that another machine compiled."""
+    return stub_cache() / f"shared-{cell.key}"
+
+
+def keep_stub(cell: Cell, fill: Callable[[Path], None], progress: Progress) -> Stub:
     """Put a stub that another machine compiled into the cache, unless it is there."""
     started = time.monotonic()
-    folder = (cache or stub_cache()) / f"shared-{key}"
+    target, folder = cell.target, _shared(cell)
 
     def made(into: Path) -> None:
         file = into / STUB_NAME
@@ -209,7 +168,7 @@ def keep_stub(
             raise StubError("wrong-stub", what, "build one with `envpack stub`", str(file))
         file.chmod(0o755)
 
-    ensure_entry(folder, made, progress or NoProgress())
+    ensure_entry(folder, made, progress)
     path = folder / STUB_NAME
     return Stub(path, inspect_stub(path), fresh=False, seconds=time.monotonic() - started)
 
@@ -252,7 +211,7 @@ class _StubBuild:
     progress: Progress
 
     def compile_stub(self, into: Path) -> None:
-        target = self.recipe.target
+        target = self.recipe.cell.target
         with kept(self.shared_parts, lambda folder: folder) as common:
             self.progress.detail(f"compile the part for Python {target.minor}")
             tree = self._configured_tree(
@@ -266,7 +225,7 @@ class _StubBuild:
             )
             tree.build()
         made = tree.folder / "stub_src" / STUB_NAME
-        check_compiled_stub(made, target, self.recipe.releases, self.recipe.tools)
+        check_compiled_stub(made, self.recipe.cell, self.recipe.tools)
         made.chmod(0o755)
         made.rename(into / STUB_NAME)
         shutil.rmtree(tree.folder)
@@ -287,8 +246,8 @@ class _StubBuild:
     def _configured_tree(self, folder: Path, **definitions: str) -> BuildTree:
         tree = BuildTree(folder, self.recipe.sources, self.recipe.tools, self.jobs)
         common = {
-            "CMAKE_PREFIX_PATH": ";".join(map(str, self.recipe.header_folders)),
-            "ENVPACK_RELEASES": self.recipe.cmake_releases,
+            "CMAKE_PREFIX_PATH": ";".join(map(str, header_folders(self.recipe.cell.target.minor))),
+            "ENVPACK_RELEASES": self.recipe.cell.cmake_releases or "all",
         }
         tree.configure(common | definitions)
         return tree

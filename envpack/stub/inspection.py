@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envpack.settings import Release
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
 from envpack.support.bounded_reading import opened, parse_json
@@ -106,22 +106,21 @@ def _not_a_stub(path: Path, why: str) -> StubError:
     return StubError("not-a-stub", f"not a stub of envpack: {why}", "build one with `envpack stub`", str(path))
 
 
-def check_compiled_stub(made: Path, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain) -> None:
+def check_compiled_stub(made: Path, cell: Cell, tools: Toolchain) -> None:
     """Check the facts of a stub that was just compiled, and start it if it is for this machine."""
-    wrong = [*_mismatches(inspect_stub(made), target, releases, tools), *_failures(made, target)]
+    wrong = [*_mismatches(inspect_stub(made), cell, tools), *_failures(made, cell.target)]
     if wrong:
         what = f"the compiled stub is unusable: {'; '.join(wrong)}"
         raise StubError("compile-failed", what, OTHER_COMPILER, str(made))
 
 
-def _mismatches(
-    facts: StubFacts, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain
-) -> Iterator[str]:
+def _mismatches(facts: StubFacts, cell: Cell, tools: Toolchain) -> Iterator[str]:
+    target = cell.target
     if facts.machine != target.machine:
         yield f"it is for {facts.machine}, not for {target.machine}"
     if facts.python != target.minor:
         yield f"it is for Python {facts.python}, not for {target.minor}"
-    unknown = [release.name for release in releases or () if release.stub_abi not in facts.epochs]
+    unknown = [release.name for release in cell.releases if release.stub_abi not in facts.epochs]
     if unknown:
         yield f"it does not support Triton {', '.join(unknown)}"
     if tools.glibc and version_key(facts.glibc) > version_key(tools.glibc):

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from envpack.settings import SUPPORTED, PythonPreference, Release
+from envpack.settings import SUPPORTED, PythonPreference, Release, ToolchainName
 from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_shared
-from envpack.stub.recipe import Recipe, identifier
+from envpack.stub.recipe import Cell, Recipe
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError, UsageError
 from envpack.support.pool import Pool, usable_cores
@@ -23,29 +23,6 @@ _Made = TypeVar("_Made")
 # A task: receives a number of cores and a progress, returns the result.
 _Work = Callable[[int, Progress], _Made]
 _Ended = Callable[[_Key, _Made | EnvpackError], None]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One stub of a matrix.
-
-    Attributes:
-        target: the Python to embed.
-        release: the Triton release to support, ``None`` for all.
-    """
-
-    target: StubTarget
-    release: Release | None = None
-
-    @property
-    def releases(self) -> tuple[Release, ...] | None:
-        """The releases as an argument of `build_stub`."""
-        return (self.release,) if self.release else None
-
-    @property
-    def identifier(self) -> str:
-        """``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
-        return identifier(self.target, self.releases)
 
 
 @dataclass(frozen=True)
@@ -92,6 +69,8 @@ def plan_matrix(
     platforms: Sequence[str] = (),
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
+    toolchain: ToolchainName = "auto",
+    glibc: str = "",
 ) -> tuple[Cell, ...]:
     """One stub per Python, or per Python and release, filtered by identifier.
 
@@ -101,6 +80,8 @@ def plan_matrix(
         platforms: platforms of the targets, such as ``"linux-aarch64"``; none for any.
         only: glob patterns of the identifiers to keep; none for all.
         skip: glob patterns of the identifiers to leave out.
+        toolchain: which compiler, see `Cell`.
+        glibc: the oldest glibc that the stubs must run with.
 
     Raises:
         UsageError: a target is for another platform, or a platform has none (``wrong-platform``); two Pythons have the
@@ -108,8 +89,8 @@ def plan_matrix(
     """
     if platforms:
         check_platforms(targets, platforms)
-    chosen: Sequence[Release | None] = releases or (None,)
-    cells = dict.fromkeys(Cell(target, release) for target in targets for release in chosen)
+    chosen: list[tuple[Release, ...]] = [(release,) for release in releases] or [()]
+    cells = dict.fromkeys(Cell(target, one, toolchain, glibc) for target in targets for one in chosen)
     named: dict[str, Cell] = {}
     for cell in cells:
         other = named.setdefault(cell.identifier, cell)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
+from envpack.repository import STUB_NAME
 from envpack.stub.cache import ensure_entry
-from envpack.stub.recipe import source_digest, source_folder
+from envpack.stub.recipe import Cell, source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import package_folder
 from envpack.support.bounded_reading import read_json
@@ -23,23 +24,20 @@ MANIFEST = "manifest.json"
 COMPRESSED = ".zst"
 
 
-def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, progress: Progress) -> Path | None:
-    """The stub for all releases from ``triton-envpack-stubs``, unpacked into the cache.
+def find_prebuilt(cell: Cell, cache: Path, progress: Progress) -> Path | None:
+    """The stub for all releases from ``triton-envpack-stubs``, unpacked into the cache; ``None`` if it has none.
 
     The package is used only if the same version of envpack built it from the same sources, and if the stub has the
-    checksum that the manifest lists.
-
-    Returns:
-        The file in the cache; ``None`` if the package has no matching stub.
+    checksum that the manifest lists. A compiler that the user names compiles.
     """
     folder = package_folder(PACKAGE)
-    if folder is None:
+    if cell.releases or cell.toolchain != "auto" or folder is None:
         return None
     try:
-        found = _fitting(folder, target, glibc)
+        found = _fitting(folder, cell.target, cell.glibc)
         if found is None:
             return None
-        return _unpacked(folder, found, cache / f"prebuilt-{found.name}-{found.sha256[:16]}", name, progress)
+        return _unpacked(folder, found, cache / f"prebuilt-{found.name}-{found.sha256[:16]}", progress)
     except _UnusableError as error:
         progress.detail(f"{DISTRIBUTION} is not used: {error}")
         return None
@@ -67,21 +65,13 @@ class _UnusableError(Exception):
 
 @dataclass(frozen=True)
 class _Prebuilt:
-    """A stub in the manifest of the package.
+    """A stub in the manifest of the package."""
 
-    Attributes:
-        name: its identifier.
-        python: minor version of the Python that it embeds.
-        machine: for example ``"x86_64"``.
-        glibc: oldest glibc that it runs with.
-        sha256: SHA-256 of the stub before compression.
-    """
-
-    name: str
+    name: str  # its identifier
     python: str
     machine: str
-    glibc: str
-    sha256: str
+    glibc: str  # the oldest that it runs with
+    sha256: str  # before compression
 
 
 def _fitting(folder: Path, target: StubTarget, glibc: str) -> _Prebuilt | None:
@@ -107,18 +97,18 @@ def _stubs(folder: Path) -> list[_Prebuilt]:
     return stubs
 
 
-def _unpacked(folder: Path, stub: _Prebuilt, entry: Path, name: str, progress: Progress) -> Path:
+def _unpacked(folder: Path, stub: _Prebuilt, entry: Path, progress: Progress) -> Path:
     """Unpack the stub into the cache; stubs in the package are compressed, because six of them have 10 MB."""
 
     def unpack(into: Path) -> None:
         content = _content(folder / f"{stub.name}{COMPRESSED}")
         if hashlib.sha256(content).hexdigest() != stub.sha256:
             raise _UnusableError(f"{stub.name} is damaged or missing")
-        (into / name).write_bytes(content)
-        (into / name).chmod(0o755)
+        (into / STUB_NAME).write_bytes(content)
+        (into / STUB_NAME).chmod(0o755)
 
     ensure_entry(entry, unpack, progress)
-    return entry / name
+    return entry / STUB_NAME
 
 
 def _content(file: Path) -> bytes:

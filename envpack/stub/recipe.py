@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.settings import Release
+from envpack.settings import Release, ToolchainName
 from envpack.stub.cache import entry_name
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import (
@@ -16,35 +15,74 @@ from envpack.stub.toolchain import (
     PYBIND11_VERSION,
     Toolchain,
     boost_folder,
-    header_folders,
+    find_toolchain,
     pybind11_folder,
 )
 from envpack.support.errors import StubError
 
-# None means all releases in the sources.
-Releases = Sequence[Release] | None
+
+@dataclass(frozen=True)
+class Cell:
+    """One stub, alone or of a matrix: what decides its content on any machine.
+
+    Attributes:
+        target: the Python to embed.
+        releases: the Triton releases to support; none for all in the sources.
+        toolchain: which compiler; any but ``"auto"`` compiles even if ``triton-envpack-stubs`` has the stub.
+        glibc: the oldest glibc that the stub must run with; only zig can choose.
+    """
+
+    target: StubTarget
+    releases: tuple[Release, ...] = ()
+    toolchain: ToolchainName = "auto"
+    glibc: str = ""
+
+    @property
+    def release(self) -> Release | None:
+        """The only release that it supports."""
+        return self.releases[0] if len(self.releases) == 1 else None
+
+    @property
+    def identifier(self) -> str:
+        """``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
+        return "-".join((f"cp{self.target.minor.replace('.', '')}", *self.release_names, self.target.machine))
+
+    @property
+    def release_names(self) -> list[str]:
+        """The releases in the order of their names."""
+        return sorted(release.name for release in self.releases)
+
+    @property
+    def cmake_releases(self) -> str:
+        """The releases for CMake, by the names in the sources; ``""`` for all."""
+        return ";".join(sorted(release.name_for_stub for release in self.releases))
+
+    @property
+    def key(self) -> str:
+        """Its name in a store that machines share, without the compiler of one machine."""
+        target, sources = self.target, source_digest(source_folder())
+        of_python = [target.minor, _sha256(target.configuration)]
+        parts = [envpack.__version__, sources, self.cmake_releases, *of_python, self.toolchain, self.glibc]
+        return entry_name(self.identifier, parts)
+
+    def recipe(self) -> Recipe:
+        """How this machine compiles it."""
+        tools = find_toolchain(self.toolchain, machine=self.target.machine, glibc=self.glibc)
+        return Recipe(self, tools, source_folder())
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The inputs of a stub.
+    """A stub with the compiler and the sources that it is compiled from."""
 
-    Attributes:
-        target: the Python to embed.
-        releases: the Triton releases to support, ``None`` for all.
-        tools: the compiler.
-        sources: folder of the sources.
-    """
-
-    target: StubTarget
-    releases: Releases
+    cell: Cell
     tools: Toolchain
     sources: Path
 
     @property
     def identifier(self) -> str:
-        """The identifier of the stub: ``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
-        return identifier(self.target, self.releases)
+        """That of its cell."""
+        return self.cell.identifier
 
     @property
     def entry(self) -> str:
@@ -52,64 +90,25 @@ class Recipe:
 
         Of the Python only the minor version and the configuration header count, since the stub depends on nothing else.
         """
-        configuration = _sha256(self.target.configuration)
-        pybind11 = _sha256(pybind11_folder(self.target.minor) / PYBIND11_VERSION)
-        own = [envpack.__version__, self.target.minor, configuration, pybind11]
+        target = self.cell.target
+        configuration = _sha256(target.configuration)
+        pybind11 = _sha256(pybind11_folder(target.minor) / PYBIND11_VERSION)
+        own = [envpack.__version__, target.minor, configuration, pybind11]
         return entry_name(self.identifier, [*own, *self._common_parts])
 
     @property
     def common_entry(self) -> str:
         """Name in the cache of the parts that are the same for every Python."""
-        return entry_name("-".join(("common", *_release_names(self.releases))), self._common_parts)
+        return entry_name("-".join(("common", *self.cell.release_names)), self._common_parts)
 
     @property
     def _common_parts(self) -> list[str]:
         boost = _sha256(boost_folder() / BOOST_VERSION)
-        return [source_digest(self.sources), self.cmake_releases, self.tools.identity, boost]
-
-    @property
-    def cmake_releases(self) -> str:
-        """The releases for CMake, by the names in the sources."""
-        return ";".join(sorted(release.name_for_stub for release in self.releases or ())) or "all"
-
-    @property
-    def header_folders(self) -> list[Path]:
-        """Folders that hold ``include/pybind11`` and ``include/boost``."""
-        return header_folders(self.target.minor)
-
-
-def stub_key(target: StubTarget, releases: Releases, *, toolchain: str, glibc: str) -> str:
-    """Name of a stub in a store that machines share: what decides its content, without the compiler of one machine."""
-    return entry_name(
-        identifier(target, releases),
-        [
-            envpack.__version__,
-            source_digest(source_folder()),
-            ";".join(sorted(release.name_for_stub for release in releases or ())),
-            target.minor,
-            _sha256(target.configuration),
-            toolchain,
-            glibc,
-        ],
-    )
-
-
-def identifier(target: StubTarget, releases: Releases) -> str:
-    """``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
-    return "-".join((f"cp{target.minor.replace('.', '')}", *_release_names(releases), target.machine))
-
-
-def describe_releases(releases: Releases) -> str:
-    """The releases as text for messages."""
-    return f"Triton {', '.join(_release_names(releases))}" if releases else "every Triton"
+        return [source_digest(self.sources), self.cell.cmake_releases or "all", self.tools.identity, boost]
 
 
 def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _release_names(releases: Releases) -> list[str]:
-    return sorted(release.name for release in releases or ())
 
 
 def source_folder() -> Path:

@@ -23,7 +23,7 @@ from envpack.inspection import (
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, open_model, place_stub, python_configs
 from envpack.settings import Project
 from envpack.store import SharedStore
-from envpack.stub import target_from_interpreter, target_from_prefix
+from envpack.stub import Cell, target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.failures import storage_errors
@@ -279,10 +279,10 @@ def _fitting_stub(
         target = target_from_prefix(environment.path, find_headers=find_headers)
     else:
         target = target_from_interpreter(environment.python, progress=progress)
-    stub = stub_for(target, None, toolchain=toolchain, progress=progress, store=store)
+    stub = stub_for(Cell(target, toolchain=toolchain), progress=progress, store=store)
     mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):
-        stub = stub_for(target, None, toolchain="zig", progress=progress, store=store)
+        stub = stub_for(Cell(target, toolchain="zig"), progress=progress, store=store)
         mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     for mismatch in mismatches:
         raise StubError(mismatch.kind, mismatch.what, mismatch.fix)

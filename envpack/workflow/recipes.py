@@ -93,9 +93,9 @@ def make_stub(
 ) -> Made:
     """Compile the stub for a Python of this machine, for one release or, if that is ``""``, for all."""
     target = target_from_interpreter(python)
-    releases = (release_for_stub(triton, abi=abi),) if triton else None
+    releases = (release_for_stub(triton, abi=abi),) if triton else ()
     progress.begin(f"stub for Python {python}")
-    stub = stub_for(target, releases, toolchain=toolchain, glibc=glibc, progress=progress, store=store)
+    stub = stub_for(Cell(target, releases, toolchain, glibc), progress=progress, store=store)
     progress.end("compiled" if stub.fresh else "up to date")
     return Made(fresh=stub.fresh, digests={"stub": hashlib.sha256(stub.path.read_bytes()).hexdigest()})
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from envpack.archive import pack_whole, unpack_whole
@@ -17,9 +17,8 @@ from envpack.conda import keep_package
 from envpack.environment import Environment, find_intact
 from envpack.lock import Lock, wheel_not_here
 from envpack.requirements import CondaPackage, PipPackage
-from envpack.settings import Release, ToolchainName
 from envpack.store import MOST_BYTES, Blob, Record, SharedStore
-from envpack.stub import Stub, StubTarget, build_stub, find_stub, keep_stub, stub_key
+from envpack.stub import Cell, Stub, build_stub, find_stub, keep_stub
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError
 from envpack.support.failures import storage_errors
@@ -41,39 +40,64 @@ def obtain_environment(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Environment:
-    """The environment of a key: from the cache, else from the store, else made now.
-
-    With `SharedStore.push` the store has it afterwards. While this machine makes it, others wait for it.
-    """
+    """The environment of a key: from the cache, else from the store, else made now."""
     progress, root = progress or NoProgress(), (cache or cache_root()).absolute()
-    what = f"environment {key[:8]}"
 
-    found = find_intact(cache_folder("environments", root) / key, root, progress)
-    if found and not store.push:
-        return found
-
-    def fetched() -> Environment | None:
-        record = store.find("environment", key)
-        if record is None:
-            return None
+    def fetched(record: Record) -> Environment:
         return make(lambda folder: _fetch_environment(store, record, folder, root, progress))
 
-    def there() -> Environment | None:
-        record = store.find("environment", key)
-        return found if record and store.complete(record) else None
-
-    got, damaged = _unless_damaged(there if found else fetched, what, progress)
-    if got or not store.push:
-        return found or got or make(None)
-    with store.claimed("environment", key, what, progress, again=damaged) as mine:
-        if mine:
-            environment = found or make(None)
-            _push_environment(store, environment, root, progress, again=damaged)
-            return environment
-    return found or _unless_damaged(fetched, what, progress)[0] or make(None)
+    return _obtained(
+        store,
+        "environment",
+        key,
+        f"environment {key[:8]}",
+        found=find_intact(cache_folder("environments", root) / key, root, progress),
+        fetched=fetched,
+        make=lambda: make(None),
+        push=lambda environment, again: _push_environment(store, environment, root, progress, again=again),
+        progress=progress,
+    )
 
 
 _Got = TypeVar("_Got")
+
+
+def _obtained(
+    store: SharedStore,
+    kind: Literal["environment", "stub"],
+    key: str,
+    what: str,
+    *,
+    found: _Got | None,
+    fetched: Callable[[Record], _Got],
+    make: Callable[[], _Got],
+    push: Callable[[_Got, bool], None],
+    progress: Progress,
+) -> _Got:
+    """What this machine has found, else what the store has, else what is made now.
+
+    With `SharedStore.push` the store has it afterwards. While this machine makes it, others wait for it.
+    """
+    if found and not store.push:
+        return found
+
+    def there() -> _Got | None:
+        record = store.find(kind, key)
+        if record is None:
+            return None
+        if found:
+            return found if store.complete(record) else None
+        return fetched(record)
+
+    got, damaged = _unless_damaged(there, what.removeprefix("the "), progress)
+    if got or not store.push:
+        return found or got or make()
+    with store.claimed(kind, key, what, progress, again=damaged) as mine:
+        if mine:
+            product = found or make()
+            push(product, damaged)
+            return product
+    return found or _unless_damaged(there, what.removeprefix("the "), progress)[0] or make()
 
 
 def _unless_damaged(get: Callable[[], _Got | None], what: str, progress: Progress) -> tuple[_Got | None, bool]:
@@ -147,73 +171,43 @@ def _push_environment(
 _MOST_OF_STUB = 64 << 20  # bytes of a stub; one has less than 2 MB
 
 
-def stub_for(
-    target: StubTarget,
-    releases: tuple[Release, ...] | None,
-    *,
-    toolchain: ToolchainName = "auto",
-    glibc: str = "",
-    jobs: int = 0,
-    progress: Progress,
-    store: SharedStore | None = None,
-) -> Stub:
-    """The stub for a Python: from this machine, else from the store, else compiled now.
-
-    With `SharedStore.push` the store has it afterwards. While this machine compiles it, others wait for it.
-    """
+def stub_for(cell: Cell, *, jobs: int = 0, progress: Progress, store: SharedStore | None = None) -> Stub:
+    """A stub: from this machine, else from the store, else compiled now."""
 
     def make() -> Stub:
-        return build_stub(target, releases, toolchain=toolchain, glibc=glibc, jobs=jobs, progress=progress)
+        return build_stub(cell, jobs=jobs, progress=progress)
 
     if store is None:
         return make()
-    key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
-    what = f"stub for Python {target.minor}"
-    found = find_stub(target, releases, toolchain=toolchain, glibc=glibc)
-    if found and not store.push:
-        return found
-
-    def fetched() -> Stub | None:
-        return fetch_stub(store, target, releases, toolchain=toolchain, glibc=glibc, progress=progress)
-
-    def there() -> Stub | None:
-        record = store.find("stub", key)
-        return found if record and store.complete(record) else None
-
-    got, damaged = _unless_damaged(there if found else fetched, what, progress)
-    if got or not store.push:
-        return found or got or make()
-    with store.claimed("stub", key, f"the {what}", progress, again=damaged) as mine:
-        if mine:
-            stub = found or make()
-            push_stub(store, stub, key, again=damaged)
-            return stub
-    return found or _unless_damaged(fetched, what, progress)[0] or make()
+    return _obtained(
+        store,
+        "stub",
+        cell.key,
+        f"the stub for Python {cell.target.minor}",
+        found=find_stub(cell),
+        fetched=lambda record: _fetched_stub(store, cell, record, progress),
+        make=make,
+        push=lambda stub, again: push_stub(store, stub, cell.key, again=again),
+        progress=progress,
+    )
 
 
-def fetch_stub(
-    store: SharedStore,
-    target: StubTarget,
-    releases: tuple[Release, ...] | None,
-    *,
-    toolchain: ToolchainName = "auto",
-    glibc: str = "",
-    progress: Progress,
-) -> Stub | None:
-    """The stub that the store has for these arguments, as those of `stub_for`; ``None`` if it has none."""
-    key = stub_key(target, releases, toolchain=toolchain, glibc=glibc)
-    record = store.find("stub", key)
-    if record is None:
-        return None
+def fetch_stub(store: SharedStore, cell: Cell, progress: Progress) -> Stub | None:
+    """The stub that the store has; ``None`` if it has none."""
+    record = store.find("stub", cell.key)
+    return _fetched_stub(store, cell, record, progress) if record else None
+
+
+def _fetched_stub(store: SharedStore, cell: Cell, record: Record, progress: Progress) -> Stub:
     if record.size > _MOST_OF_STUB:
         raise store.objects.corrupt(record.path, f"a stub has never {record.size} bytes")
-    progress.begin(f"fetch the stub for Python {target.minor} from the store")
+    progress.begin(f"fetch the stub for Python {cell.target.minor} from the store")
 
     def fill(file: Path) -> None:
         store.fetch(record, file, progress)
 
     try:
-        stub = keep_stub(key, target, fill, progress=progress)
+        stub = keep_stub(cell, fill, progress)
     except StubError as error:
         raise store.objects.corrupt(record.path, error.message) from error
     progress.end(f"{record.size / 1e6:.1f} MB")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from envpack.repository import STUB_NAME, is_stub_placed, looks_like_model, place_stub
-from envpack.settings import Settings, ToolchainName, check_minor, release_for_stub
+from envpack.settings import Settings, check_minor, release_for_stub
 from envpack.store import SharedStore, open_store
 from envpack.stub import (
     Cell,
@@ -20,10 +20,7 @@ from envpack.stub import (
     compile_stubs,
     find_pythons,
     find_stub,
-    find_toolchain,
     plan_matrix,
-    source_folder,
-    stub_key,
     target_from_interpreter,
     target_from_prefix,
 )
@@ -100,7 +97,15 @@ def plan_stubs(wanted: WantedStubs, said: Settings, progress: Progress) -> Plann
         found = find_pythons(preference)
         targets, missing = list(found.targets), found.missing
     targets += [target_from_prefix(prefix.absolute()) for prefix in wanted.prefixes]
-    cells = plan_matrix(targets, releases, platforms=wanted.platforms, only=wanted.only, skip=wanted.skip)
+    cells = plan_matrix(
+        targets,
+        releases,
+        platforms=wanted.platforms,
+        only=wanted.only,
+        skip=wanted.skip,
+        toolchain=settled.toolchain,
+        glibc=settled.glibc,
+    )
     warnings = tuple(release.warning for release in releases if release.warning)
     return PlannedStubs(cells=cells, missing=missing, warnings=warnings)
 
@@ -117,22 +122,10 @@ class PlacedStub:
 
 def build_one_stub(cell: Cell, output: Path, said: Settings, progress: Progress, *, jobs: int = 0) -> PlacedStub:
     """Compile a stub, unless it is there, and put it into a folder."""
-    settled, store = said.settled(), stub_store(said)
-
-    def built() -> Stub:
-        return stub_for(
-            cell.target,
-            cell.releases,
-            toolchain=settled.toolchain,
-            glibc=settled.glibc,
-            jobs=jobs,
-            progress=progress,
-            store=store,
-        )
-
-    with kept(built, lambda stub: stub.path.parent) as stub:
+    store = stub_store(said)
+    with kept(lambda: stub_for(cell, jobs=jobs, progress=progress, store=store), lambda stub: stub.path.parent) as stub:
         progress.begin(f"place {output / STUB_NAME}")
-        changed = _place(cell, stub, output, force=settled.force)
+        changed = _place(cell, stub, output, force=said.settled().force)
     progress.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if changed else "up to date")
     folder = output.absolute()
     return PlacedStub(
@@ -180,8 +173,6 @@ def build_matrix(
     cells: Sequence[Cell],
     output: Path,
     *,
-    toolchain: ToolchainName = "auto",
-    glibc: str = "",
     jobs: int = 0,
     force: bool = False,
     cache: Path | None = None,
@@ -193,8 +184,6 @@ def build_matrix(
     Args:
         cells: what to compile, see `envpack.stub.matrix.plan_matrix`.
         output: made if it is not there, but its parent must be.
-        toolchain: which compiler.
-        glibc: the oldest glibc that the stubs must run with; only zig can choose.
         jobs: how many compilers run at once, 0 for one per core.
         force: rename stubs that envpack did not compile, instead of refusing to replace them.
         cache: folder of compiled stubs, by default the user's cache.
@@ -214,8 +203,8 @@ def build_matrix(
     results: dict[Cell, CellResult] = {}
     if store is not None:
         _make_output(output)
-        results = _fetched(cells, output, store, toolchain, glibc, progress, force=force)
-    recipes = {_recipe(cell, toolchain, glibc): cell for cell in cells if cell not in results}
+        results = _fetched(cells, output, store, progress, force=force)
+    recipes = [cell.recipe() for cell in cells if cell not in results]
     _make_output(output)
 
     def ended(recipe: Recipe, outcome: Stub | EnvpackError) -> None:
@@ -225,10 +214,9 @@ def build_matrix(
                 return outcome
             return build_from_recipe(recipe, cache=cache, jobs=jobs)
 
-        result = _placed(recipes[recipe], output, outcome, present, force=force)
+        result = _placed(recipe.cell, output, outcome, present, force=force)
         if store is not None and store.push and result.stub is not None:
-            cell = result.cell
-            push_stub(store, result.stub, stub_key(cell.target, cell.releases, toolchain=toolchain, glibc=glibc))
+            push_stub(store, result.stub, result.cell.key)
         results[result.cell] = result
         progress.begin(result.cell.identifier)
         progress.end(_outcome(result))
@@ -236,27 +224,18 @@ def build_matrix(
             progress.begin(f"{len(cells) - len(results)} of {counted(len(cells), 'stub')} left")
 
     progress.begin(counted(len(cells), "stub"))
-    compile_stubs(list(recipes), ended, cache=cache, jobs=jobs, progress=progress)
+    compile_stubs(recipes, ended, cache=cache, jobs=jobs, progress=progress)
     return tuple(results[cell] for cell in cells)
 
 
 def _fetched(
-    cells: Sequence[Cell],
-    output: Path,
-    store: SharedStore,
-    toolchain: ToolchainName,
-    glibc: str,
-    progress: Progress,
-    *,
-    force: bool,
+    cells: Sequence[Cell], output: Path, store: SharedStore, progress: Progress, *, force: bool
 ) -> dict[Cell, CellResult]:
     """The stubs that the store has and this machine has not."""
     results = {}
     for cell in cells:
-        if find_stub(cell.target, cell.releases, toolchain=toolchain, glibc=glibc) is None:
-            fetch = partial(
-                fetch_stub, store, cell.target, cell.releases, toolchain=toolchain, glibc=glibc, progress=progress
-            )
+        if find_stub(cell) is None:
+            fetch = partial(fetch_stub, store, cell, progress)
             stub = fetch()
             if stub is not None:
                 results[cell] = _placed(cell, output, stub, partial(_present, stub, fetch), force=force)
@@ -268,17 +247,11 @@ def _present(stub: Stub, fetch: Callable[[], Stub | None]) -> Stub:
     return stub if stub.path.exists() else fetch() or stub
 
 
-def plan_build(
-    cells: Sequence[Cell],
-    folders: Sequence[Path],
-    *,
-    toolchain: ToolchainName = "auto",
-    glibc: str = "",
-) -> tuple[CellPlan, ...]:
+def plan_build(cells: Sequence[Cell], folders: Sequence[Path]) -> tuple[CellPlan, ...]:
     """What would be compiled, and where it would be placed; nothing is compiled or placed."""
     plans = []
     for cell, folder in zip(cells, folders, strict=True):
-        stub = cached_stub(_recipe(cell, toolchain, glibc))
+        stub = cached_stub(cell.recipe())
         placed = stub is not None and is_stub_placed(stub, folder, cell.release)
         plans.append(CellPlan(cell, folder / STUB_NAME, stub is not None, placed))
     return tuple(plans)
@@ -289,11 +262,6 @@ def _place(cell: Cell, stub: Stub, folder: Path, *, force: bool = False) -> bool
     with storage_errors(folder):
         refuse_foreign(foreign_stub(folder), force=force)
         return place_stub(stub.path, folder, cell.release)
-
-
-def _recipe(cell: Cell, toolchain: ToolchainName, glibc: str) -> Recipe:
-    tools = find_toolchain(toolchain, machine=cell.target.machine, glibc=glibc)
-    return Recipe(cell.target, cell.releases, tools, source_folder())
 
 
 def _make_output(output: Path) -> None:

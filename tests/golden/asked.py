@@ -34,13 +34,13 @@ def noted(requests):
         return LockedModel(name, None, 0, (), changed=False)
 
     def build_one_stub(cell, _output, said, _console, *, jobs):
-        settled = said.settled()
-        how = {"toolchain": settled.toolchain, "glibc": settled.glibc, "jobs": jobs}
+        how = {"toolchain": cell.toolchain, "glibc": cell.glibc, "jobs": jobs}
         requests.append({**_stub(cell.target, cell.releases), **how, **_store(stub_store(said))})
         raise AskedError
 
     def build_matrix(cells, output, *, progress, store, **how):
         stubs = [{"folder": cell.identifier, **_stub(cell.target, cell.releases)} for cell in cells]
+        how = {"toolchain": cells[0].toolchain, "glibc": cells[0].glibc, **how}
         requests.append({"stubs": stubs, "output": output, **how, **_store(store)})
         return ()
 

@@ -13,7 +13,7 @@ from envpack.lock import Lock, LockOptions, digest_requirements, lock_key
 from envpack.lock.resolve import lock_memory
 from envpack.requirements import CondaPackage, PipPackage, Target, read_requirements
 from envpack.settings import find_release
-from envpack.stub import StubTarget, recipe, stub_key
+from envpack.stub import StubTarget, recipe
 from envpack.stub.toolchain import Toolchain
 from tests.golden.json_text import json_text
 from tests.golden.requirement_files import CASES, write_case
@@ -75,10 +75,10 @@ def _sha256(text):
 
 def _stub_keys(folder):
     with _fixed_inputs(folder):
-        releases = {"every release": None, "24.10": ("24.10",), "25.08 and 23.04": ("25.08", "23.04")}
+        releases = {"every release": (), "24.10": ("24.10",), "25.08 and 23.04": ("25.08", "23.04")}
         return {
             f"Python {minor} on {machine}, {name}": _keys_of_stub(
-                _target(folder, minor, machine), names and tuple(map(find_release, names)), folder
+                _target(folder, minor, machine), tuple(map(find_release, names)), folder
             )
             for minor, machine in (("3.8", "x86_64"), ("3.14", "x86_64"), ("3.10", "aarch64"))
             for name, names in releases.items()
@@ -87,13 +87,13 @@ def _stub_keys(folder):
 
 def _keys_of_stub(target, releases, sources):
     tools = Toolchain("system", ("c++",), "g++ 1.2.3", target.machine)
-    made = recipe.Recipe(target, releases, tools, sources)
+    made = recipe.Recipe(recipe.Cell(target, releases), tools, sources)
     return {
         "identifier": made.identifier,
         "stub in the cache": made.entry,
         "shared parts in the cache": made.common_entry,
-        "stub in a store": stub_key(target, releases, toolchain="auto", glibc=""),
-        "stub by zig for glibc 2.31 in a store": stub_key(target, releases, toolchain="zig", glibc="2.31"),
+        "stub in a store": recipe.Cell(target, releases).key,
+        "stub by zig for glibc 2.31 in a store": recipe.Cell(target, releases, "zig", "2.31").key,
     }
 
 

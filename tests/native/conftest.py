@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.repository import STUB_NAME
-from envpack.stub import build_stub, target_from_interpreter
+from envpack.stub import Cell, build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError
 from tests.compiled import MINOR
 
@@ -23,4 +23,4 @@ def target():
 def stub(target):
     if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
         return Path(os.environ["ENVPACK_TEST_STUBS"]) / target.minor / STUB_NAME
-    return build_stub(target).path
+    return build_stub(Cell(target)).path

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envpack.settings import all_releases
-from envpack.stub import build_stub
+from envpack.stub import Cell, build_stub
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.elf import version_key
@@ -38,7 +38,7 @@ FILES = ("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "l
 
 @pytest.fixture(scope="module")
 def stub(arm64_target):
-    return build_stub(arm64_target, toolchain="zig", platform="linux-aarch64")
+    return build_stub(Cell(arm64_target, toolchain="zig"))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_target_derived_from_this_machines_python_gives_the_same_stub(arm64_ta
     need_same(arm64.PYTHON)
     derived = cross_prefix.cross_target(arm64.PYTHON, "aarch64", tmp_path)
     assert derived.machine == "aarch64"
-    stubs = [build_stub(target, toolchain="zig") for target in (arm64_target, derived)]
+    stubs = [build_stub(Cell(target, toolchain="zig")) for target in (arm64_target, derived)]
     assert stubs[0].path != stubs[1].path
     assert stubs[0].path.read_bytes() == stubs[1].path.read_bytes()
 

@@ -16,7 +16,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.settings import find_release
-from envpack.stub import build_stub
+from envpack.stub import Cell, build_stub
 from envpack.support.replacement import new_folder
 
 MODEL = """
@@ -80,7 +80,7 @@ def served(release, installation, arm64_target, arm64_machine, arm64_environment
     (folder / "repository/model/1").mkdir(parents=True)
     (folder / "repository/model/1/model.py").write_text(MODEL)
     (folder / "repository/model/config.pbtxt").write_text(CONFIG % environment)
-    stub = build_stub(arm64_target, toolchain="zig", platform="linux-aarch64").path
+    stub = build_stub(Cell(arm64_target, toolchain="zig")).path
     # qemu hides the server's executable from the stub, so the release must be set for the stub.
     arm64_machine.script(stub, folder / "repository/model" / STUB_NAME, ENVPACK_TRITON_RELEASE=release)
     server = arm64_machine.script(

@@ -15,7 +15,7 @@ import pytest
 from envpack.inspection.facts import EnvironmentFacts
 from envpack.repository import STUB_NAME
 from envpack.settings import find_release
-from envpack.stub import build_stub, inspect_stub, target_from_prefix
+from envpack.stub import Cell, build_stub, inspect_stub, target_from_prefix
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError
 from envpack.support.progress import NoProgress
@@ -72,7 +72,7 @@ def toolchain(request):
 
 @pytest.fixture
 def stub(toolchain, python_root, shared):
-    made = build_stub(target_from_prefix(python_root), toolchain=toolchain)
+    made = build_stub(Cell(target_from_prefix(python_root), toolchain=toolchain))
     place = shared / toolchain / STUB_NAME
     place.parent.mkdir(exist_ok=True)
     place.unlink(missing_ok=True)
@@ -110,7 +110,7 @@ def test_build_turns_to_zig_where_this_machines_compiler_makes_what_the_image_ca
     assert image.glibc == GLIBCS["bullseye"]
     made = inspect_stub(fitting_stub(environment, image, "auto"))
     assert version_key(made.glibc) <= version_key(image.glibc)
-    system = build_stub(target_from_prefix(python_root), toolchain="system")
+    system = build_stub(Cell(target_from_prefix(python_root), toolchain="system"))
     if version_key(system.facts.glibc) <= version_key(image.glibc):
         pytest.skip("this machine's compiler makes what the image can run")
     assert "clang" in made.compiler.lower()

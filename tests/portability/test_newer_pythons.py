@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from envpack.settings import DEFAULT_RELEASE, find_release
-from envpack.stub import build_stub
+from envpack.stub import Cell, build_stub
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, manifest
 from envpack.support import zstd
 from tests.cache import kept_cache
@@ -73,7 +73,7 @@ def envpack(tmp_path):
 @pytest.fixture
 def prebuilt(python, tmp_path):
     """The package triton-envpack-stubs with the stub of this Python."""
-    stub = build_stub(newer_root().target(python), cache=kept_cache() / "stubs")
+    stub = build_stub(Cell(newer_root().target(python)), cache=kept_cache() / "stubs")
     folder = tmp_path / "prebuilt" / PACKAGE
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")

@@ -13,7 +13,7 @@ from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.stub import build_stub, target_from_interpreter
+from envpack.stub import Cell, build_stub, target_from_interpreter
 from envpack.support.errors import ServerError
 from tests.needed_pythons import need
 from tests.portability.environments import copy_library
@@ -77,7 +77,7 @@ def installation():
 
 @pytest.mark.parametrize("toolchain", ["system", "zig"])
 def test_our_stub_serves_beside_it(toolchain, environment, installation, tmp_path):
-    stub = build_stub(target_from_interpreter(PYTHON), toolchain=toolchain)
+    stub = build_stub(Cell(target_from_interpreter(PYTHON), toolchain=toolchain))
     assert not [name for name in stub.facts.needs if "stdc++" in name]
     model = tmp_path / "repository/model"
     (model / "1").mkdir(parents=True)

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from envpack.environment.relocation import write_activation
 from envpack.repository import STUB_NAME
-from envpack.stub import build_stub
+from envpack.stub import Cell, build_stub
 from envpack.support.replacement import replaced_file
 from tests.needed_pythons import need_interpreter
 from tests.newer_pythons import is_newer, newer_environment, target_of
@@ -44,7 +44,7 @@ class ModelEnvironments:
             return Path(os.environ["ENVPACK_TEST_STUBS"]) / python / STUB_NAME
         if not is_newer(python):
             need_interpreter(python)
-        return build_stub(target_of(python), cache=self.folder / "stubs").path
+        return build_stub(Cell(target_of(python)), cache=self.folder / "stubs").path
 
     def environments(self, python):
         return [self.environment(python, numpy) for numpy in NUMPYS[python]]

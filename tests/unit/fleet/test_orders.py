@@ -183,8 +183,9 @@ def test_stubs_are_tasks_for_the_pythons_of_workers(tmp_path, monkeypatch, store
     release = find_release("24.10")
     of_a_folder = replace(known("3.11"), include=tmp_path / "other")
     missing = replace(known("3.10"), minor="3.13")
-    cells = [Cell(known("3.10")), Cell(known("3.9"), release), Cell(of_a_folder), Cell(missing)]
-    said = Settings(abi="24.10", toolchain="zig", glibc="2.28", store=str(store.location))
+    cells = [Cell(known("3.10")), Cell(known("3.9"), (release,)), Cell(of_a_folder), Cell(missing)]
+    cells = [replace(cell, toolchain="zig", glibc="2.28") for cell in cells]
+    said = Settings(abi="24.10", store=str(store.location))
     tasks = stub_tasks(cells, said)
     assert [task.names for task in tasks] == [("cp310-x86_64",), ("cp39-24.10-x86_64",)]
     assert [task.work.args for task in tasks] == [("3.10", ""), ("3.9", "24.10")]
@@ -193,6 +194,6 @@ def test_stubs_are_tasks_for_the_pythons_of_workers(tmp_path, monkeypatch, store
         assert task.needs == ("compiler", f"python {task.work.args[0]}")
         assert task.store == str(store.location)
         assert task.key.startswith(f"envpack-stub-{task.names[0]}-")
-    other = stub_tasks(cells, said.saying(glibc="2.17"))
+    other = stub_tasks([replace(cell, glibc="2.17") for cell in cells], said)
     assert other[0].key != tasks[0].key
     assert json.dumps([task.key for task in other])

@@ -19,7 +19,8 @@ from envpack.fleet.tasks import Done, Product, combined, task_key
 from envpack.repository import STUB_NAME
 from envpack.requirements import Requirements, Target
 from envpack.server import ServerSpec
-from envpack.stub import Stub, inspect_stub
+from envpack.settings import find_release
+from envpack.stub import Cell, Stub, inspect_stub
 from envpack.support.errors import InputError, ServerError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import Recipe, make_ingredients, make_lock, make_stub, verify_there
@@ -96,8 +97,8 @@ def test_a_stub_is_made_for_the_python_and_release_of_the_task(monkeypatch, tmp_
     path = write_stub(tmp_path / STUB_NAME)
     asked = []
 
-    def stub_for(target, releases, **options):
-        asked.append((target, [release.name for release in releases or ()], options.pop("progress") and options))
+    def stub_for(cell, **options):
+        asked.append((cell, cell.release_names, options.pop("progress") and options))
         return Stub(path, inspect_stub(path), fresh=fresh, seconds=1)
 
     monkeypatch.setattr("envpack.workflow.recipes.stub_for", stub_for)
@@ -106,8 +107,8 @@ def test_a_stub_is_made_for_the_python_and_release_of_the_task(monkeypatch, tmp_
     product = task().carry_out(steps)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert (product.fresh, product.digests, product.lock) == (fresh, {"stub": digest}, "")
-    options = {"toolchain": "gcc", "glibc": "2.28", "store": None}
-    assert asked == [("target 3.10", ["24.10"], options)]
+    cell = Cell("target 3.10", (find_release("24.10"),), "gcc", "2.28")
+    assert asked == [(cell, ["24.10"], {"store": None})]
     assert steps.seen == [f"stub for Python 3.10: {'compiled' if fresh else 'up to date'}"]
     (tmp_path / "store").mkdir()
     plain = functools.partial(make_stub, "3.10", "", abi="", toolchain="gcc", glibc="2.28")

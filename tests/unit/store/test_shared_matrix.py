@@ -1,6 +1,7 @@
 """A matrix of stubs with a store: what it has is fetched, and what this machine compiles is put there."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from envpack.repository import STUB_NAME
 from envpack.settings import find_release
 from envpack.store import open_store
-from envpack.stub import Cell, Stub, StubTarget, inspect_stub, stub_key
+from envpack.stub import Cell, Stub, StubTarget, inspect_stub
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
 from envpack.workflow import stubs as module
@@ -25,7 +26,7 @@ def cell(folder, minor, release=None):
     (folder / "include").mkdir(exist_ok=True)
     for file in (library, folder / "include/Python.h", folder / "include/pyconfig.h"):
         file.touch()
-    return Cell(StubTarget(minor, "x86_64", folder / "include", library), find_release(release) if release else None)
+    return Cell(StubTarget(minor, "x86_64", folder / "include", library), (find_release(release),) if release else ())
 
 
 @pytest.fixture
@@ -35,17 +36,14 @@ def compiled(tmp_path, monkeypatch):
 
     def compile_stubs(recipes, ended, **_):
         for recipe in recipes:
-            minors.append(recipe.target.minor)
-            path = write_stub(tmp_path / "compiled" / recipe.target.minor / STUB_NAME, recipe.target.minor)
+            minors.append(recipe.cell.target.minor)
+            path = write_stub(tmp_path / "compiled" / recipe.cell.target.minor / STUB_NAME, recipe.cell.target.minor)
             ended(recipe, Stub(path, inspect_stub(path), fresh=True, seconds=1.0))
 
-    def missing(*_, **__):
-        raise StubError("compiler-missing", "no compiler", "install one")
-
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "find_toolchain", lambda *_, **__: Toolchain("system", ("c++",), "c++ 1", "x86_64"))
+    tools = Toolchain("system", ("c++",), "c++ 1", "x86_64")
+    monkeypatch.setattr("envpack.stub.recipe.find_toolchain", lambda *_, **__: tools)
     monkeypatch.setattr(module, "compile_stubs", compile_stubs)
-    monkeypatch.setattr("envpack.stub.build.find_toolchain", missing)
     monkeypatch.setattr("envpack.stub.build.find_prebuilt", lambda *_, **__: None)
     return minors
 
@@ -55,12 +53,8 @@ def shared(url, tmp_path, compiled):
     """A store with the stub for Python 3.9, from another machine."""
     store, one = open_store(url, push=True), cell(tmp_path, "3.9")
     path = write_stub(tmp_path / "elsewhere" / STUB_NAME, "3.9")
-    push_stub(store, Stub(path, inspect_stub(path), fresh=True, seconds=1.0), key(one))
+    push_stub(store, Stub(path, inspect_stub(path), fresh=True, seconds=1.0), one.key)
     return one
-
-
-def key(one, **options):
-    return stub_key(one.target, one.releases, **{"toolchain": "auto", "glibc": "", **options})
 
 
 def test_what_the_store_has_is_fetched_and_the_rest_is_compiled(url, shared, compiled, tmp_path):
@@ -76,16 +70,17 @@ def test_what_the_store_has_is_fetched_and_the_rest_is_compiled(url, shared, com
 
 def test_what_is_compiled_is_put_there(url, shared, compiled, tmp_path):
     store = open_store(url, push=True)
-    one, two = cell(tmp_path, "3.10"), cell(tmp_path, "3.11", "24.10")
-    build_matrix([one, two], tmp_path / "out", store=store, toolchain="system", glibc="2.28")
+    how = {"toolchain": "system", "glibc": "2.28"}
+    one, two = replace(cell(tmp_path, "3.10"), **how), replace(cell(tmp_path, "3.11", "24.10"), **how)
+    build_matrix([one, two], tmp_path / "out", store=store)
     for made in (one, two):
-        assert store.find("stub", key(made, toolchain="system", glibc="2.28")).facts["python"] == made.target.minor
+        assert store.find("stub", made.key).facts["python"] == made.target.minor
     assert len(paths(store, "records")) == 3
 
 
 def test_options_of_the_compiler_make_another_stub(url, shared, compiled, tmp_path):
-    build_matrix([shared], tmp_path / "out", store=open_store(url), toolchain="zig")
-    build_matrix([shared], tmp_path / "out", store=open_store(url), toolchain="zig", glibc="2.28")
+    for how in ({"toolchain": "zig"}, {"toolchain": "zig", "glibc": "2.28"}):
+        build_matrix([replace(shared, **how)], tmp_path / "out", store=open_store(url))
     assert compiled == ["3.9", "3.9"]
 
 
@@ -101,7 +96,7 @@ def test_a_stub_that_was_removed_from_the_cache_is_fetched_again(url, shared, co
     store, steps = open_store(url), Steps()
 
     def fetch():
-        return fetch_stub(store, shared.target, shared.releases, progress=steps)
+        return fetch_stub(store, shared, steps)
 
     stub = fetch()
     assert module._present(stub, fetch) is stub

@@ -10,7 +10,7 @@ from envpack.environment import read_environment
 from envpack.repository import STUB_NAME
 from envpack.settings import find_release
 from envpack.store import open_store, verify_store
-from envpack.stub import Stub, StubTarget, inspect_stub, stub_key
+from envpack.stub import Cell, Stub, StubTarget, inspect_stub
 from envpack.support.errors import EnvironmentBuildError, StorageError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import shared
@@ -52,7 +52,7 @@ class Machine:
         self._enter()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shared, "build_stub", lambda *_, **_options: make())
-            return stub_for(target, None, progress=self.steps, store=self.store)
+            return stub_for(Cell(target), progress=self.steps, store=self.store)
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ def test_what_verify_removes_is_put_there_again(machine):
 def test_a_damaged_stub_is_compiled_by_readers_and_mended_by_who_pushes(machine, target, tmp_path, damage):
     first, make = machine("first"), Compiler(tmp_path / "made")
     first.stub(target, make)
-    damage(first.store, first.store.find("stub", stub_key(target, None, toolchain="auto", glibc="")))
+    damage(first.store, first.store.find("stub", Cell(target).key))
     for name, push, times in (("reader", False, 2), ("pushing", True, 3), ("fetching", False, 3)):
         assert machine(name, push=push).stub(target, make)
         assert make.times == times, name
@@ -300,7 +300,7 @@ def no_compiler(monkeypatch):
     def missing(*_, **__):
         raise StubError("compiler-missing", "no compiler", "install one")
 
-    monkeypatch.setattr("envpack.stub.build.find_toolchain", missing)
+    monkeypatch.setattr("envpack.stub.recipe.find_toolchain", missing)
     monkeypatch.setattr("envpack.stub.build.find_prebuilt", lambda *_, **__: None)
 
 
@@ -320,7 +320,7 @@ def test_the_second_machine_gets_the_stub_of_the_first(machine, target, tmp_path
     first, second, make = machine("first"), machine("second", push=False), Compiler(tmp_path / "made")
     made = first.stub(target, make)
     assert (made.path, make.times) == (tmp_path / "made" / STUB_NAME, 1)
-    key = stub_key(target, None, toolchain="auto", glibc="")
+    key = Cell(target).key
     record = first.store.find("stub", key)
     facts = made.facts
     assert record.facts == {"python": "3.10", "machine": "x86_64", "glibc": facts.glibc, "compiler": "GNU 12.2.0"}
@@ -355,7 +355,7 @@ def test_a_stub_of_the_cache_is_put_there_once(machine, target, tmp_path):
 
 def test_a_stub_that_the_other_machine_makes_is_waited_for(machine, target, tmp_path):
     first, second, make = machine("first"), machine("second"), Compiler(tmp_path / "made")
-    key = stub_key(target, None, toolchain="auto", glibc="")
+    key = Cell(target).key
     with first.store.claimed("stub", key, "it", NoProgress()):
         results = []
         thread = threading.Thread(target=lambda: results.append(second.stub(target, make)))
@@ -367,7 +367,7 @@ def test_a_stub_that_the_other_machine_makes_is_waited_for(machine, target, tmp_
 
 def test_what_is_no_stub_for_this_python_is_refused(machine, target, tmp_path):
     store = machine("first").store
-    key = stub_key(target, None, toolchain="auto", glibc="")
+    key = Cell(target).key
     for content, reason in ((b"noise", "not a stub of envpack"), (None, "this stub is for Python 3.11 on x86_64")):
         file = write_stub(tmp_path / "wrong", "3.11")
         if content:
@@ -375,7 +375,7 @@ def test_what_is_no_stub_for_this_python_is_refused(machine, target, tmp_path):
         store.objects.delete(paths(store, "records"))
         store.add("stub", key, file)
         with pytest.raises(StorageError, match=reason) as raised:
-            fetch_stub(machine("second").store, target, None, progress=NoProgress())
+            fetch_stub(machine("second").store, Cell(target), NoProgress())
         assert raised.value.kind == "store-corrupt"
 
 
@@ -383,7 +383,7 @@ def test_a_stub_that_is_too_large_is_not_fetched(machine, target, monkeypatch, t
     monkeypatch.setattr("envpack.workflow.shared._MOST_OF_STUB", 10)
     store = machine("first").store
     (tmp_path / "large").write_bytes(bytes(11))
-    store.add("stub", stub_key(target, None, toolchain="auto", glibc=""), tmp_path / "large")
+    store.add("stub", Cell(target).key, tmp_path / "large")
     with pytest.raises(StorageError, match="a stub has never 11 bytes"):
-        fetch_stub(store, target, None, progress=NoProgress())
-    assert fetch_stub(store, target, (find_release("24.10"),), progress=NoProgress()) is None
+        fetch_stub(store, Cell(target), NoProgress())
+    assert fetch_stub(store, Cell(target, (find_release("24.10"),)), NoProgress()) is None

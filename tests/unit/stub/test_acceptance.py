@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.settings import find_release
-from envpack.stub import StubFacts, StubTarget, inspection
+from envpack.stub import Cell, StubFacts, StubTarget, inspection
 from envpack.stub.inspection import OTHER_COMPILER, check_compiled_stub
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
@@ -39,7 +39,7 @@ def made(tmp_path):
 def accept(made, monkeypatch):
     def run(tools=TOOLS, **differences):
         monkeypatch.setattr(inspection, "inspect_stub", lambda _: replace(RIGHT, **differences))
-        check_compiled_stub(made, TARGET, [find_release("24.10")], tools)
+        check_compiled_stub(made, Cell(TARGET, (find_release("24.10"),)), tools)
 
     return run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.settings import find_release
-from envpack.stub import StubTarget, matrix
+from envpack.stub import Cell, StubTarget, matrix
 from envpack.stub.matrix import _run_in_threads, compile_stubs
 from envpack.stub.recipe import Recipe, source_folder
 from envpack.stub.toolchain import Toolchain
@@ -99,7 +99,7 @@ TOOLS = Toolchain("system", ("c++",), "c++ 1.2", "x86_64")
 
 def _recipe(minor, release=None):
     target = StubTarget(minor, "x86_64", Path("include"), Path(f"libpython{minor}.so.1.0"))
-    return Recipe(target, (find_release(release),) if release else None, TOOLS, source_folder())
+    return Recipe(Cell(target, (find_release(release),) if release else ()), TOOLS, source_folder())
 
 
 def test_what_is_shared_is_compiled_once_and_its_failure_is_that_of_all_who_need_it(monkeypatch):
@@ -107,13 +107,13 @@ def test_what_is_shared_is_compiled_once_and_its_failure_is_that_of_all_who_need
     shared, outcomes = [], {}
 
     def compile_shared(recipe, **_):
-        shared.append(recipe.cmake_releases)
-        if recipe.releases is None:
+        shared.append(recipe.cell.release_names)
+        if not recipe.cell.releases:
             raise BROKEN
 
     monkeypatch.setattr(matrix, "cached_stub", lambda recipe, **_: Path() if recipe == cached else None)
     monkeypatch.setattr(matrix, "compile_shared", compile_shared)
-    monkeypatch.setattr(matrix, "build_from_recipe", lambda recipe, **_: f"stub for {recipe.target.minor}")
+    monkeypatch.setattr(matrix, "build_from_recipe", lambda recipe, **_: f"stub for {recipe.cell.target.minor}")
     compile_stubs([cached, needy, other, single], outcomes.__setitem__, jobs=1)
-    assert shared == ["all", "24.10"]
+    assert shared == [[], ["24.10"]]
     assert outcomes == {cached: "stub for 3.9", needy: BROKEN, other: BROKEN, single: "stub for 3.10"}

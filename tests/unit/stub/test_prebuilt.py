@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.stub import StubTarget
+from envpack.stub import Cell, StubTarget
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, find_prebuilt, manifest, prebuilt_pythons
 from envpack.support import zstd
 from envpack.support.folders import cache_root
@@ -68,7 +68,7 @@ def find(minor="3.10", machine="x86_64", glibc=""):
     """What is found, and the reason if nothing is used though something is there."""
     target = StubTarget(minor, machine, Path("/nowhere"), Path("/nowhere/libpython.so"))
     listener = Listener()
-    found = find_prebuilt(target, glibc=glibc, cache=cache_root(), name="stub", progress=listener)
+    found = find_prebuilt(Cell(target, glibc=glibc), cache_root(), listener)
     assert not (found and listener.details)
     return found, " ".join(listener.details)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.stub import recipe as recipes
+from envpack.stub import Cell, recipe as recipes
 from envpack.stub.recipe import Recipe, source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import BOOST_VERSION, PYBIND11_VERSION, Toolchain
@@ -54,7 +54,7 @@ def recipe(tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "boost_folder", lambda: tmp_path)
     monkeypatch.setattr(recipes, "pybind11_folder", lambda minor: tmp_path)
     target = StubTarget("3.10", "x86_64", tmp_path / "include", Path("libpython3.10.so.1.0"))
-    return Recipe(target, None, Toolchain("system", ("c++",), "c++ 1.2", "x86_64"), source_folder())
+    return Recipe(Cell(target), Toolchain("system", ("c++",), "c++ 1.2", "x86_64"), source_folder())
 
 
 @pytest.mark.parametrize(("header", "is_shared"), [(BOOST_VERSION, True), (PYBIND11_VERSION, False)])

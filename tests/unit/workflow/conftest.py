@@ -117,9 +117,9 @@ def stubs(ready, monkeypatch, tmp_path):
     """Compiles nothing: notes for what a stub is wanted, and gives one."""
     asked = []
 
-    def stub_for(target, releases, *, toolchain, progress, store):
-        asked.append((target.minor, releases, toolchain))
-        path = write_stub(tmp_path / f"stub-{toolchain}" / STUB_NAME, target.minor)
+    def stub_for(cell, *, progress, store):
+        asked.append((cell.target.minor, cell.releases, cell.toolchain))
+        path = write_stub(tmp_path / f"stub-{cell.toolchain}" / STUB_NAME, cell.target.minor)
         return Stub(path, inspect_stub(path), fresh=True, seconds=1)
 
     monkeypatch.setattr("envpack.workflow.build.stub_for", stub_for)

@@ -44,7 +44,7 @@ def test_an_ensemble_needs_no_environment(ready):
 
 def test_a_stub_is_placed_where_one_is_wanted(ready, stubs):
     built = build(ready, stub="always")
-    assert (built.stub, stubs) == (ready.folder / STUB_NAME, [("3.10", None, "auto")])
+    assert (built.stub, stubs) == (ready.folder / STUB_NAME, [("3.10", (), "auto")])
     built = build(ready, stub="always", layout="backend")
     assert built.backend == "python_3_10"
     assert built.stub.parent.name == "python_3_10"

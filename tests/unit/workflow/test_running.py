@@ -171,15 +171,15 @@ def test_an_environment_and_a_stub_are_made_for_a_model_that_has_none(machine, m
     made = machine.install()
     asked = []
 
-    def stub_for(target, releases, *, progress, store):
-        asked.append((target.minor, releases, store))
+    def stub_for(cell, *, progress, store):
+        asked.append((cell.target.minor, cell.releases, store))
         path = write_stub(tmp_path / "made" / STUB_NAME)
         return Stub(path, inspect_stub(path), fresh=True, seconds=1)
 
     monkeypatch.setattr("envpack.workflow.shared.stub_for", stub_for)
     python = python_of(machine.project, open_model(machine.folder), machine.steps)
     assert python == Python(tmp_path / "made" / STUB_NAME, made.prefix)
-    assert asked == [("3.10", None, None)]
+    assert asked == [("3.10", (), None)]
 
 
 @pytest.mark.parametrize(("key", "runs"), [("its own", True), ("another", False), ("", False)])

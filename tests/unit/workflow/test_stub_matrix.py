@@ -21,7 +21,7 @@ TOOLS = Toolchain("system", ("c++",), "c++ 1.2", "x86_64")
 
 def cell(minor, release=None):
     target = StubTarget(minor, "x86_64", Path("include"), Path(f"libpython{minor}.so.1.0"))
-    return Cell(target, find_release(release) if release else None)
+    return Cell(target, (find_release(release),) if release else ())
 
 
 ANY, ONE = cell("3.9"), cell("3.10", "24.10")
@@ -29,10 +29,10 @@ ANY, ONE = cell("3.9"), cell("3.10", "24.10")
 
 def test_a_stub_is_compiled_as_it_was_asked_for(monkeypatch):
     asked = {}
-    monkeypatch.setattr("envpack.workflow.shared.build_stub", lambda *_, **how: asked.update(how))
+    monkeypatch.setattr("envpack.workflow.shared.build_stub", lambda cell, **how: asked.update({"cell": cell, **how}))
     progress = NoProgress()
-    stub_for(ANY.target, None, toolchain="zig", glibc="2.28", jobs=3, progress=progress)
-    assert asked == {"toolchain": "zig", "glibc": "2.28", "jobs": 3, "progress": progress}
+    stub_for(ANY, jobs=3, progress=progress)
+    assert asked == {"cell": ANY, "jobs": 3, "progress": progress}
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def compiler(tmp_path, monkeypatch):
     def compile_stubs(recipes, ended, **_):
         for recipe in reversed(recipes):
             stub = Stub(binary, None, fresh=True, seconds=1.24)
-            ended(recipe, outcomes.get(recipe.target.minor, stub))
+            ended(recipe, outcomes.get(recipe.cell.target.minor, stub))
 
-    monkeypatch.setattr(stubs, "find_toolchain", lambda *_, **options: TOOLS)
+    monkeypatch.setattr("envpack.stub.recipe.find_toolchain", lambda *_, **options: TOOLS)
     monkeypatch.setattr(stubs, "compile_stubs", compile_stubs)
     monkeypatch.setattr(stubs, "cached_stub", lambda *_, **options: binary)
     return outcomes

@@ -138,15 +138,15 @@ def compiled(monkeypatch, tmp_path):
 
 
 def test_a_stub_is_placed_in_a_folder(compiled, tmp_path):
-    cell, steps = Cell(target("3.10"), None), Steps()
+    cell, steps = Cell(target("3.10"), toolchain="zig", glibc="2.28"), Steps()
     (tmp_path / "store").mkdir()
     (tmp_path / "out").mkdir()
-    said = Settings(toolchain="zig", glibc="2.28", store=f"file://{tmp_path}/store")
+    said = Settings(store=f"file://{tmp_path}/store")
     placed = build_one_stub(cell, tmp_path / "out", said, steps, jobs=3)
     ((what, how),) = compiled
     assert str(how.pop("store").location) == said.store
-    assert what == (cell.target, None)
-    assert how == {"toolchain": "zig", "glibc": "2.28", "jobs": 3, "progress": steps}
+    assert what == (cell,)
+    assert how == {"jobs": 3, "progress": steps}
     assert (placed.path, placed.changed, placed.model) == (tmp_path / "out" / STUB_NAME, True, None)
     assert placed.path.read_bytes() == placed.stub.path.read_bytes()
     facts = placed.stub.facts
@@ -159,14 +159,14 @@ def test_a_stub_beside_a_model_names_the_model(compiled, tmp_path, monkeypatch):
     (tmp_path / "m/1").mkdir(parents=True)
     (tmp_path / "m/1/model.py").touch()
     monkeypatch.chdir(tmp_path)
-    placed = build_one_stub(Cell(target("3.10"), find_release("24.10")), Path("m"), Settings(), NoProgress())
+    placed = build_one_stub(Cell(target("3.10"), (find_release("24.10"),)), Path("m"), Settings(), NoProgress())
     assert (placed.model, placed.path) == (tmp_path / "m", tmp_path / "m" / STUB_NAME)
 
 
 def test_a_stub_of_another_origin_stays_unless_force_renames_it(compiled, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / STUB_NAME).write_text("mine")
-    cell = Cell(target("3.10"), None)
+    cell = Cell(target("3.10"))
     with pytest.raises(InputError, match="envpack did not make it"):
         build_one_stub(cell, tmp_path / "out", Settings(), NoProgress())
     assert (tmp_path / "out" / STUB_NAME).read_text() == "mine"
