@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         verify_store as verify_store,
     )
     from envpack.stub import (
+        Cell as Cell,
         Stub as Stub,
         build_stub as build_stub,
         find_pythons as find_pythons,

@@ -26,18 +26,13 @@ _PIP = re.compile(r"lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between an execution environment and its description, or one entry that servers reject.
+    """One difference between an execution environment and its description, or one entry that servers reject."""
 
-    Attributes:
-        kind: ``"changed"``, ``"missing"``, ``"added"``: different from the inventory; ``"refused"``: servers reject it;
-            ``"secret"``: a file for passwords; ``"unproven"``: nothing to compare with, an error only with ``strict``.
-        path: path of the file, ``""`` for the environment as a whole.
-        reason: one sentence without a full stop.
-    """
-
+    # "changed", "missing", "added": different from the inventory; "refused": servers reject it; "secret": a file for
+    # passwords; "unproven": nothing to compare with, an error only with strict
     kind: str
-    path: str
-    reason: str
+    path: str  # path of the file, "" for the environment as a whole
+    reason: str  # one sentence without a full stop
 
 
 @dataclass(kw_only=True)
@@ -91,18 +86,12 @@ class ActualEntry:
 
 
 class Comparison:
-    """Collects the entries of an environment one by one, then compares them with the inventory.
-
-    Attributes:
-        result: the findings so far.
-        actual: files, links and empty folders, by path.
-        descriptions: the content of manifest and inventory, by file name.
-    """
+    """Collects the entries of an environment one by one, then compares them with the inventory."""
 
     def __init__(self, path: Path) -> None:
-        self.result = Inspection(path=path, form="dir")
-        self.actual: dict[str, ActualEntry] = {}
-        self.descriptions: dict[str, bytes] = {}
+        self.result = Inspection(path=path, form="dir")  # the findings so far
+        self.actual: dict[str, ActualEntry] = {}  # files, links and empty folders, by path
+        self.descriptions: dict[str, bytes] = {}  # the content of manifest and inventory, by file name
         self._links: dict[str, str] = {}
         self._listed: dict[str, Entry] | None = None
         self._packages: dict[str, Package] = {}

@@ -151,8 +151,7 @@ def place_folder(
     A folder that already holds this environment stays, unless one of its files was changed, or ``link_mode`` excludes
     how it was placed. The files are read-only.
 
-    Returns:
-        Whether anything was written; ``False`` if ``destination`` already holds this environment.
+    Returns whether anything was written; ``False`` if ``destination`` already holds this environment.
     """
     selection = selection or Selection()
     final_prefix = (served_as or str(destination.absolute())) if environment.placeholders else ""

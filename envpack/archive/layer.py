@@ -112,11 +112,7 @@ class LayerUnpacker:
         self._folders = {""}  # made here, so that none is a link
 
     def unpack(self, layer: Path, limit: int) -> int:
-        """Unpack a layer.
-
-        Returns:
-            The size of its files.
-        """
+        """Unpack a layer; returns the size of its files."""
         written = 0
         with opened_archive(layer, limit) as reader:
             for member in reader:

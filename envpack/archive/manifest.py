@@ -49,21 +49,13 @@ class FileCount(TypedDict):
 
 
 class SelectionKey(TypedDict):
-    """What decides which files are selected, and their content: the same values describe the same files.
+    """What decides which files are selected, and their content: the same values describe the same files."""
 
-    Attributes:
-        final_prefix: folder that replaces the prefix placeholder, ``""`` if it is not known.
-        digest: `Selection.digest`.
-        of: SHA-256 of the inventory of the whole environment.
-        exclude: the user's patterns.
-        include: the user's patterns.
-    """
-
-    final_prefix: str
-    digest: str
-    of: str
-    exclude: list[str]
-    include: list[str]
+    final_prefix: str  # folder that replaces the prefix placeholder, "" if it is not known
+    digest: str  # `Selection.digest`
+    of: str  # SHA-256 of the inventory of the whole environment
+    exclude: list[str]  # the user's patterns
+    include: list[str]  # the user's patterns
 
 
 class SelectionEntry(SelectionKey):
@@ -73,44 +65,26 @@ class SelectionEntry(SelectionKey):
 
 
 class PlacedMetadata(EnvironmentManifest, total=False):
-    """The metadata of a placed environment: the manifest in a folder, or the file beside an archive.
+    """The metadata of a placed environment: the manifest in a folder, or the file beside an archive."""
 
-    Attributes:
-        unpacked: the selected files, once unpacked.
-        selection: how they were selected.
-        form: ``"tar.gz"`` or ``"tar"``; only of archives, as the following keys. There ``size`` is the archive's.
-        made_by: program and settings that decide the bytes of the archive.
-        packer: ``"envpack"`` or ``"conda-pack"``.
-        sha256: SHA-256 of the archive.
-        mtime_ns: time stamp of the archive in nanoseconds.
-    """
-
-    unpacked: FileCount
-    selection: SelectionEntry
-    form: str
-    made_by: str
-    packer: str
-    sha256: str
-    mtime_ns: int
+    unpacked: FileCount  # the selected files, once unpacked
+    selection: SelectionEntry  # how they were selected
+    form: str  # "tar.gz" or "tar"; only of archives, as the following keys. There size is the archive's
+    made_by: str  # program and settings that decide the bytes of the archive
+    packer: str  # "envpack" or "conda-pack"
+    sha256: str  # SHA-256 of the archive
+    mtime_ns: int  # time stamp of the archive in nanoseconds
 
 
 @dataclass(frozen=True)
 class SelectedFiles:
-    """The files of an environment that leave the store, and the metadata that describes exactly those.
+    """The files of an environment that leave the store, and the metadata that describes exactly those."""
 
-    Attributes:
-        entries: the files, without manifest and inventory.
-        descriptions: the content of manifest and inventory, by file name.
-        manifest: the parsed manifest.
-        folder: where the store keeps manifest and inventory.
-        final_prefix: the folder that replaces the prefix placeholder, ``""`` if it is not known.
-    """
-
-    entries: tuple[Entry, ...]
-    descriptions: dict[str, bytes]
+    entries: tuple[Entry, ...]  # the files, without manifest and inventory
+    descriptions: dict[str, bytes]  # the content of manifest and inventory, by file name
     manifest: PlacedMetadata
-    folder: Path
-    final_prefix: str = ""
+    folder: Path  # where the store keeps manifest and inventory
+    final_prefix: str = ""  # the folder that replaces the prefix placeholder, "" if it is not known
 
 
 def archive_metadata_file(archive: Path) -> Path:
@@ -179,8 +153,7 @@ def _begins_with_manifest(archive: Path) -> bool:
 def record_in_metadata(path: Path, key: str, value: str) -> bool:
     """Add a key to the metadata of a placed folder or archive. The store and the packed files do not change.
 
-    Returns:
-        Whether the metadata changed.
+    Returns whether the metadata changed.
     """
     metadata = read_metadata(path)
     if not metadata or metadata.get(key, "") == value:

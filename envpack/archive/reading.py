@@ -44,19 +44,12 @@ _MANY_DIGITS = re.compile(rb"[0-9]{65}")  # no time, size or digest has more; ta
 
 @dataclass(frozen=True)
 class Member:
-    """One member of an archive.
+    """One member of an archive."""
 
-    Attributes:
-        name: as written in the archive, without a leading ``./``.
-        kind: ``"file"``, ``"program"``, ``"link"``, ``"folder"``, ``"hard link"``, or ``"special"`` for all others.
-        size: bytes of content.
-        target: target of a link, as written in the archive.
-    """
-
-    name: str
-    kind: str
-    size: int
-    target: str
+    name: str  # as written in the archive, without a leading ./
+    kind: str  # "file", "program", "link", "folder", "hard link", or "special" for all others
+    size: int  # bytes of content
+    target: str  # target of a link, as written in the archive
 
 
 def is_archive(path: Path) -> bool:

@@ -31,12 +31,7 @@ _FLUSH = 16 << 20  # bytes
 
 
 class Output:
-    """A file, its size and its SHA-256. Use it in a ``with`` block.
-
-    Attributes:
-        digest: of what was written, unless ``hashed`` is false.
-        size: bytes written so far.
-    """
+    """A file, its size and its SHA-256. Use it in a ``with`` block."""
 
     def __init__(
         self, file: io.FileIO | BinaryIO, progress: Progress, *, hashed: bool = True, flushed: bool = False
@@ -48,8 +43,8 @@ class Output:
         self._threads = Pool(2)
         self._flushing: Future[None] | None = None
         self._on_disk = 0
-        self.digest = hashlib.sha256()
-        self.size = 0
+        self.digest = hashlib.sha256()  # of what was written, unless hashed is false
+        self.size = 0  # bytes written so far
 
     def __enter__(self) -> Self:
         return self
@@ -90,17 +85,11 @@ LEVEL = 2  # the best trade-off in the table of docs/explanation/archives.md
 
 
 class _Index(TypedDict):
-    """The content of an index file.
+    """The content of an index file."""
 
-    Attributes:
-        schema: version of this schema.
-        archive: size of the archive in bytes, and its time stamp in nanoseconds.
-        segments: start, size in bytes and CRC-32 of each segment, by the digest of its content.
-    """
-
-    schema: int
-    archive: list[int]
-    segments: dict[str, list[int]]
+    schema: int  # version of this schema
+    archive: list[int]  # size of the archive in bytes, and its time stamp in nanoseconds
+    segments: dict[str, list[int]]  # start, size in bytes and CRC-32 of each segment, by the digest of its content
 
 
 class DamagedSegmentError(Exception):
@@ -109,17 +98,11 @@ class DamagedSegmentError(Exception):
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of an archive.
+    """A part of an archive."""
 
-    Attributes:
-        start: offset of its first byte.
-        size: bytes.
-        checksum: CRC-32 of these bytes.
-    """
-
-    start: int
-    size: int
-    checksum: int
+    start: int  # offset of its first byte
+    size: int  # bytes
+    checksum: int  # CRC-32 of these bytes
 
 
 @dataclass(frozen=True)
@@ -234,26 +217,18 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
 
 
 def write_tar(
-    out: Output,
+    out: Output,  # receives it
+    # files that come first, so that a reader can verify the rest while it reads; their content by name
     head: Mapping[str, bytes],
     prefix: Path,
     entries: Sequence[Entry],
-    store: Path | None,
+    store: Path | None,  # folder of archives from which segments are copied; None for a file that is not compressed
     *,
-    threads: int = 0,
+    threads: int = 0,  # how many compress; 0 for one per core
 ) -> dict[str, Segment]:
     """Write a tar file.
 
-    Args:
-        out: receives it.
-        head: files that come first, so that a reader can verify the rest while it reads; their content by name.
-        prefix: the environment.
-        entries: its files.
-        store: folder of archives from which segments are copied; None for a file that is not compressed.
-        threads: how many compress; 0 for one per core.
-
-    Returns:
-        The position of each segment, by the digest of its content; none if the file is not compressed.
+    Returns the position of each segment, by the digest of its content; none if the file is not compressed.
     """
     compress = bytes if store is None else compressed
     out.write(compress(b"".join(member(name, content) for name, content in head.items())))

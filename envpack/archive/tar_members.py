@@ -137,32 +137,20 @@ def _bad(entry: Entry, reason: str) -> EnvironmentBuildError:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A portion of an archive, ready to be written.
+    """A portion of an archive, ready to be written."""
 
-    Attributes:
-        result: its bytes; valid until the buffer is used again.
-        buffer: the memory it was read into, if it is still in use.
-        content: the slice of the buffer with a part of a large file.
-    """
-
-    result: Bytes
-    buffer: bytearray | None = None
-    content: slice | None = None
+    result: Bytes  # its bytes; valid until the buffer is used again
+    buffer: bytearray | None = None  # the memory it was read into, if it is still in use
+    content: slice | None = None  # the slice of the buffer with a part of a large file
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The work of one thread at a time: some whole entries, or a part of one large file.
-
-    Attributes:
-        entries: in order.
-        start: offset of the part in the file of the only entry.
-        stop: end of the part; 0 for whole entries.
-    """
+    """The work of one thread at a time: some whole entries, or a part of one large file."""
 
     entries: tuple[Entry, ...]
-    start: int = 0
-    stop: int = 0
+    start: int = 0  # offset of the part in the file of the only entry
+    stop: int = 0  # end of the part; 0 for whole entries
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[Portion]:
@@ -319,8 +307,7 @@ _MOST_STEPS = 40  # links that Linux follows in one path, the first one included
 def escaping_links(links: Mapping[str, str]) -> Iterator[str]:
     """The links that lead out of an environment, some of them by way of others.
 
-    Yields:
-        Paths of links, in the order of ``links``.
+    Yields paths of links, in the order of ``links``.
     """
     return (path for path, target in links.items() if _escapes(path, target, links))
 

@@ -101,8 +101,7 @@ def pack_archive(
     The same environment produces the same bytes, for any number of threads and whether or not its packages were packed
     before. The archive is read-only. A file beside it (`archive_metadata_file`) describes it.
 
-    Returns:
-        Whether anything was written; ``False`` if ``destination`` already is this archive.
+    Returns whether anything was written; ``False`` if ``destination`` already is this archive.
     """
     everything = Selection(include=("**",))
     request = _ArchiveRequest(
@@ -247,8 +246,8 @@ def pack_whole(environment: Environment, file: Path, progress: Progress) -> tupl
     Packages that an archive in the cache contains are copied from there. The same package gives the same bytes in the
     archive of any environment.
 
-    Returns:
-        The size of each piece of the archive, in order: what describes the environment, each package, and the end.
+    Returns the size of each piece of the archive, in order: what describes the environment, each package, and the
+    end.
     """
     with environment_in_use(environment):
         inventory = read_bytes(environment.prefix / INVENTORY, most=_MOST_HEAD)

@@ -93,8 +93,7 @@ class Results(_Stream):
 def close_streams(code: int) -> int:
     """Write what the streams still keep; Python would show a traceback if it failed.
 
-    Returns:
-        The exit code: that of a failed file if the command succeeded and its output could not be written.
+    Returns the exit code: that of a failed file if the command succeeded and its output could not be written.
     """
     for stream in (sys.stdout, sys.stderr):
         try:

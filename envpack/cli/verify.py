@@ -106,8 +106,7 @@ def verdict_of_cluster(
 ) -> tuple[Verdict, dict[str, Any]]:
     """Verify models of a repository, or of a published one, on the workers of a cluster.
 
-    Returns:
-        The verdict on all, and what ``--json`` says of the cluster.
+    Returns the verdict on all, and what ``--json`` says of the cluster.
     """
     from envpack.fleet import verify_tasks
     from envpack.workflow import combine_verdicts

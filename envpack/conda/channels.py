@@ -155,8 +155,7 @@ def keep_package(
 ) -> Path:
     """Put a conda package of another machine's interpreter into the cache, unless it is there.
 
-    Returns:
-        The file in the cache.
+    Returns the file in the cache.
     """
     folder = cache_folder("channel", cache) / sha256[:16]
     with storage_errors(folder), being_made(folder):
@@ -184,8 +183,7 @@ def add_interpreter(
 
     Several processes can add to the same folder; each waits for the previous one.
 
-    Returns:
-        The package, and whether the folder was changed: false if it had the package already.
+    Returns the package, and whether the folder was changed: false if it had the package already.
     """
     from filelock import FileLock
 

@@ -86,27 +86,16 @@ def _may_fetch(preference: PythonPreference, glibc: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidates:
-    """The interpreters of a minor version on this machine.
+    """The interpreters of a minor version on this machine."""
 
-    Attributes:
-        minor: for example ``"3.8"``.
-        preference: which ones are wanted.
-        fitting: those to take, the best first.
-        second: those to take if none can be fetched.
-        unfit: the others, each with the reason.
-        search: folders that were searched instead of the usual ones.
-        headers: whether headers are needed.
-        glibc: version of the target's C library, ``""`` for any.
-    """
-
-    minor: str
-    preference: PythonPreference
-    fitting: tuple[Interpreter, ...]
-    second: tuple[Interpreter, ...]
-    unfit: tuple[tuple[Interpreter, str], ...]
-    search: Sequence[Path] | None
-    headers: bool
-    glibc: str
+    minor: str  # for example "3.8"
+    preference: PythonPreference  # which ones are wanted
+    fitting: tuple[Interpreter, ...]  # those to take, the best first
+    second: tuple[Interpreter, ...]  # those to take if none can be fetched
+    unfit: tuple[tuple[Interpreter, str], ...]  # the others, each with the reason
+    search: Sequence[Path] | None  # folders that were searched instead of the usual ones
+    headers: bool  # whether headers are needed
+    glibc: str  # version of the target's C library, "" for any
 
     @property
     def lacking(self) -> str:

@@ -31,17 +31,12 @@ _CHILD = Path(__file__).with_name("rattler_child.py")
 
 
 class EngineError(Exception):
-    """The engine rejected a request.
-
-    Attributes:
-        type_name: name of the engine's exception; the text of this exception is its message.
-        culprits: numbers of the match specs that cannot be met together; empty if they are not known.
-    """
+    """The engine rejected a request."""
 
     def __init__(self, type_name: str, message: str, culprits: Sequence[int] = ()) -> None:
         super().__init__(message)
-        self.type_name = type_name
-        self.culprits = culprits
+        self.type_name = type_name  # name of the engine's exception; the text of this exception is its message
+        self.culprits = culprits  # numbers of the match specs that cannot be met together; empty if they are not known
 
 
 def run_engine(

@@ -25,21 +25,13 @@ _RECIPE = 3  # increased whenever the same interpreter gives another package
 
 @dataclass(frozen=True)
 class InterpreterPackage:
-    """A conda package file of an interpreter.
+    """A conda package file of an interpreter."""
 
-    Attributes:
-        file: the ``.conda`` file.
-        version: Python version.
-        build: build string; contains the `fingerprint` of the interpreter.
-        glibc: the oldest glibc that it runs with, ``""`` for any.
-        sha256: of the file, in hexadecimal digits.
-    """
-
-    file: Path
-    version: str
-    build: str
-    glibc: str
-    sha256: str
+    file: Path  # the .conda file
+    version: str  # Python version
+    build: str  # build string; contains the `fingerprint` of the interpreter
+    glibc: str  # the oldest glibc that it runs with, "" for any
+    sha256: str  # of the file, in hexadecimal digits
 
 
 def fingerprint(interpreter: Interpreter) -> str:

@@ -272,11 +272,7 @@ def _record(package: Package) -> Any:
 
 
 def _client(seconds: int) -> Any:
-    """A client with the user's proxies, mirrors, certificates and credentials, configured as for pixi.
-
-    Args:
-        seconds: limit for one request and its response. By default the engine waits forever.
-    """
+    """A client with the user's proxies, mirrors, certificates and credentials, as for pixi, and a time limit."""
     from rattler import Client, Config
 
     return Client.from_config(Config.load_from_default_locations("pixi"), timeout=seconds)

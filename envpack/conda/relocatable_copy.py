@@ -139,8 +139,7 @@ def neutralise_prefix(file: Path, prefix: Path) -> bool:
     The rest of the string stays, because linkers let other strings share its tail. Without this, an interpreter that
     does not find its library beside itself would silently use that of the machine it was built on.
 
-    Returns:
-        Whether the file was changed.
+    Returns whether the file was changed.
     """
     first = os.fsencode(prefix.parts[1])
     pattern = rb"(?<![\w./-])" + re.escape(os.fsencode(prefix)) + rb"(?=\x00|:|/lib(?:64)?(?:/python|\x00|:))"

@@ -40,11 +40,7 @@ def resolve_conda(
     prefer: Sequence[CondaPackage] = (),
     places: Mapping[str, str] = NO_PLACES,
 ) -> tuple[CondaPackage, ...]:
-    """Resolve match specs.
-
-    Returns:
-        The packages, sorted by name.
-    """
+    """Resolve match specs; returns the packages, sorted by name."""
     try:
         result = run_engine(
             {

@@ -30,30 +30,19 @@ Files = Mapping[Path, Stamp]
 
 @dataclass(frozen=True)
 class Change:
-    """What changed of a model.
-
-    Attributes:
-        model: its name.
-        of_requirements: whether a file changed from which its environment is built.
-    """
+    """What changed of a model."""
 
     model: str
-    of_requirements: bool
+    of_requirements: bool  # whether a file changed from which its environment is built
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files that concern a model.
+    """The files that concern a model."""
 
-    Attributes:
-        sources: what a server loads: everything in its folder but what envpack places there.
-        requirements: what its environment is built from.
-        folders: where these are, for a watch.
-    """
-
-    sources: Files
-    requirements: Files
-    folders: frozenset[Path]
+    sources: Files  # what a server loads: everything in its folder but what envpack places there
+    requirements: Files  # what its environment is built from
+    folders: frozenset[Path]  # where these are, for a watch
 
     def names(self) -> frozenset[Path]:
         """All files."""
@@ -71,15 +60,10 @@ class ModelFiles:
 
 @dataclass
 class Snapshot:
-    """The files of all models at one time.
+    """The files of all models at one time."""
 
-    Attributes:
-        models: by name.
-        settings: stamp of ``envpack.toml``, None without one.
-    """
-
-    models: dict[str, ModelFiles] = field(default_factory=dict)
-    settings: Stamp | None = None
+    models: dict[str, ModelFiles] = field(default_factory=dict)  # by name
+    settings: Stamp | None = None  # stamp of envpack.toml, None without one
 
     def changes_to(self, now: Snapshot) -> Iterator[Change]:
         """The models whose files differ in a later snapshot."""

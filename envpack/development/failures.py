@@ -17,8 +17,8 @@ _FRAME = re.compile(r"(?P<file>/.+):(?P<line>\d+) in (?P<function>.+)")
 def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
     """What a failed load or request says, in lines.
 
-    Returns:
-        The problem; each place in the model's code, the innermost first, with its line; the rest of the message.
+    Returns the problem; each place in the model's code, the innermost first, with its line; the rest of the
+    message.
     """
     error = read_model_error(message, on_server)
     frames = [*reversed(error.frames)] or _syntax_frame(error.reason, folder, on_server)
@@ -36,8 +36,7 @@ def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
 def load_timeout(seconds: float, frames: Sequence[str], folder: Path, on_server: str) -> str:
     """What is said of a load that took too long, in lines.
 
-    Returns:
-        The problem; each place in the model's code with its line; what to do.
+    Returns the problem; each place in the model's code with its line; what to do.
     """
     places = [line for frame in frames for line in _place(frame, folder, on_server)]
     return "\n".join([f"not loaded after {seconds:g} s, and ended", *places, "--timeout allows more time"])

@@ -17,21 +17,13 @@ _MOST_LOADS = 3  # that such changes cause, one after the other
 
 @dataclass
 class _Loads:
-    """What is known of the loads of one model.
+    """What is known of the loads of one model."""
 
-    Attributes:
-        began: when the last one began, as files have it, in seconds.
-        ended: when it ended.
-        existing: the files that the model had then.
-        quick: files that changed within seconds after each of the last loads.
-        count: how many loads these are.
-    """
-
-    began: float = 0.0
-    ended: float = 0.0
-    existing: frozenset[Path] = frozenset()
-    quick: frozenset[Path] = frozenset()
-    count: int = 0
+    began: float = 0.0  # when the last one began, as files have it, in seconds
+    ended: float = 0.0  # when it ended
+    existing: frozenset[Path] = frozenset()  # the files that the model had then
+    quick: frozenset[Path] = frozenset()  # files that changed within seconds after each of the last loads
+    count: int = 0  # how many loads these are
 
     def spans(self, stamp: Stamp | None) -> bool:
         """Whether a file was written during the load; one that is gone counts if the load has not ended for long."""
@@ -42,12 +34,9 @@ class _Loads:
 
 @dataclass
 class OwnWrites:
-    """The files that models write themselves.
+    """The files that models write themselves."""
 
-    Attributes:
-        named: for each model the files that were found, relative to its folder.
-    """
-
+    # for each model the files that were found, relative to its folder
     named: dict[str, set[str]] = field(default_factory=dict)
     _loads: dict[str, _Loads] = field(default_factory=dict)
 
@@ -64,15 +53,7 @@ class OwnWrites:
     def without(
         self, model: str, folder: Path, before: ModelFiles, now: ModelFiles, written: Collection[Path]
     ) -> ModelFiles:
-        """The files of a model now, as they were before where the model itself has changed them.
-
-        Args:
-            model: its name.
-            folder: its folder.
-            before: its files at the last look.
-            now: its files.
-            written: files that its processes have open for writing.
-        """
+        """The files of a model now, as they were before where the model itself has changed them."""
         loads = self._loads.get(model)
         changed = {
             file

@@ -38,13 +38,7 @@ class _Counts:
 
 
 class Served:
-    """Models on a running server.
-
-    Attributes:
-        lost: the model whose load never ends because its process has: servers up to Triton 24.10 wait for it for ever.
-        has_died: whether the server has ended by itself.
-        last_output: the end of its output then.
-    """
+    """Models on a running server."""
 
     def __init__(
         self,
@@ -69,8 +63,9 @@ class Served:
         self._ended: StopResult | None = None
         self._dead_before: frozenset[int] = frozenset()
         self._dying = DeadStubTimer(time.monotonic())
+        # the model whose load never ends because its process has: servers up to Triton 24.10 wait for it for ever
         self.lost = self.last_output = ""
-        self.has_died = False
+        self.has_died = False  # whether the server has ended by itself
         self._loader = Loader(self._load)
 
     def load(self, names: Sequence[str], started: float) -> None:

@@ -36,21 +36,13 @@ _MOST_DEATHS = 3  # of servers, one after the other
 
 @dataclass(frozen=True, kw_only=True)
 class ServerNeeds:
-    """What the server of a session has to be started with.
+    """What the server of a session has to be started with."""
 
-    Attributes:
-        models: those whose configuration can be read.
-        completes: whether models have to be able to complete their configurations.
-        port: on which it listens; None for the user's choice, or any.
-        environment: variables.
-        utilities: file in place of the backend's ``triton_python_backend_utils.py``, None for its own.
-    """
-
-    models: tuple[Model, ...]
-    completes: bool
-    port: int | None = None
+    models: tuple[Model, ...]  # those whose configuration can be read
+    completes: bool  # whether models have to be able to complete their configurations
+    port: int | None = None  # on which it listens; None for the user's choice, or any
     environment: Mapping[str, str] = field(default_factory=dict)
-    utilities: Path | None = None
+    utilities: Path | None = None  # file in place of the backend's triton_python_backend_utils.py, None for its own
 
 
 class Session:

@@ -33,11 +33,7 @@ def runtime_chooser(project: Project, runtime: RuntimeName) -> Callable[[ServerN
 
 @contextlib.contextmanager
 def opened_debugger(project: Project, names: Sequence[str], port: int | None) -> Iterator[Debugger | None]:
-    """The debugger of the one model that is named; None without a port.
-
-    Raises:
-        UsageError: kind ``usage``: it is not one model with code; or the port is in use.
-    """
+    """The debugger of the one model that is named; None without a port."""
     if port is None:
         yield None
         return

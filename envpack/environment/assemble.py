@@ -62,28 +62,17 @@ _GLIBC_HINT = "require an older version of the package, or use --triton with a r
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """The lock to install, and the settings to install it with.
-
-    Attributes:
-        lock: the packages.
-        cache: root of the cache.
-        settings: the user's settings for conda.
-        credentials: passwords and tokens for channels, by host.
-        indexes: index options of a requirements file; they may contain passwords.
-        strip: whether to remove debug information from libraries and programs.
-        progress: receives each step.
-        key: key of the environment in the store, if more than the lock decides its content.
-    """
+    """The lock to install, and the settings to install it with."""
 
     lock: Lock
-    cache: Path
-    settings: CondaSettings
-    credentials: Credentials
-    indexes: tuple[str, ...]
-    strip: bool
-    progress: Progress
+    cache: Path  # root of the cache
+    settings: CondaSettings  # the user's settings for conda
+    credentials: Credentials  # passwords and tokens for channels, by host
+    indexes: tuple[str, ...]  # index options of a requirements file; they may contain passwords
+    strip: bool  # whether to remove debug information from libraries and programs
+    progress: Progress  # receives each step
     python_preference: PythonPreference = "system"
-    key: str = ""
+    key: str = ""  # key of the environment in the store, if more than the lock decides its content
 
     @property
     def runs_here(self) -> bool:

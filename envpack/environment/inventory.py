@@ -70,32 +70,20 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplacedFile:
-    """A file of one package that another package replaced or removed.
+    """A file of one package that another package replaced or removed."""
 
-    Attributes:
-        path: as in `Entry`.
-        before: source and name of the package that installed it, for example ``"conda numpy"``.
-        after: source and name of the package that replaced it; ``""`` if the file was removed.
-    """
-
-    path: str
-    before: str
-    after: str
+    path: str  # as in `Entry`
+    before: str  # source and name of the package that installed it, for example "conda numpy"
+    after: str  # source and name of the package that replaced it; "" if the file was removed
 
 
 @dataclass(frozen=True)
 class Owners:
-    """The owners of files according to installation records, by path.
+    """The owners of files according to installation records, by path."""
 
-    Attributes:
-        of: package of each file.
-        changed: files that belonged to another package before.
-        placeholders: kind of the prefix placeholder, of files that contain one.
-    """
-
-    of: dict[str, str]
-    changed: tuple[ReplacedFile, ...]
-    placeholders: dict[str, PlaceholderKind]
+    of: dict[str, str]  # package of each file
+    changed: tuple[ReplacedFile, ...]  # files that belonged to another package before
+    placeholders: dict[str, PlaceholderKind]  # kind of the prefix placeholder, of files that contain one
 
 
 def find_owners(prefix: Path, minor: str) -> Owners:

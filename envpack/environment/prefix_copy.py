@@ -111,19 +111,12 @@ def _any(prefix_paths: Sequence[Path]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredFile:
-    """What a package's record declares about a file.
+    """What a package's record declares about a file."""
 
-    Attributes:
-        package: normalised name.
-        placeholder: placeholder for the prefix in the packed file; ``""`` if it has none.
-        binary: whether the placeholder is in a binary file.
-        hashes: SHA-256 of the file as packed and as installed.
-    """
-
-    package: str
-    placeholder: str = ""
-    binary: bool = False
-    hashes: tuple[str, ...] = ()
+    package: str  # normalised name
+    placeholder: str = ""  # placeholder for the prefix in the packed file; "" if it has none
+    binary: bool = False  # whether the placeholder is in a binary file
+    hashes: tuple[str, ...] = ()  # SHA-256 of the file as packed and as installed
 
 
 def declared_files(prefix: Prefix) -> dict[str, DeclaredFile]:
@@ -188,17 +181,11 @@ _UNDECLARED = DeclaredFile("")
 
 @dataclass(frozen=True)
 class CopyResult:
-    """The result of copying files.
+    """The result of copying files."""
 
-    Attributes:
-        placeholders: kind of the prefix placeholder, of files that contain one now.
-        changed: absolute paths of files whose content differs from the original.
-        left: binaries that still contain the old path, because it cannot be replaced.
-    """
-
-    placeholders: dict[str, PlaceholderKind]
-    changed: set[Path]
-    left: tuple[str, ...]
+    placeholders: dict[str, PlaceholderKind]  # kind of the prefix placeholder, of files that contain one now
+    changed: set[Path]  # absolute paths of files whose content differs from the original
+    left: tuple[str, ...]  # binaries that still contain the old path, because it cannot be replaced
 
 
 def copy_files(

@@ -35,25 +35,15 @@ _HINT = "give the folder of a conda or virtual environment, which contains conda
 
 @dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """An environment to copy.
+    """An environment to copy."""
 
-    Attributes:
-        root: its folder, absolute.
-        kind: ``"virtual"`` for what venv, virtualenv and uv make.
-        minor: Python minor version.
-        version: full version from the environment's own metadata; ``""`` if it has none.
-        platform: for example ``"linux-64"``.
-        home: folder of the interpreter that a virtual environment was created from; ``None`` for conda's.
-        records: conda's records of the packages.
-    """
-
-    root: Path
-    kind: Literal["conda", "virtual"]
-    minor: str
-    version: str
-    platform: str
-    home: Path | None = None
-    records: tuple[CondaRecord, ...] = ()
+    root: Path  # its folder, absolute
+    kind: Literal["conda", "virtual"]  # "virtual" for what venv, virtualenv and uv make
+    minor: str  # Python minor version
+    version: str  # full version from the environment's own metadata; "" if it has none
+    platform: str  # for example "linux-64"
+    home: Path | None = None  # folder of the interpreter that a virtual environment was created from; None for conda's
+    records: tuple[CondaRecord, ...] = ()  # conda's records of the packages
 
 
 def detect_prefix(root: Path) -> Prefix:
@@ -187,19 +177,12 @@ _PATCHES = {"_virtualenv.py", "_virtualenv.pth"}  # of virtualenv and uv, for th
 
 @dataclass(frozen=True, slots=True)
 class PrefixFile:
-    """A file or link.
+    """A file or link."""
 
-    Attributes:
-        path: relative to the root, with ``/``.
-        stamp: size in bytes, mtime and ctime in nanoseconds, inode; 0 for links.
-        program: whether it is executable.
-        target: target of a link; ``""`` for a file.
-    """
-
-    path: str
-    stamp: tuple[int, ...]
-    program: bool = False
-    target: str = ""
+    path: str  # relative to the root, with /
+    stamp: tuple[int, ...]  # size in bytes, mtime and ctime in nanoseconds, inode; 0 for links
+    program: bool = False  # whether it is executable
+    target: str = ""  # target of a link; "" for a file
 
 
 def list_files(prefix: Prefix) -> tuple[PrefixFile, ...]:

@@ -26,8 +26,8 @@ _LOST = "the connection to the scheduler was lost"
 def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -> tuple[Done, ...]:
     """Carry out tasks on a cluster.
 
-    Returns:
-        How each task ended, in the same order. A task that fails does not keep the others from being carried out.
+    Returns how each task ended, in the same order. A task that fails does not keep the others from being carried
+    out.
     """
     if address.scheduler and any(task.makes_files and not task.store for task in tasks):
         what = "results come back from another machine through a store only"

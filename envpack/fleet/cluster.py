@@ -31,15 +31,10 @@ _HINT = "write it as local:2, tcp://host:8786 or tls://host:8786"
 
 @dataclass(frozen=True)
 class Address:
-    """Where a cluster is.
+    """Where a cluster is."""
 
-    Attributes:
-        workers: number of workers to start on this machine, 0 for a scheduler that runs already.
-        scheduler: address of that scheduler, ``""`` for workers of this machine.
-    """
-
-    workers: int = 0
-    scheduler: str = ""
+    workers: int = 0  # number of workers to start on this machine, 0 for a scheduler that runs already
+    scheduler: str = ""  # address of that scheduler, "" for workers of this machine
 
     def __str__(self) -> str:
         return self.scheduler or f"local:{self.workers}"
@@ -136,11 +131,7 @@ def _local_cluster(address: Address, security: Any) -> Any:
 
 
 def answer(call: Callable[[], T], address: Address, progress: Progress, *, seconds: float = 60) -> T:
-    """What a call of dask returns that waits for the scheduler, and would wait for ever for one that stands still.
-
-    Raises:
-        ServerError: kind ``scheduler-lost``: no answer came in time.
-    """
+    """What a call of dask returns that waits for the scheduler, and would wait for ever for one that stands still."""
     answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
 
     def ask() -> None:

@@ -37,24 +37,15 @@ _ARCHITECTURES = {"linux-64": "amd64", "linux-aarch64": "arm64"}
 
 
 def build_jobs(
-    project: Project,
-    names: Sequence[str],
-    store: SharedStore | None,
+    project: Project,  # the repository and its settings
+    names: Sequence[str],  # folder names of the models
+    store: SharedStore | None,  # what receives the environments
     *,
-    image: str = "",
-    secret: str = "",
-    overlay: Overlay | None = None,
+    image: str = "",  # an image with envpack, the extra store, and what the builds need: a compiler, interpreters
+    secret: str = "",  # name of the Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; it may be absent
+    overlay: Overlay | None = None,  # further fields of the documents
 ) -> tuple[dict[str, Any], ...]:
-    """A ConfigMap with the files of a model and a Job, for each different environment that these models need.
-
-    Args:
-        project: the repository and its settings.
-        names: folder names of the models.
-        store: what receives the environments.
-        image: an image with envpack, the extra ``store``, and what the builds need: a compiler, interpreters.
-        secret: name of the Secret whose entries become variables, such as ``AWS_ACCESS_KEY_ID``; it may be absent.
-        overlay: further fields of the documents.
-    """
+    """A ConfigMap with the files of a model and a Job, for each different environment that these models need."""
     if store is None or store.location.folder:
         what = "Jobs on other machines put what they make into a store, which cannot be a folder of this machine"
         raise UsageError("fleet-needs-store", what, "add --store s3://bucket/prefix, or gs:// or az://")

@@ -57,31 +57,23 @@ class Published:
 
 
 def verification_job(
-    project: Project,
-    names: Sequence[str],
+    project: Project,  # the repository and its settings
+    names: Sequence[str],  # names of the models to verify; all by default
     *,
-    claim: str = "models",
-    published: Published | None = None,
+    claim: str = "models",  # name of the PersistentVolumeClaim that holds the model repository
+    published: Published | None = None,  # verify what lies there instead
+    # An image with Python and envpack in /usr/local, such as an official image of Python in which pip installed it,
+    # or the address of a wheel of envpack, or its path below served_from; pip installs that when the Job starts, and
+    # finds triton-envpack-stubs beside it.
     envpack_image: str = "",
     envpack_wheel: str = "",
-    overlay: Overlay | None = None,
+    overlay: Overlay | None = None,  # further fields of the Job
 ) -> dict[str, Any]:
     """The Job that verifies models with the image that will serve them; it succeeds only if the verdict is yes.
 
     It is never retried: a second attempt could pass and hide the first verdict. Its containers have the least
     privileges, as in `ContainerRuntime`. ``/tmp`` is a volume, since the server unpacks environments there and runs
     programs from it. Its name depends on the models as they are in the repository here, or on the address.
-
-    Args:
-        project: the repository and its settings.
-        names: names of the models to verify; all by default.
-        claim: name of the PersistentVolumeClaim that holds the model repository.
-        published: verify what lies there instead.
-        envpack_image: an image with Python and envpack in ``/usr/local``, such as an official image of Python in which
-            pip installed envpack; or
-        envpack_wheel: the address of a wheel of envpack, or its path below ``served_from``; pip installs it when the
-            Job starts, and finds triton-envpack-stubs beside it.
-        overlay: further fields of the Job.
     """
     if published:
         check_published(published.address)

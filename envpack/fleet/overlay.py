@@ -30,24 +30,14 @@ _DIRECTIVES = ("merge", "replace", "delete")  # of $patch
 
 @dataclass(frozen=True)
 class Overlay:
-    """What is merged into documents.
+    """What is merged into documents."""
 
-    Attributes:
-        metadata: for every document, such as ``{"namespace": "models"}``.
-        spec: for Jobs.
-        file: where both come from.
-    """
-
-    metadata: dict[str, Any] = field(default_factory=dict)
-    spec: dict[str, Any] = field(default_factory=dict)
-    file: Path = Path()
+    metadata: dict[str, Any] = field(default_factory=dict)  # for every document, such as {"namespace": "models"}
+    spec: dict[str, Any] = field(default_factory=dict)  # for Jobs
+    file: Path = Path()  # where both come from
 
     def on(self, document: dict[str, Any]) -> dict[str, Any]:
-        """A document with the additions, merged as `kubectl patch` merges them.
-
-        Raises:
-            InputError: kind ``bad-overlay``.
-        """
+        """A document with the additions, merged as `kubectl patch` merges them."""
         patch = {"metadata": self.metadata, **({"spec": self.spec} if document["kind"] == "Job" else {})}
         try:
             merged: dict[str, Any] = _merged(document, patch, "the document")
@@ -57,11 +47,7 @@ class Overlay:
 
 
 def read_overlay(file: Path) -> Overlay:
-    """The overlay in a YAML file.
-
-    Raises:
-        InputError: kind ``bad-overlay``.
-    """
+    """The overlay in a YAML file."""
     import yaml
 
     try:

@@ -61,19 +61,13 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Product(Made):
-    """What a worker reports of a task.
+    """What a worker reports of a task."""
 
-    Attributes:
-        error: class, message, kind, where, hint and details of the error that ended it; empty if there was none.
-        seconds: how long it took.
-        worker: name of the worker.
-        host: name of its machine.
-    """
-
+    # class, message, kind, where, hint and details of the error that ended it; empty if there was none
     error: tuple[str, ...] = ()
-    seconds: float = 0.0
-    worker: str = ""
-    host: str = ""
+    seconds: float = 0.0  # how long it took
+    worker: str = ""  # name of the worker
+    host: str = ""  # name of its machine
 
     def failure(self) -> EnvpackError | None:
         """The error that ended the task."""

@@ -164,26 +164,16 @@ def _unreadable(path: Path, reason: str) -> InputError:
 
 @dataclass(frozen=True, kw_only=True)
 class StubRequirements:
-    """What a stub requires of an environment and a host.
-
-    Attributes:
-        path: the stub.
-        machine: such as ``"x86_64"``.
-        python: Python minor version that it embeds.
-        glibc: the oldest glibc that it runs with.
-        glibcxx: newest symbol version of libstdc++ that it requires, ``""`` for none.
-        epochs: ABI epochs that it supports, see `Release.stub_abi`; empty if unknown, as for stubs
-            that envpack did not compile.
-        release_file: release in the release file beside it, ``""`` without that file.
-    """
+    """What a stub requires of an environment and a host."""
 
     path: Path
-    machine: str
-    python: str
-    glibc: str
-    glibcxx: str
+    machine: str  # such as "x86_64"
+    python: str  # Python minor version that it embeds
+    glibc: str  # the oldest glibc that it runs with
+    glibcxx: str  # newest symbol version of libstdc++ that it requires, "" for none
+    # ABI epochs that it supports, see `Release.stub_abi`; empty if unknown, as for stubs that envpack did not compile
     epochs: tuple[str, ...]
-    release_file: str
+    release_file: str  # release in the release file beside it, "" without that file
 
 
 def read_stub_requirements(path: Path) -> StubRequirements:

@@ -47,17 +47,7 @@ def record_requirements(placed: Path, requirements: Requirements | None) -> None
 
 
 def own_requirements(project: Project, model: Model, release: Release, built_for: Mapping[str, Any]) -> Requirements:
-    """The requirements of a model as a build reads them.
-
-    Args:
-        project: the repository and its settings.
-        model: the model.
-        release: the release to build for.
-        built_for: the metadata of the environment that it has; empty if it was never built.
-
-    Raises:
-        InputError: a build would refuse them.
-    """
+    """The requirements of a model as a build reads them; ``built_for`` is the metadata of the environment it has."""
     settings = project.of(model.folder.name)
     file = settings.requirements or find_requirements(model.folder)
     if not file:

@@ -30,11 +30,7 @@ def datatype_of(entry: Any) -> str:
 
 
 def received(request: Request) -> Request:
-    """A request as a server hands it on: the parameters that it keeps for itself are fields or gone.
-
-    Raises:
-        ModelFailed: a server refuses the parameters.
-    """
+    """A request as a server hands it on: the parameters that it keeps for itself are fields or gone."""
     parameters = sent_parameters(request)
     for fault in _parameter_faults(request.id, parameters):
         raise _refused(fault)
@@ -98,11 +94,7 @@ def _floating(value: float) -> str:
 
 
 def admit(request: Request, config: Any) -> Request:
-    """A request as the model gets it: checked, with all outputs if it names none, and inputs in their model shape.
-
-    Raises:
-        ModelFailed: a server refuses the request.
-    """
+    """A request as the model gets it: checked, with all outputs if it names none, and inputs in their model shape."""
     for fault in _faults(request, config):
         raise _refused(fault)
     declared = {entry.name: entry for entry in config.input}

@@ -62,16 +62,10 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """A message.
-
-    Attributes:
-        kind: what it is.
-        id: of a query, and of its answer.
-        content: what it holds.
-    """
+    """A message."""
 
     kind: Kind
-    id: int
+    id: int  # of a query, and of its answer
     content: Reader
 
 

@@ -53,8 +53,7 @@ class Limit:
     def wait(self, until: float, attempt: Callable[[float], _Found]) -> _Found:
         """Wait until a time, by several attempts.
 
-        Returns:
-            The first true result of an attempt; the last one, which is false, if the time is over.
+        Returns the first true result of an attempt; the last one, which is false, if the time is over.
         """
         while True:
             left = until - self.now()

@@ -32,27 +32,17 @@ _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSER
 
 @dataclasses.dataclass
 class _Open:
-    """A request whose final response has not come.
-
-    Attributes:
-        number: of the request.
-        request: the request.
-        until: when the final response must have come, by the clock of the limit.
-        step: what has become of the request, in words.
-        count: number of responses that have come.
-        has_final: whether the final one is among them.
-        responses: those that nothing has taken yet, and whether each is the final one.
-        is_cancelled: whether the model sees it as cancelled.
-    """
+    """A request whose final response has not come."""
 
     number: int
     request: Request
-    until: float
-    step: str = "it waited for an earlier request"
-    count: int = 0
-    has_final: bool = False
+    until: float  # when the final response must have come, by the clock of the limit
+    step: str = "it waited for an earlier request"  # what has become of the request, in words
+    count: int = 0  # number of responses that have come
+    has_final: bool = False  # whether the final one is among them
+    # those that nothing has taken yet, and whether each is the final one
     responses: queue.SimpleQueue[tuple[Response, bool]] = dataclasses.field(default_factory=queue.SimpleQueue)
-    is_cancelled: bool = False
+    is_cancelled: bool = False  # whether the model sees it as cancelled
 
     def put(self, response: Response, *, is_last: bool) -> None:
         """Take a response; any thread."""
@@ -178,8 +168,7 @@ class LocalModel:
     def infer_batch(self, requests: Sequence[Request]) -> list[list[Response]]:
         """Run a client's requests that wait together, in the batches that the configuration makes of them.
 
-        Returns:
-            The responses to each, without `NOTHING`; one that is refused has an error.
+        Returns the responses to each, without `NOTHING`; one that is refused has an error.
         """
         admitted = [self._admitted_or_refused(request) for request in requests]
         opened = [self._opened(request) for request in admitted if isinstance(request, Request)]
@@ -298,8 +287,7 @@ class LocalModel:
     def _await(self, batch: _Batch, open_: _Open, until: float) -> str:
         """Wait until the batch of a request has been executed.
 
-        Returns:
-            Why the process was ended, which it is if the batch has not been executed by a time; else ``""``.
+        Returns why the process was ended, which it is if the batch has not been executed by a time; else ``""``.
         """
         if self._limit.wait(until, batch.done.wait):
             return ""

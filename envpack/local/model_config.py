@@ -62,9 +62,8 @@ def _complete_groups(config: Any, name: str) -> None:
 def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
     """What becomes of a configuration when the model has completed it.
 
-    Returns:
-        The configuration, and the JSON that the model is initialized with. A server does not take over a completion
-        that does not fit its schema, but hands it to the model all the same.
+    Returns the configuration, and the JSON that the model is initialized with. A server does not take over a
+    completion that does not fit its schema, but hands it to the model all the same.
     """
     from google.protobuf import json_format
 

@@ -76,8 +76,7 @@ class Host(Protocol):
     def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
         """Write the answer to a query; any number of threads at the same time.
 
-        Returns:
-            What to do when the answer has been sent.
+        Returns what to do when the answer has been sent.
         """
 
 
@@ -89,14 +88,9 @@ class Owner(Host, Protocol):
 
 
 class ModelProcess:
-    """A running model.
+    """A running model."""
 
-    Attributes:
-        asked: the models that it has sent requests to which have no final response yet.
-        took_too_long: whether it was ended for that; what else has ended can be started again.
-    """
-
-    took_too_long = False
+    took_too_long = False  # whether it was ended for that; what else has ended can be started again
 
     def __init__(
         self,
@@ -111,7 +105,7 @@ class ModelProcess:
         output: int | IO[bytes] | None = None,
     ) -> None:
         self.name = name
-        self.asked: list[str] = []
+        self.asked: list[str] = []  # the models that it has sent requests to which have no final response yet
         self._folder = model_file.parent.parent
         self._host = host
         self._limit = limit
@@ -201,8 +195,7 @@ class ModelProcess:
     def end(self, reason: str) -> str:
         """End the process because it takes too long; it writes its stack to its output before.
 
-        Returns:
-            Such an error.
+        Returns such an error.
         """
         self.took_too_long = True
         self._ended_because = self._ended_because or reason

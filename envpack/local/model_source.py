@@ -14,22 +14,14 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """What to load.
-
-    Attributes:
-        name: of the model.
-        folder: its folder.
-        version: its version.
-        config: the content of its config.pbtxt.
-        python: what it runs on.
-        variables: variables that it gets beside those of all models.
-    """
+    """What to load."""
 
     name: str
     folder: Path
     version: str
-    config: ModelConfig
-    python: Python
+    config: ModelConfig  # the content of its config.pbtxt
+    python: Python  # what it runs on
+    # variables that it gets beside those of all models
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property

@@ -15,11 +15,7 @@ _END_SECONDS = 1.0  # in which what a process has written before its end arrives
 
 
 class Output:
-    """Takes what a process writes to a descriptor, and passes it on to another one.
-
-    Attributes:
-        write_end: what the process gets; close it once the process has it.
-    """
+    """Takes what a process writes to `write_end`, which its starter closes, and passes it on to another descriptor."""
 
     def __init__(self, target: int) -> None:
         self._target = target

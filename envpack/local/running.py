@@ -90,11 +90,7 @@ def needs_server(model: Model) -> str:
 
 
 def python_of(project: Project, model: Model, progress: Progress, store: SharedStore | None = None) -> Python:
-    """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be.
-
-    Raises:
-        InputError: also what `envpack inspect` finds of an environment with which a server cannot run the model.
-    """
+    """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be."""
     check_placed_environment(project, model, served_here=not project.of(model.name).served_from)
     placed = model.environment
     prefix = placed if placed is not None and _is_prefix(placed) else None

@@ -183,8 +183,7 @@ _HEADER = "# Written by `envpack lock`, which also updates it; pixi and rattler 
 def write_lock(lock: Lock, file: Path) -> bool:
     """Write a lockfile in one step; a file with the same content is not touched.
 
-    Returns:
-        Whether the file was written.
+    Returns whether the file was written.
     """
     text = lock.text
     if file.is_file() and read_text(file, errors="replace") == text:
@@ -231,11 +230,7 @@ def _pip_entry(package: PipPackage) -> dict[str, Any]:
 
 
 def named_by_locks(folders: Sequence[Path]) -> frozenset[str]:
-    """The keys of environments, and the digests of packages, that the lockfiles below folders name.
-
-    Raises:
-        InputError: kind ``locks-missing``: a folder is not there; or a lockfile is damaged.
-    """
+    """The keys of environments, and the digests of packages, that the lockfiles below folders name."""
     for folder in folders:
         if not folder.is_dir():
             fix = "name the folder above the models whose lockfiles count"

@@ -62,11 +62,7 @@ def resolve_pip(
     prefer: Sequence[PipPackage] = (),
     sources: Sequence[str] = (),
 ) -> tuple[PipPackage, ...]:
-    """Resolve pip requirements.
-
-    Returns:
-        Wheels, and source distributions of ``sources``, sorted by name.
-    """
+    """Resolve pip requirements; returns wheels, and source distributions of ``sources``, sorted by name."""
     pip_requirements = [*requirements.pip, *(_file_requirement(wheel) for wheel in wheels)]
     if not pip_requirements:
         return ()

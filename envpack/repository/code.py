@@ -137,8 +137,7 @@ def imported_modules(model_folder: Path) -> dict[str, str]:
 
     Imports that a ``try`` or a condition guards are not counted, nor those of a file that changes ``sys.path``.
 
-    Returns:
-        For the first part of each module's name, ``"FILE:LINE"``.
+    Returns for the first part of each module's name, ``"FILE:LINE"``.
     """
     found: dict[str, str] = {}
     own = _names(model_folder)

@@ -12,8 +12,8 @@ from envpack.support.errors import InputError
 def find_cycles(steps: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
     """Circles of ensembles that run each other; no model is in two of them.
 
-    Yields:
-        A model, the one that it runs, and so on back to the first, which is the first of ``steps`` in the circle.
+    Yields a model, the one that it runs, and so on back to the first, which is the first of ``steps`` in the
+    circle.
     """
     remaining = dict(steps)
     places = {name: place for place, name in enumerate(steps)}

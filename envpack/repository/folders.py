@@ -114,8 +114,7 @@ def backend_of(config: ModelConfig, folder: Path) -> str:
     The field backend decides, then platform, then default_model_filename, then the files of the first version, then
     the name of the model, ``NAME.BACKEND``.
 
-    Returns:
-        ``"python"`` if nothing decides, and the platform itself if no server has such a platform.
+    Returns ``"python"`` if nothing decides, and the platform itself if no server has such a platform.
     """
     if config.backend:
         return config.backend

@@ -63,8 +63,7 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
 
     Each file is replaced in one step, config.pbtxt last, and none of them if `edited_configs` raises an error.
 
-    Returns:
-        Whether a file changed.
+    Returns whether a file changed.
     """
     edited = edited_configs(model, path_value, backend, start)
     for file, new in edited.items():
@@ -106,8 +105,7 @@ def _require_replaceable(file: Path) -> None:
 def place_stub(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
     """Copy a stub into a model's folder, under the name that the server looks for and with mode 0755.
 
-    Returns:
-        Whether anything changed: False if the same stub exists with the right mode and release file.
+    Returns whether anything changed: False if the same stub exists with the right mode and release file.
     """
     if release is None or names_release(model_folder, release):
         return _place_binary(binary, model_folder)

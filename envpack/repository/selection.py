@@ -59,8 +59,7 @@ def examine_readable(folder: Path) -> tuple[Model | None, tuple[EnvpackError, ..
 def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, Model], dict[str, EnvpackError]]:
     """Models of any backend, as far as they can be read: those that are named and the ones that they run, or all.
 
-    Returns:
-        The models, and the errors of the others, each by the name of its folder; the named ones come first.
+    Returns the models, and the errors of the others, each by the name of its folder; the named ones come first.
     """
     pending = list(names) or [folder.name for folder in model_folders(repository)]
     if not pending:

@@ -13,17 +13,11 @@ _RELATION = re.compile(r"(?P<operator>===?|[<>!~]=|[<>=]|)(?P<version>[\w.*+!]+)
 
 
 class CondaSpec(NamedTuple):
-    """The parts of a match spec that matter before it is resolved.
+    """The parts of a match spec that matter before it is resolved."""
 
-    Attributes:
-        channel: name or address of the channel, ``""`` if it names none.
-        name: of the package, in lower case; ``""`` if the text is not a match spec.
-        version: with its operators, without the build; ``""`` for any.
-    """
-
-    channel: str
-    name: str
-    version: str
+    channel: str  # name or address of the channel, "" if it names none
+    name: str  # of the package, in lower case; "" if the text is not a match spec
+    version: str  # with its operators, without the build; "" for any
 
 
 def tidy_spec(text: str) -> str:

@@ -109,20 +109,14 @@ _found: list[Format] = []
 
 def reads(
     *names: str,
-    order: int,
+    order: int,  # place in that search, and in the search by content
+    # whether a file of any name has this format; without it, the name alone decides
     recognises: Callable[[Source], bool] | None = None,
-    similar: str = "",
+    similar: str = "",  # a pattern of other names that are searched after all names
+    # whether a file with a name and a text holds requirements; without it, every one does
     holds: Callable[[str, str], bool] | None = None,
 ) -> Callable[[Reader], Reader]:
-    """Register the reader of a format.
-
-    Args:
-        names: of the files that are searched in a model's folder.
-        order: place in that search, and in the search by content.
-        recognises: whether a file of any name has this format; without it, the name alone decides.
-        similar: a pattern of other names that are searched after all ``names``.
-        holds: whether a file with a name and a text holds requirements; without it, every one does.
-    """
+    """Register the reader of a format."""
 
     def register(read: Reader) -> Reader:
         pattern = re.compile(similar, re.IGNORECASE) if similar else None

@@ -38,11 +38,7 @@ def read_text(path: Path, *, named_at: Location | None = None) -> str:
 
 
 def decode(content: bytes) -> str:
-    """The text of a requirements file: UTF-8, or UTF-16 with a byte order mark, which PowerShell writes for ``>``.
-
-    Raises:
-        UnicodeDecodeError: it is in neither.
-    """
+    """The text of a requirements file: UTF-8, or UTF-16 with a byte order mark, which PowerShell writes for ``>``."""
     return content.decode("utf-16" if content.startswith(_UTF_16) else "utf-8-sig")
 
 

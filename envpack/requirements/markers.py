@@ -20,11 +20,7 @@ def reduced_marker(text: str, target: Target, extras: Collection[str] = ()) -> s
 
     Terms about Python stay if the target's Python is unknown, or if they hold only for some of its patches.
 
-    Returns:
-        The other terms, ``""`` if the marker is true, ``None`` if it is false.
-
-    Raises:
-        ValueError: it is not a marker.
+    Returns the other terms, ``""`` if the marker is true, ``None`` if it is false.
     """
     if not text:
         return ""

@@ -31,15 +31,10 @@ _HINT = "write it like numpy<2"
 
 @dataclass(frozen=True)
 class PipLine:
-    """A line of a requirements file.
+    """A line of a requirements file."""
 
-    Attributes:
-        location: relative paths are resolved against the folder of its file.
-        quoted: the line for an error message, without secrets.
-    """
-
-    location: Location
-    quoted: str
+    location: Location  # relative paths are resolved against the folder of its file
+    quoted: str  # the line for an error message, without secrets
 
     @property
     def folder(self) -> Path:
@@ -78,8 +73,7 @@ def check_length(text: str, line: PipLine) -> None:
 def read_requirement(text: str, line: PipLine) -> str | Project:
     """Read a requirement without its options.
 
-    Returns:
-        The requirement as PEP 508 writes it, a local wheel as ``name @ file:///…``; or a project.
+    Returns the requirement as PEP 508 writes it, a local wheel as ``name @ file:///…``; or a project.
     """
     check_length(text, line)
     body, marker = _split_marker(text)

@@ -117,14 +117,7 @@ def _alternatives(python_range: str) -> tuple[SpecifierSet, ...]:
 
 
 def common_range(ranges: Collection[str]) -> str:
-    """The Python versions that several ranges allow, as one range.
-
-    Raises:
-        ValueError: they allow none.
-
-    >>> common_range([">=3.11", "<3.13"]), common_range(["==3.8.*|==3.9.*", ">=3.9"])
-    ('>=3.11,<3.13', '==3.9.*')
-    """
+    """The Python versions that several ranges allow, as one range."""
     different = [found for found in dict.fromkeys(ranges) if found]
     sets = [_alternatives(found) for found in different]
 

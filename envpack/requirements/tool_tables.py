@@ -107,8 +107,7 @@ class ToolTables:
     def source(self, name: str) -> tuple[str, str]:
         """Where ``[tool.uv.sources]`` has a package from.
 
-        Returns:
-            ``("index", URL)``, ``("place", path or URL)``, or ``("", "")`` if it names the package not.
+        Returns ``("index", URL)``, ``("place", path or URL)``, or ``("", "")`` if it names the package not.
         """
         sources = self._named("uv").get("sources", {})
         sources = sources if isinstance(sources, dict) else {}

@@ -128,8 +128,7 @@ class Server(Protocol):
     def stop(self, *, force: bool = False) -> StopResult:
         """Stop the server, wait for its end, and remove what it left behind.
 
-        Returns:
-            How it ended. Further calls return the first result.
+        Returns how it ended. Further calls return the first result.
         """
 
 

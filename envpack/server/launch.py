@@ -139,8 +139,7 @@ def link_backends(
 ) -> tuple[str, ...]:
     """Create a private backend directory from links, so that nothing is written to the installation.
 
-    Returns:
-        The names of the Python backends, ``python`` first.
+    Returns the names of the Python backends, ``python`` first.
     """
     source = installation.backends / "python"
     python = destination / "python"

@@ -241,8 +241,7 @@ _HEAD, _TAIL = 1 << 20, 3 << 20  # bytes of an excerpt
 def excerpt(handle: int, since: int = 0) -> str:
     """The output from a position on: all of it, or its beginning and its end.
 
-    Returns:
-        At most 4 MiB of text; a line says how much is left out between beginning and end.
+    Returns at most 4 MiB of text; a line says how much is left out between beginning and end.
     """
     size = os.fstat(handle).st_size
     if size - since <= _HEAD + _TAIL:

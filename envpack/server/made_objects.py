@@ -124,11 +124,7 @@ class MadeObjects:
             LIBC.inotify_add_watch(self._watch, os.fsencode(folder), _CREATED)
 
     def remove(self, *, crashed: bool) -> list[str]:
-        """Remove what was made; call it when no process of the server is left.
-
-        Returns:
-            One phrase for each object.
-        """
+        """Remove what was made; call it when no process of the server is left; returns one phrase for each object."""
         left = remove_made(self.found, self._prefix)
         if crashed and not any(proc.text(pid, "comm").strip() == _SERVER for pid in proc.all_pids()):
             for path, (found, _, _) in self._folders.items():

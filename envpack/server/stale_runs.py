@@ -62,11 +62,7 @@ def shared_memory_named(prefix: str) -> tuple[str, ...]:
 
 
 def remove_leftovers(home: Path) -> tuple[str, ...]:
-    """End and remove what a server left whose supervisor was killed.
-
-    Returns:
-        One phrase for each leftover.
-    """
+    """End and remove what a server left whose supervisor was killed; returns one phrase for each leftover."""
     found: dict[int, str] = {}
     until = time.monotonic() + _KILL_SECONDS
     while (processes := _processes_of(home)) and time.monotonic() < until:

@@ -157,8 +157,7 @@ class Supervisor:
     def end(self) -> tuple[str, ...] | None:
         """Kill the server and everything that it started, and remove what it made.
 
-        Returns:
-            One phrase for each leftover; None if the supervisor was killed.
+        Returns one phrase for each leftover; None if the supervisor was killed.
         """
         self._order(END)
         self._wait_until_over()

@@ -24,8 +24,7 @@ def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout:
     Everything but the last byte of each is sent before; then the last bytes follow. Threads would take longer to send
     their requests than a small model needs to answer one.
 
-    Returns:
-        For each request the output tensors, or why there are none.
+    Returns for each request the output tensors, or why there are none.
     """
     late = RequestError(f"no response within {timeout:g} s", timed_out=True)
     return _sent(client, messages, timeout, lambda response, _: _tensors(response), late)
@@ -34,8 +33,7 @@ def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout:
 def stream_together(client: Client, messages: Sequence[InferMessage], *, timeout: float) -> list[Stream]:
     """Send requests to a decoupled model as `infer_together` does; see `Client.stream_message`.
 
-    Returns:
-        For each request the responses in the order in which they came, or why the stream is not complete.
+    Returns for each request the responses in the order in which they came, or why the stream is not complete.
     """
 
     def read(response: http.client.HTTPResponse, lines: Iterator[bytes]) -> list[Event]:

@@ -57,8 +57,7 @@ def _title_of_readme(files: Files) -> str:
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
     """Write a model, and the models that it sends requests to, into a repository.
 
-    Returns:
-        The folders of the models, first that of the model itself.
+    Returns the folders of the models, first that of the model itself.
     """
     known = example_files("templates")
     if template not in known:

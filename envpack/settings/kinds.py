@@ -24,27 +24,16 @@ class BadValueError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of values; this one is text. It has the attributes of all, since each further class costs `--help` time.
+    """A kind of values; this one is text. It has the attributes of all, since further classes cost `--help` time."""
 
-    Attributes:
-        form: its name, by which options and tables are made of it.
-        example: a value as envpack.toml has it.
-        metavar: what ``--help`` calls it.
-        values: of a `Choice`, the texts.
-        also: of a `Choice`, turns other spellings into one of them.
-        is_folder: of a `Place`, whether a file is refused.
-        least: of a `Number`, the smallest.
-        most: of a `Number`, the largest.
-    """
-
-    form: ClassVar[str] = "text"
-    example: str = ""
-    metavar: str = ""
-    values: tuple[str, ...] = ()
-    also: Callable[[str], str] = str
-    is_folder: bool = True
-    least: int = 0
-    most: int = 0
+    form: ClassVar[str] = "text"  # its name, by which options and tables are made of it
+    example: str = ""  # a value as envpack.toml has it
+    metavar: str = ""  # what --help calls it
+    values: tuple[str, ...] = ()  # of a `Choice`, the texts
+    also: Callable[[str], str] = str  # of a `Choice`, turns other spellings into one of them
+    is_folder: bool = True  # of a `Place`, whether a file is refused
+    least: int = 0  # of a `Number`, the smallest
+    most: int = 0  # of a `Number`, the largest
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         """A value of envpack.toml; relative paths start at that file. Raises `BadValueError`."""

@@ -10,20 +10,14 @@ from envpack.support.errors import UsageError
 
 @dataclass(frozen=True)
 class Pybind11:
-    """A version of pybind11, and the Pythons whose stubs it compiles.
+    """A version of pybind11, and the Pythons whose stubs it compiles."""
 
-    Attributes:
-        distribution: the package that contains the headers. Two versions of one package cannot be installed together;
-            ``pybind11-global`` has the same headers as ``pybind11``, under a second name.
-        version: the required version.
-        pythons: minor versions, oldest first.
-        reason: why these Pythons use this version.
-    """
-
+    # the package that contains the headers. Two versions of one package cannot be installed together; pybind11-global
+    # has the same headers as pybind11, under a second name
     distribution: str
     version: str
-    pythons: tuple[str, ...]
-    reason: str
+    pythons: tuple[str, ...]  # minor versions, oldest first
+    reason: str  # why these Pythons use this version
 
     @property
     def requirement(self) -> str:

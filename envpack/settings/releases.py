@@ -134,16 +134,7 @@ def find_release(name: str, *, abi: str | None = None, where: str = "") -> Relea
 
 
 def release_for_stub(name: str, *, abi: str, where: str = "") -> Release:
-    """`find_release` for what needs a stub. A release that envpack does not know has a layout that was never tried.
-
-    Args:
-        name: year and month.
-        abi: the ABI epoch that the user takes the responsibility for, or ``""``.
-        where: the file that names the release, for the error.
-
-    Raises:
-        UsageError: kinds ``unknown-release``, also for a newer one without ``abi``, and ``unknown-abi``.
-    """
+    """`find_release` for what needs a stub. A release that envpack does not know has a layout that was never tried."""
     release = find_release(name, abi=abi or None, where=where)
     if release.known or abi:
         return release

@@ -50,8 +50,7 @@ def blobs_in(content: bytes, sizes: Sequence[int]) -> tuple[Blob, ...]:
 def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress, *, again: bool = False) -> int:
     """Put the blobs of a file into a store.
 
-    Returns:
-        How many bytes were sent; what the store has is not sent, unless ``again``.
+    Returns how many bytes were sent; what the store has is not sent, unless ``again``.
     """
     offsets: dict[Blob, int] = {}
     at = sent = 0

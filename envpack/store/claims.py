@@ -48,8 +48,7 @@ class StoreClock:
 def probe(objects: Objects, stem: str = _PROBES) -> tuple[bool, StoreClock]:
     """Find out whether a store honours create-if-absent, and what time it is there.
 
-    Returns:
-        Whether a second creation of the same object is refused, and the store's clock.
+    Returns whether a second creation of the same object is refused, and the store's clock.
     """
     path = f"{stem}{uuid.uuid4().hex}"
     objects.write(path, b"first")
@@ -154,8 +153,7 @@ def claimed(
 ) -> Iterator[bool]:
     """Wait until this process may make the content of a key, or until another one has made it.
 
-    Yields:
-        Whether this process has to make it: false if there is a record now.
+    Yields whether this process has to make it: false if there is a record now.
     """
     reported = False
     while (claim := take(objects, f"claims/{kind}/{key}/", clock, expiry)) is None:
@@ -178,15 +176,8 @@ def reserved(
 ) -> Iterator[Claim | None]:
     """Wait until no other machine works on what a stem stands for, and work on it during the block.
 
-    Args:
-        objects: where the claim is.
-        stem: path of the claim, without its number.
-        patience: seconds to wait.
-        say: receives a sentence if it has to wait, or if the store cannot keep others out.
-        expiry: seconds after which the claim of a machine that gives no sign of life is over.
-
-    Yields:
-        The claim, ``None`` if others work on it after all that time.
+    Yields the claim, ``None`` if others work on it after ``patience`` seconds. The claim of a machine that gives no
+    sign of life for ``expiry`` seconds is over.
     """
     refuses, clock = probe(objects, f"{stem}probe-")
     if not refuses:

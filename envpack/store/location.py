@@ -171,12 +171,7 @@ def obstore_for(location: Location) -> Any:
 
 
 def connect(location: Location, timeout: float, retries: int) -> Any:
-    """The object store of a location. Nothing is sent yet.
-
-    Raises:
-        FileNotFoundError: the folder of a ``file`` location does not exist.
-        UsageError: kind ``bad-store-address``.
-    """
+    """The object store of a location. Nothing is sent yet."""
     obstore = obstore_for(location)
     stores = obstore.store
     if location.folder is not None:

@@ -41,23 +41,14 @@ _PATIENCE = 300.0  # seconds to wait for another prune
 
 @dataclass(frozen=True)
 class StoredEntry:
-    """What a store has for one key.
+    """What a store has for one key."""
 
-    Attributes:
-        kind: ``"environment"``, ``"stub"``, ``"lock"`` or ``"package"``.
-        key: its key.
-        label: what it is, as text.
-        size: bytes; blobs that several entries share count for the first.
-        used: when it was written or, for older ones, last used by a machine that may write; seconds since 1970.
-        complete: whether the store has all its blobs.
-    """
-
-    kind: RecordKind
+    kind: RecordKind  # "environment", "stub", "lock" or "package"
     key: str
-    label: str
-    size: int
-    used: float
-    complete: bool
+    label: str  # what it is, as text
+    size: int  # bytes; blobs that several entries share count for the first
+    used: float  # when it was written or, for older ones, last used by a machine that may write; seconds since 1970
+    complete: bool  # whether the store has all its blobs
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,10 @@ _Ended = Callable[[_Key, _Made | EnvpackError], None]
 
 @dataclass(frozen=True)
 class FoundPythons:
-    """The Pythons of this machine that stubs can be compiled against.
+    """The Pythons of this machine that stubs can be compiled against."""
 
-    Attributes:
-        targets: one for each minor version, oldest first.
-        missing: the reason why there is none, by minor version.
-    """
-
-    targets: tuple[StubTarget, ...]
-    missing: dict[str, EnvpackError]
+    targets: tuple[StubTarget, ...]  # one for each minor version, oldest first
+    missing: dict[str, EnvpackError]  # the reason why there is none, by minor version
 
 
 def find_pythons(preference: PythonPreference = "system") -> FoundPythons:

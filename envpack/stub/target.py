@@ -53,19 +53,12 @@ def _unusable(library: Path, why: str) -> StubError:
 
 @dataclass(frozen=True)
 class StubTarget:
-    """A Python with headers and library to compile against. It is never run.
+    """A Python with headers and library to compile against. It is never run."""
 
-    Attributes:
-        minor: for example ``"3.8"``.
-        machine: for example ``"x86_64"``.
-        include: folder of ``Python.h``.
-        library: ``libpython3.8.so.1.0``.
-    """
-
-    minor: str
-    machine: str
-    include: Path
-    library: Path
+    minor: str  # for example "3.8"
+    machine: str  # for example "x86_64"
+    include: Path  # folder of Python.h
+    library: Path  # libpython3.8.so.1.0
 
     @property
     def platform(self) -> str:

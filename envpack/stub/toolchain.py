@@ -31,21 +31,13 @@ _GLIBCS = f"give one from {OLDEST_GLIBC} on; Debian 10 has 2.28, Ubuntu 20.04 an
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler and its settings for CMake.
+    """A compiler and its settings for CMake."""
 
-    Attributes:
-        name: ``"system"`` or ``"zig"``.
-        compiler: the C++ compiler and its fixed arguments.
-        identity: first line of the compiler's version output; part of the cache key.
-        machine: what it compiles for, such as ``"x86_64"``.
-        glibc: the newest glibc that the compiled stub may require; ``""`` for the one of this machine.
-    """
-
-    name: str
-    compiler: tuple[str, ...]
-    identity: str
-    machine: str
-    glibc: str = ""
+    name: str  # "system" or "zig"
+    compiler: tuple[str, ...]  # the C++ compiler and its fixed arguments
+    identity: str  # first line of the compiler's version output; part of the cache key
+    machine: str  # what it compiles for, such as "x86_64"
+    glibc: str = ""  # the newest glibc that the compiled stub may require; "" for the one of this machine
 
 
 def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: str = "") -> Toolchain:

@@ -22,15 +22,7 @@ _MANY_PARTS = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ 
 
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator[io.BufferedReader]:
-    """A regular file, open for reading during the block; nothing else is opened or waited for.
-
-    Args:
-        file: its path; links are followed.
-
-    Raises:
-        OSError: it cannot be opened or read, or is a pipe, a device or a folder (``EINVAL``, ``EISDIR``). Errors
-            within the block that name no file get this one's name.
-    """
+    """A regular file, open for reading during the block; nothing else is opened or waited for."""
     # Opening a pipe waits for its other end, unless O_NONBLOCK is given; and some files of the kernel wait for content.
     handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -50,15 +42,7 @@ def opened(file: Path) -> Iterator[io.BufferedReader]:
 
 
 def read_bytes(file: Path, *, most: int = MOST) -> bytes:
-    """The content of a regular file.
-
-    Args:
-        file: its path; links are followed.
-        most: the largest size that is read, in bytes.
-
-    Raises:
-        OSError: it cannot be read, is a pipe, a device or a folder (``EINVAL``, ``EISDIR``), or is larger (``EFBIG``).
-    """
+    """The content of a regular file."""
     with opened(file) as content:
         found: bytes | None = content.read(most + 1)
     if found is None:
@@ -69,28 +53,12 @@ def read_bytes(file: Path, *, most: int = MOST) -> bytes:
 
 
 def read_text(file: Path, *, most: int = MOST, encoding: str = "utf-8", errors: str = "strict") -> str:
-    """The text of a regular file.
-
-    Args:
-        file: its path; links are followed.
-        most: the largest size that is read, in bytes.
-        encoding: its encoding.
-        errors: what to do with bytes that are none, as for `bytes.decode`.
-
-    Raises:
-        OSError: as `read_bytes`.
-        UnicodeDecodeError: it is not text in this encoding.
-    """
+    """The text of a regular file."""
     return read_bytes(file, most=most).decode(encoding, errors)
 
 
 def read_source(file: Path, *, most: int = MOST) -> str:
-    """The text of a Python file, in the encoding that it names, with lines that end as everywhere.
-
-    Raises:
-        OSError: as `read_bytes`.
-        ValueError: it is not text in its encoding, or that is unknown.
-    """
+    """The text of a Python file, in the encoding that it names, with lines that end as everywhere."""
     try:
         return importlib.util.decode_source(read_bytes(file, most=most))
     except SyntaxError as error:
@@ -98,11 +66,7 @@ def read_source(file: Path, *, most: int = MOST) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that a JSON text describes.
-
-    Raises:
-        ValueError: it is not JSON, or nested more deeply than Python can read.
-    """
+    """The value that a JSON text describes."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -110,12 +74,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table that a TOML text describes, which may begin with a byte order mark.
-
-    Raises:
-        ValueError: it is not TOML, nested more deeply than Python can read, or has a key of many parts, of which the
-            standard library needs the square.
-    """
+    """The table that a TOML text describes, which may begin with a byte order mark."""
     if _MANY_PARTS.search(text):
         raise ValueError("a key has more than 100 parts")
     try:
@@ -125,12 +84,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def read_json(file: Path, *, most: int = MOST) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        OSError: as `read_bytes`.
-        ValueError: as `parse_json`, or not UTF-8.
-    """
+    """The value in a JSON file."""
     return parse_json(read_bytes(file, most=most))
 
 

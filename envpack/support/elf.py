@@ -53,11 +53,7 @@ def is_elf(path: Path) -> bool:
 
 
 def parse_elf(content: BinaryIO) -> ELFFile:
-    """An ELF file; all reading of it has a limit, because its own numbers can stand for an endless table.
-
-    Raises:
-        Exception: it is damaged, here or while it is used; the parser raises any error for a damaged file.
-    """
+    """An ELF file; all reading of it has a limit, because its own numbers can stand for an endless table."""
     from elftools.elf.elffile import ELFFile
 
     return ELFFile(cast("BinaryIO", _Limited(content)))
@@ -162,16 +158,7 @@ def _required_versions(file: Path) -> tuple[str, str]:
 
 
 def set_runpath(files: Sequence[Path], runpath: str) -> None:
-    """Set the run path of ELF files: the folders that they search for libraries before the system's.
-
-    Args:
-        files: programs and shared libraries, writable.
-        runpath: folders separated by colons; ``$ORIGIN`` is the folder of the file.
-
-    Raises:
-        EnvironmentBuildError: kind ``patchelf-missing`` or ``patchelf-failed``.
-        StorageError: the disk is full.
-    """
+    """Set the folders that ELF files search for libraries first, with colons between; ``$ORIGIN`` is the file's."""
     if not files:
         return
     completed = run([_patchelf(), "--set-rpath", runpath, *files], env=bare_environment())
@@ -187,12 +174,7 @@ def strip_environment(prefix: Path) -> set[Path]:
 
     Files can be hard links to an installer's cache, so each is replaced by a stripped copy if that is smaller.
 
-    Returns:
-        The files that were replaced.
-
-    Raises:
-        EnvironmentBuildError: kind ``strip-missing``: binutils are not installed.
-
+    Returns the files that were replaced.
     """
     program = shutil.which("strip")
     if not program:

@@ -37,11 +37,8 @@ def lock_of(entry: Path) -> Path:
 def in_use(entry: Path, *, recorded: bool = True) -> Iterator[None]:
     """Keep an entry as it is during the block, and record its use. The caller checks in the block whether it exists.
 
-    In a cache that this user cannot write to, nothing is recorded, and an entry without lock file is not locked.
-
-    Args:
-        entry: the entry.
-        recorded: false for a look at the entry that is no use of it.
+    In a cache that this user cannot write to, nothing is recorded, and an entry without lock file is not locked. A look
+    at an entry that is no use of it is not ``recorded``.
     """
     handle = _locked(lock_of(entry), fcntl.LOCK_SH, _nothing)
     try:
@@ -55,15 +52,7 @@ def in_use(entry: Path, *, recorded: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def being_made(entry: Path, waiting: Callable[[], object] | None = None) -> Iterator[None]:
-    """Let no other process make, use or remove an entry during the block.
-
-    Args:
-        entry: the entry; the folder above it is created.
-        waiting: called once if another process holds the lock.
-
-    Raises:
-        OSError: the cache cannot be written to.
-    """
+    """Let no other process make, use or remove an entry during the block; ``waiting`` is called once if one does."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     handle = _locked(lock_of(entry), fcntl.LOCK_EX, waiting or _nothing)
     try:
@@ -96,12 +85,7 @@ def removable(entry: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def kept(find: Callable[[], _Made], entry_of: Callable[[_Made], Path]) -> Iterator[_Made]:
-    """Find or make something in the cache, and keep its entry during the block.
-
-    Args:
-        find: called again if the entry is removed before it could be locked.
-        entry_of: the entry of what ``find`` returned.
-    """
+    """Find or make something in the cache, again if its entry is removed before it is locked, and keep that."""
     while True:
         found = find()
         with in_use(entry_of(found)):
@@ -115,16 +99,7 @@ _ATTEMPTS = 5  # to make an entry that others may remove
 
 @contextlib.contextmanager
 def ensured(entry: Path, is_there: Callable[[], bool], make: Callable[[], object]) -> Iterator[None]:
-    """Make an entry unless it is there, and keep it during the block.
-
-    Args:
-        entry: the entry.
-        is_there: whether it is complete; called under the lock.
-        make: makes it, or raises.
-
-    Raises:
-        StorageError: the disk is full, the cache cannot be written to, or what was made is not complete.
-    """
+    """Make an entry unless it is there, which is looked at under its lock, and keep it during the block."""
     for _ in range(_ATTEMPTS):
         with in_use(entry):
             if is_there():

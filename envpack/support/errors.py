@@ -94,11 +94,7 @@ class ModelsError(EnvpackError):
 
     @classmethod
     def raise_any(cls, errors: Mapping[str, EnvpackError], total: int) -> None:
-        """Raise the errors of models, if there are any; the error itself if it is that of all models.
-
-        Raises:
-            EnvpackError: see the class.
-        """
+        """Raise the errors of models, if there are any; the error itself if it is that of all models."""
         if not errors:
             return
         first, *others = errors.values()

@@ -22,14 +22,7 @@ _REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM}
 
 @contextlib.contextmanager
 def storage_errors(where: Path) -> Iterator[None]:
-    """Turn "disk full" and "permission denied" within the block into errors.
-
-    Args:
-        where: file or folder that the error is about.
-
-    Raises:
-        StorageError: kind ``disk-full`` or ``not-writable``.
-    """
+    """Turn "disk full" and "permission denied" within the block into errors."""
     try:
         yield
     except shutil.Error as error:  # of shutil.copytree: a list of texts without error numbers
@@ -45,11 +38,7 @@ def storage_errors(where: Path) -> Iterator[None]:
 
 
 def require_programs(folder: Path) -> None:
-    """Refuse a folder, which need not exist, before programs are made there that could not run.
-
-    Raises:
-        StorageError: kind ``noexec``.
-    """
+    """Refuse a folder, which need not exist, before programs are made there that could not run."""
     place = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
     if os.statvfs(place).f_flag & os.ST_NOEXEC:
         what = "no program can run in this folder: its file system is mounted with noexec"
@@ -120,13 +109,7 @@ def error_from_output(
 ) -> EnvironmentBuildError | StorageError:
     """The error for a program's output: a full disk if the output mentions one, else the first pattern that matches.
 
-    Args:
-        patterns: a table whose last pattern matches everything.
-        output: what the program wrote.
-        storage: a path on the disk that the program writes to, for a full disk.
-        where: file, folder or address that the error is about.
-        details: the full output, without secrets.
-        fields: values for the braces in messages and hints.
+    The last pattern matches everything. The fields fill the braces in messages and hints.
     """
     if DISK_FULL_TEXT in output:
         return disk_full(storage)

@@ -11,15 +11,7 @@ from envpack.support.errors import InputError
 
 
 def expand_home(text: str, where: str) -> Path:
-    """A path whose leading ``~`` or ``~user`` is replaced by that user's home folder.
-
-    Args:
-        text: the path.
-        where: file or setting that contains it, for the error.
-
-    Raises:
-        InputError: kind ``no-home``: there is no such user, or this process has no home folder.
-    """
+    """A path whose leading ``~`` or ``~user`` is replaced by that user's home folder."""
     try:
         return Path(text).expanduser()
     except (RuntimeError, ValueError):  # also of a null byte
@@ -47,17 +39,12 @@ CacheFolder = Literal[_Product, _Ingredient, "conda-packages", "conda-index"]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder of the cache holds.
+    """What a folder of the cache holds."""
 
-    Attributes:
-        what: the entries, as a plural noun.
-        is_ingredient: whether environments are made of it; it stays while any environment is resolved or built.
-        is_whole: whether the folder is one entry.
-    """
-
-    what: str
+    what: str  # the entries, as a plural noun
+    # whether environments are made of it; it stays while any environment is resolved or built
     is_ingredient: bool = False
-    is_whole: bool = False
+    is_whole: bool = False  # whether the folder is one entry
 
 
 KINDS: dict[CacheFolder, Kind] = {
@@ -87,12 +74,7 @@ def cache_folder(name: CacheFolder, cache: Path | None = None) -> Path:
 
 
 def cache_root() -> Path:
-    """The cache folder: ``ENVPACK_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/envpack`` (``~/.cache/envpack``).
-
-    Raises:
-        InputError: kind ``no-home``: no variable is set, and the user has no home folder; kind ``name-not-text``: its
-            name is not UTF-8, so addresses of packages in it cannot be written.
-    """
+    """The cache folder: ``ENVPACK_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/envpack`` (``~/.cache/envpack``)."""
     override = os.environ.get("ENVPACK_CACHE_DIR")
     if override:
         return _as_text(expand_home(override, "ENVPACK_CACHE_DIR"))
@@ -114,11 +96,7 @@ def _as_text(folder: Path) -> Path:
 
 
 def data_root() -> Path:
-    """The data folder: ``$XDG_DATA_HOME/envpack`` (``~/.local/share/envpack``).
-
-    Raises:
-        InputError: as `cache_root`.
-    """
+    """The data folder: ``$XDG_DATA_HOME/envpack`` (``~/.local/share/envpack``)."""
     import platformdirs
 
     try:

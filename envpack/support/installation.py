@@ -22,19 +22,12 @@ Installer = Literal["pip", "uv pip", "uv tool", "pipx"]
 
 @dataclass(frozen=True)
 class Installation:
-    """One installed copy.
+    """One installed copy."""
 
-    Attributes:
-        installer: the program that can change it.
-        python: the interpreter that it runs with.
-        source: the folder or file that it was installed from, or ``git+…`` and an address; ``""`` for an index.
-        editable: whether ``source`` is used in place.
-    """
-
-    installer: Installer
-    python: str
-    source: str = ""
-    editable: bool = False
+    installer: Installer  # the program that can change it
+    python: str  # the interpreter that it runs with
+    source: str = ""  # the folder or file that it was installed from, or git+… and an address; "" for an index
+    editable: bool = False  # whether source is used in place
 
     def add(self, *extras: str) -> str:
         """The command that installs extras into this copy."""

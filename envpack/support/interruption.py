@@ -43,10 +43,8 @@ class Raised:
 def raise_for(number: int, is_wanted: Callable[[], bool], raised: WeakSet[Raised]) -> NoReturn:
     """Raise the exception for a signal, `KeyboardInterrupt` or `SystemExit` with 128 plus the number; for handlers.
 
-    Args:
-        number: the signal, which this thread gets again if the exception is dropped.
-        is_wanted: whether that is still so.
-        raised: has an element until the exception is caught or dropped.
+    This thread gets the signal again if the exception is dropped while it is wanted. ``raised`` has an element until
+    then, or until it is caught.
     """
     # Not of a class of its own: Python ends by the signal only after a KeyboardInterrupt of exactly this class.
     error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)

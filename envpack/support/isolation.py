@@ -28,11 +28,7 @@ _CHOSEN = ("SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
 
 
 def trusted_certificates(host: Mapping[str, str] | None = None) -> str:
-    """The file with the authorities to trust: the user's, else the system's; ``""`` for a library's own list.
-
-    Args:
-        host: environment variables, by default those of this process.
-    """
+    """The file with the authorities to trust: the user's, else the system's; ``""`` for a library's own list."""
     host = os.environ if host is None else host
     if any(host.get(name) for name in _CHOSEN):
         return host.get("SSL_CERT_FILE", "")
@@ -108,11 +104,7 @@ _PIP_SETTINGS = (
 
 
 def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables for installers: the user's network and cache settings, and none that change Python's behaviour.
-
-    Args:
-        host: the variables to select from, by default those of this process.
-    """
+    """Variables for installers: the user's network and cache settings, and none that change Python's behaviour."""
     host = os.environ if host is None else host
     kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
     for pip_name, uv_names in _PIP_SETTINGS:

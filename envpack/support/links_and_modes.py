@@ -44,11 +44,7 @@ def protect(folder: str | os.PathLike[str]) -> None:
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder that every user can enter.
-
-    Raises:
-        OSError: it exists, or cannot be made.
-    """
+    """Make a folder that every user can enter."""
     os.mkdir(path)  # noqa: PTH102
     os.chmod(path, FOLDER)  # noqa: PTH101
 
@@ -76,12 +72,7 @@ class Transfer:
         self._ways = list(_WAYS if mode == "auto" else [way for way in _WAYS if way[0] == mode])
 
     def __call__(self, source: str, target: str) -> None:
-        """Make the new file ``target`` from the file ``source``; content, permissions and time stamps are the same.
-
-        Raises:
-            StorageError: kind ``link-mode-unsupported``: the file systems do not support the only mode allowed.
-            OSError: the disk is full, or the folder is not writable.
-        """
+        """Make the new file ``target`` from the file ``source``; content, permissions and time stamps are the same."""
         while True:
             name, make, unsupported = self._ways[0]
             try:

@@ -115,25 +115,16 @@ def raise_if_stopped() -> None:
 
 
 def run(
-    command: Sequence[str | Path],
+    command: Sequence[str | Path],  # program and arguments; never passed through a shell
     *,
+    # the complete environment of the program. There is no default, so that no variable is inherited by accident
     env: Mapping[str, str],
-    cwd: Path | None = None,
-    timeout: float | None = None,
+    cwd: Path | None = None,  # working folder, by default the caller's
+    timeout: float | None = None,  # seconds
 ) -> CompletedProcess:
     """Run a program to its end and capture its output.
 
     If the caller is interrupted, the program and all processes that it has started are ended before this returns.
-
-    Args:
-        command: program and arguments; never passed through a shell.
-        env: the complete environment of the program. There is no default, so that no variable is inherited by accident.
-        cwd: working folder, by default the caller's.
-        timeout: seconds.
-
-    Raises:
-        FileNotFoundError: the program does not exist.
-        subprocess.TimeoutExpired: it ran longer than ``timeout`` seconds and was ended.
     """
     programs = _PROGRAMS.get()
     with subprocess.Popen(
@@ -157,17 +148,7 @@ def run(
 def follow(command: Sequence[str | Path], *, env: Mapping[str, str], on_line: Callable[[str], None]) -> int:
     """Run a program to its end, and pass on each line of its output and errors as soon as it is written.
 
-    Args:
-        command: as `run`.
-        env: as `run`.
-        on_line: receives a line without its end.
-
-    Returns:
-        The exit status; a negative number is the signal that ended it.
-
-    Raises:
-        FileNotFoundError: the program does not exist.
-        KeyboardInterrupt: it was stopped, see `stoppable`.
+    Returns the exit status; a negative number is the signal that ended it.
     """
     programs = _PROGRAMS.get()
     with subprocess.Popen(
@@ -192,14 +173,6 @@ def run_in_foreground(command: Sequence[str | Path], *, env: Mapping[str, str], 
     """Run a program that uses the caller's terminal, and return its exit status.
 
     Ctrl-C reaches the program too. It is given time to end before KeyboardInterrupt is raised here.
-
-    Args:
-        command: program and arguments; never passed through a shell.
-        env: the complete environment of the program.
-        output: descriptor for its standard output; None for that of this process.
-
-    Raises:
-        FileNotFoundError: the program does not exist.
     """
     with subprocess.Popen([str(part) for part in command], env=dict(env), stdout=output) as child:
         try:

@@ -23,11 +23,7 @@ class Progress(Protocol):
     def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
         """Part of the step is done. May be called thousands of times a second, so it must return quickly.
 
-        Args:
-            done: items finished since `begin`.
-            total: items in the whole step, 0 if unknown.
-            unit: what an item is, in the plural, for example ``"files"``; ``"bytes"`` counts bytes.
-            size: bytes processed since `begin`, 0 if unknown.
+        ``total`` is 0 if it is unknown. ``unit`` is a plural noun; ``"bytes"`` counts bytes, else ``size`` does.
         """
 
     def end(self, outcome: str) -> None:

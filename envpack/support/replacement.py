@@ -38,16 +38,9 @@ def replaced_file(
     If the block raises (also for Ctrl-C), the temporary file is removed and ``destination`` is unchanged. Temporary
     files of killed processes are removed by the next call for the same destination.
 
-    Args:
-        destination: the file to create or replace; its folder must exist.
-        mode: permissions of the new file; None for 0644.
-        keep: give the new file the owner, group, permissions (unless ``mode`` is given) and extended attributes of the
-            file that it replaces. Only for content that is written to the temporary file itself, not linked there.
-        durable: flush the content to the disk before the rename. Set it to false only for files whose content shows
-            whether they are complete.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
+    With ``keep`` the new file gets owner, group, permissions (unless ``mode`` is given) and extended attributes of the
+    one that it replaces; only for content that is written to the temporary file itself, not linked there. ``durable``
+    is false only for files whose content shows whether they are complete: they are not flushed to the disk.
     """
     _remove_stale_files(destination)
     temporary, handle = _locked_temporary(destination)
@@ -129,8 +122,7 @@ def temporaries_of(destination: Path) -> Iterator[Path]:
 def try_lock(handle: int) -> bool:
     """Lock an open file until it is closed.
 
-    Returns:
-        False if another process holds the lock, or the file system does not support locks.
+    Returns false if another process holds the lock, or the file system does not support locks.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,26 +132,13 @@ def try_lock(handle: int) -> bool:
 
 
 def write_text(destination: Path, text: str, *, mode: int | None = None) -> None:
-    """Replace ``destination`` by a file that contains ``text`` in UTF-8; owner and attributes stay as they were.
-
-    Args:
-        destination: the file to create or replace.
-        text: the new content.
-        mode: permissions; None for those of the old file, else 0644.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
-    """
+    """Replace ``destination`` by a file that contains ``text`` in UTF-8; owner and attributes stay as they were."""
     with replaced_file(destination, mode=mode, keep=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def replace_link(destination: Path, target: str) -> None:
-    """Replace ``destination`` by a symbolic link to ``target``, which need not exist.
-
-    Raises:
-        OSError: the folder is not writable.
-    """
+    """Replace ``destination`` by a symbolic link to ``target``, which need not exist."""
     with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent) as folder:
         link = Path(folder, "link")
         link.symlink_to(target)
@@ -167,11 +146,7 @@ def replace_link(destination: Path, target: str) -> None:
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Make ``target`` a hard link to ``source``, or a copy where links are not supported; replaces ``target``.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
-    """
+    """Make ``target`` a hard link to ``source``, or a copy where links are not supported; replaces ``target``."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(target)  # noqa: PTH108 - text is faster than Path, and there may be thousands of files
     try:
@@ -188,9 +163,6 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
 
     An existing ``destination`` is exchanged with the new folder in one system call (Linux ``renameat2``) and then
     removed. If the block raises, the temporary folder is removed and ``destination`` is unchanged.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
     """
     temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent))
     try:
@@ -210,9 +182,6 @@ def new_folder(destination: Path) -> Iterator[Path]:
 
     For folders that are created once and never changed. The caller holds a lock for ``destination``, so every other
     temporary folder for it was left by a killed process and is removed first, and so is a damaged ``destination``.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
     """
     _remove_stale_folders(destination)
     shutil.rmtree(destination, ignore_errors=True)
@@ -250,11 +219,7 @@ def _exchange(first: Path, second: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder in one step: a kill leaves all of it, or nothing under its name.
-
-    Raises:
-        OSError: the folder above is not writable.
-    """
+    """Remove a folder in one step: a kill leaves all of it, or nothing under its name."""
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=_SUFFIX, dir=folder.parent))
     try:
         folder.rename(temporary)
@@ -294,13 +259,6 @@ def write_output(file: Path, text: str) -> None:
 
     A regular file is replaced in one step and keeps its owner and attributes; a link to one is followed. A device, a
     pipe, or a stream of this process such as ``/dev/stdout`` is written to. Missing folders are created.
-
-    Args:
-        file: any path.
-        text: the content.
-
-    Raises:
-        OSError: it is a folder, nobody reads the pipe, the disk is full, or the path is not writable.
     """
     try:
         status = file.stat()

@@ -23,12 +23,6 @@ def temp_dir(purpose: str) -> Iterator[Path]:
     """Yield an empty folder that only this user can read; it is removed after the block.
 
     Folders of killed processes are removed first, because they can contain passwords.
-
-    Args:
-        purpose: a word for the folder's name.
-
-    Raises:
-        OSError: the folder cannot be created.
     """
     _remove_stale()
     # It gets its name once it is locked, so that no other process takes it for that of a killed one.
@@ -100,11 +94,7 @@ def remove_partial_folders(directory: Path) -> None:
 
 
 def check_fillable(folder: Path) -> None:
-    """Check that `filled_folder` may write a folder.
-
-    Raises:
-        InputError: kind ``not-empty``: it has content, or something else is there.
-    """
+    """Check that `filled_folder` may write a folder."""
     if folder.is_dir() and not {*folder.iterdir()}.difference(partial_folders(folder)):
         return
     if os.path.lexists(folder):
@@ -116,12 +106,8 @@ def check_fillable(folder: Path) -> None:
 def filled_folder(destination: Path) -> Iterator[Path]:
     """Yield an empty temporary folder; what is in it becomes the content of ``destination`` when the block succeeds.
 
-    Args:
-        destination: a path at which nothing is, or an empty folder. That one stays: it may be a mount point, lie behind
-            a link, or be the working folder of the user's shell.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
+    An empty folder at ``destination`` stays: it may be a mount point, lie behind a link, or be the working folder of
+    the user's shell.
     """
     if not destination.is_dir():
         with replaced_folder(destination) as temporary:

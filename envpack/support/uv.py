@@ -26,9 +26,6 @@ def pip_indexes(host: Mapping[str, str] | None = None) -> dict[str, str]:
     """The indexes of pip's configuration files under uv's names; nothing if uv has indexes of its own.
 
     Indexes in folders of this machine are left out: locks would name files that no other machine has.
-
-    Args:
-        host: environment variables, by default those of this process.
     """
     host = os.environ if host is None else host
     if any(host.get(name) for name in _OWN_SETTINGS) or _uv_names_indexes(host):
@@ -90,27 +87,13 @@ _NO_PROJECT = Path("/")  # working folder of uv, so that it reads no project's s
 
 
 def run_uv(
-    arguments: Sequence[str | Path],
+    arguments: Sequence[str | Path],  # for uv, without secrets
     *,
-    variables: Mapping[str, str] = NO_VARIABLES,
-    timeout: float | None = None,
-    may_fetch_python: bool = False,
+    variables: Mapping[str, str] = NO_VARIABLES,  # added to its environment; may contain secrets
+    timeout: float | None = None,  # seconds
+    may_fetch_python: bool = False,  # whether uv may download an interpreter, as the user's settings of uv allow it
 ) -> CompletedProcess:
-    """Run uv to its end.
-
-    Args:
-        arguments: for uv, without secrets.
-        variables: added to its environment; may contain secrets.
-        timeout: seconds.
-        may_fetch_python: whether uv may download an interpreter, as the user's settings of uv allow it.
-
-    Returns:
-        The run, with passwords removed from its output.
-
-    Raises:
-        EnvironmentBuildError: ``uv-missing``; ``pip-failed`` if a signal ended it.
-        subprocess.TimeoutExpired: it ran longer than ``timeout`` seconds.
-    """
+    """Run uv to its end; returns the run, with passwords removed from its output."""
     # uv never removes its lock files from the temporary folder, so it gets a folder that is removed.
     with temp_dir("uv") as folder:
         own = {"TMPDIR": str(folder), "UV_PREVIEW_FEATURES": "pylock"}

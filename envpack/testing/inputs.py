@@ -19,14 +19,10 @@ _ARRAYS = (".npy", ".npz")
 
 @dataclass(frozen=True)
 class Given:
-    """What is sent to a model.
-
-    Attributes:
-        requests: the requests.
-        samples: the samples that they are, with expected answers and tolerances; None if they come from elsewhere.
-    """
+    """What is sent to a model."""
 
     requests: tuple[Request, ...]
+    # the samples that they are, with expected answers and tolerances; None if they come from elsewhere
     samples: Samples | None = None
 
 

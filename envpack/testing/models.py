@@ -10,12 +10,7 @@ from envpack.server import stated
 
 
 class ModelError(Exception):
-    """A model failed, or rejects a request. The text is the server's, with the model's traceback.
-
-    Args:
-        text: what is wrong.
-        fix: how to correct it, ``""`` if that is unknown.
-    """
+    """A model failed, or rejects a request. The text is the server's, with the model's traceback."""
 
     def __init__(self, text: str, fix: str = "") -> None:
         self.text, self.fix = stated(text), fix

@@ -20,11 +20,7 @@ LOCALLY = "locally, without a server"
 
 
 def find_runtime(project: Project) -> Runtime | None:
-    """The server that can be started: the one that is named or installed, else a container whose image is here.
-
-    Raises:
-        ServerError: the server that is named is none.
-    """
+    """The server that can be started: the one that is named or installed, else a container whose image is here."""
     said = project.of()
     try:
         find_server(said.server)

@@ -24,15 +24,10 @@ _FAILED, _INTERRUPTED, _USAGE, _NO_TESTS = 1, 2, 4, 5
 
 @dataclass(frozen=True)
 class TestedModel:
-    """A model and the files of its tests.
-
-    Attributes:
-        name: of the model.
-        paths: its folder ``tests`` and its files ``test_*.py``, those that exist.
-    """
+    """A model and the files of its tests."""
 
     name: str
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...]  # its folder tests and its files test_*.py, those that exist
 
 
 @dataclass(frozen=True)
@@ -64,28 +59,15 @@ def _test_paths(folder: Path) -> list[Path]:
 
 
 def run_tests(
-    project: Project,
-    names: Sequence[str] = (),
+    project: Project,  # of the models' repository
+    names: Sequence[str] = (),  # of the folders of models; without any, all
     *,
-    is_local: bool = False,
+    is_local: bool = False,  # run the models without a server, though one can be started
     show: Callable[[str, bool], None] = lambda where, on_server: None,  # noqa: ARG005
-    arguments: Sequence[str] = (),
-    output: int | None = None,
+    arguments: Sequence[str] = (),  # more arguments for pytest
+    output: int | None = None,  # descriptor for pytest's output, None for its own
 ) -> TestRun:
-    """Run the tests of models, ``tests/`` and ``test_*.py`` in the folder of each, by the pytest of this Python.
-
-    Args:
-        project: of the models' repository.
-        names: of the folders of models; without any, all.
-        is_local: run the models without a server, though one can be started.
-        show: takes where the models run, in words, and whether that is a server, before pytest starts.
-        arguments: more arguments for pytest.
-        output: descriptor for pytest's output, None for its own.
-
-    Raises:
-        InputError: there are no tests, or pytest ended without a result.
-        UsageError: pytest is missing, or refuses its arguments.
-    """
+    """Run the tests of models, ``tests/`` and ``test_*.py`` in the folder of each, by the pytest of this Python."""
     repository = project.repository
     models = [TestedModel(model.name, tuple(_test_paths(model.folder))) for model in named_models(repository, names)]
     runtime = None if is_local else find_runtime(project)

@@ -46,8 +46,7 @@ class ServedRepository:
     def place(self, name: str, *, besides: Collection[str] = ()) -> tuple[str, ...]:
         """Place a model as it is now, and what it runs and calls besides, each with an environment.
 
-        Returns:
-            The names of all these, each after those that it needs.
+        Returns the names of all these, each after those that it needs.
         """
         models = {name: open_model(self._project.repository / name, foreign=True)}
 
@@ -87,9 +86,6 @@ class ServedRepository:
     def _is_complete(self, model: Model) -> bool:
         """Whether a server finds all that the model needs: the environment that the configuration names, and a stub,
         which is the server's own if the model has none.
-
-        Raises:
-            InputError: a server cannot run the model with the environment.
         """
         if model.is_ensemble or model.is_foreign:
             return True

@@ -87,11 +87,7 @@ class _Repository:
 
 
 class LoadedModels:
-    """What a test gets as ``triton_model``: loads a model by its name.
-
-    Attributes:
-        since: where the log ended when the test began.
-    """
+    """What a test gets as ``triton_model``: loads a model by its name."""
 
     def __init__(self, repository: _Repository, since: int) -> None:
         self._repository, self.since = repository, since

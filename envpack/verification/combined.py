@@ -14,8 +14,7 @@ _WORST_FIRST = ("failed", "unchecked", "warning", "ok", "skipped")
 def combine_verdicts(parts: Sequence[Verdict], *, folder: Path | None, seconds: float) -> Verdict:
     """Combine the verdicts on parts of a repository.
 
-    Returns:
-        A verdict that is positive if and only if all are. A check of servers has the worst of its results.
+    Returns a verdict that is positive if and only if all are. A check of servers has the worst of its results.
     """
     models: dict[str, ModelVerdict] = {}
     for model in (model for part in parts for model in part.models):

@@ -15,21 +15,14 @@ from envpack.server import UNHEALTHY
 
 @dataclass(frozen=True)
 class Fault:
-    """A known fault.
+    """A known fault."""
 
-    Attributes:
-        kind: slug of its section in ``docs/reference/errors.md``; ``""`` for that of any load or request that fails.
-        fix: how to fix it; it can use the named groups of the patterns.
-        raised: matches an exception from its type on.
-        reported: occurs in a message of the server or the stub that is not an exception of the model.
-        printed: matches a line of output from its beginning.
-    """
-
-    kind: str
-    fix: str
-    raised: re.Pattern[str] | None = None
+    kind: str  # slug of its section in docs/reference/errors.md; "" for that of any load or request that fails
+    fix: str  # how to fix it; it can use the named groups of the patterns
+    raised: re.Pattern[str] | None = None  # matches an exception from its type on
+    # occurs in a message of the server or the stub that is not an exception of the model
     reported: re.Pattern[str] | None = None
-    printed: re.Pattern[str] | None = None
+    printed: re.Pattern[str] | None = None  # matches a line of output from its beginning
 
 
 def _fault(kind: str, fix: str, *, raised: str = "", reported: str = "", printed: str = "") -> Fault:

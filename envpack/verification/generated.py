@@ -28,32 +28,21 @@ _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": Tru
 
 @dataclass(frozen=True)
 class SmokeRequest:
-    """A request with generated inputs, or with the user's first sample.
+    """A request with generated inputs, or with the user's first sample."""
 
-    Attributes:
-        description: what is special about the request, as in "sent with every input".
-        inputs: input tensors.
-        parameters: parameters of the request.
-    """
-
-    description: str
+    description: str  # what is special about the request, as in "sent with every input"
     inputs: tuple[Tensor, ...]
-    parameters: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)  # parameters of the request
 
 
 @dataclass(frozen=True)
 class Filling:
-    """What generated inputs hold.
+    """What generated inputs hold."""
 
-    Attributes:
-        contents: what is in inputs that can hold a file, by name; text in all others.
-        size: length of every variable dimension.
-        number: element of inputs of numbers.
-    """
-
+    # what is in inputs that can hold a file, by name; text in all others
     contents: Mapping[str, Content] = field(default_factory=dict)
-    size: int = 1
-    number: int = 1
+    size: int = 1  # length of every variable dimension
+    number: int = 1  # element of inputs of numbers
 
     def __str__(self) -> str:
         """What is not plain about it, as in ``"PNG in IMAGE, variable dimensions of 224, zeros"``."""

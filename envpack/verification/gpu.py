@@ -46,12 +46,7 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
 
 @check("gpu", of="server", step="start", condition="See [below](#gpus)")
 def check_gpu(server: Server, chosen: str | None = None) -> Check:
-    """Whether the server uses a GPU; a successful start proves nothing, since a server also starts without a GPU.
-
-    Args:
-        server: the server.
-        chosen: its ``CUDA_VISIBLE_DEVICES``; None if it has none, and may use all GPUs.
-    """
+    """Whether the server uses a GPU; a successful start proves nothing, since a server also starts without a GPU."""
     log = before_loads(server.log())
     devices = sorted({match["device"] for match in _POOL.finditer(log)})
     nodes = [name for name in server.list_folder(_DEVICES) if name.startswith("nvidia")]

@@ -57,19 +57,12 @@ _LETTERS = "letters, digits, '_', '-' and '.'"
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """Options for the verification of each model.
+    """Options for the verification of each model."""
 
-    Attributes:
-        timeout: time limit in seconds for loading one model.
-        requests: maximum number of timed requests.
-        preload: libraries in the server's ``LD_PRELOAD``.
-        release: the server's release; None if unknown.
-    """
-
-    timeout: float
-    requests: int = 20
-    preload: tuple[Path, ...] = ()
-    release: Release | None = None
+    timeout: float  # time limit in seconds for loading one model
+    requests: int = 20  # maximum number of timed requests
+    preload: tuple[Path, ...] = ()  # libraries in the server's LD_PRELOAD
+    release: Release | None = None  # the server's release; None if unknown
 
 
 class Judge:

@@ -36,17 +36,11 @@ _LOG_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class LoadResult:
-    """Result of loading a model.
+    """Result of loading a model."""
 
-    Attributes:
-        seconds: from the request to READY, or until the load was abandoned.
-        failure: why the load failed, else None.
-        stuck: the server still waits for the model, so a requested stop would hang.
-    """
-
-    seconds: float
-    failure: Failure | None = None
-    stuck: bool = False
+    seconds: float  # from the request to READY, or until the load was abandoned
+    failure: Failure | None = None  # why the load failed, else None
+    stuck: bool = False  # the server still waits for the model, so a requested stop would hang
 
 
 class _Request(threading.Thread):

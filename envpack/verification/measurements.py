@@ -38,8 +38,7 @@ class _Event:
 def read_phases(log: str, of_load: str) -> tuple[Phase, ...]:
     """Read the phases of a model's load, of its first instance if it has several, from the server's log.
 
-    Returns:
-        The phases, empty if the log does not contain them.
+    Returns the phases, empty if the log does not contain them.
     """
     first = next(_events(log), None)
     events = tuple(_events(of_load))
@@ -100,9 +99,8 @@ def _events(log: str) -> Iterator[_Event]:
 def measure_environment(model: Model) -> EnvironmentSize | None:
     """Read the size of a model's environment from its metadata, or from the files of a folder without any.
 
-    Returns:
-        The size, or None for a model without an environment and for an archive without metadata beside it: unpacking
-        the archive would take longer than the verification.
+    Returns the size, or None for a model without an environment and for an archive without metadata beside it:
+    unpacking the archive would take longer than the verification.
     """
     place = model.environment
     if place is None:

@@ -22,8 +22,7 @@ _MOST_LISTED = 256  # elements; more are written in base64
 def add_samples(file: Path, config: ServedConfig, answered: Sequence[tuple[Sequence[Tensor], Responses]]) -> int:
     """Add samples to a file in perf_analyzer's format, which need not exist; one with the same inputs is replaced.
 
-    Returns:
-        The number of samples in the file.
+    Returns the number of samples in the file.
     """
     if config.in_sequences:
         raise _unsavable(file, "the requests belong to sequences, which are not saved")

@@ -119,13 +119,7 @@ def _ticks(end: float) -> tuple[Tick, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Area:
-    """A package as a rectangle, in units of the picture, which is `WIDTH` by `HEIGHT`.
-
-    Attributes:
-        shade: index of the color, 0 for the largest package.
-        label: name of the package, ``""`` if it does not fit.
-        size: size of the package as text, ``""`` if it does not fit.
-    """
+    """A package as a rectangle, in units of the picture, which is `WIDTH` by `HEIGHT`."""
 
     name: str
     bytes: int
@@ -133,9 +127,9 @@ class Area:
     y: float
     width: float
     height: float
-    shade: int
-    label: str
-    size: str
+    shade: int  # index of the color, 0 for the largest package
+    label: str  # name of the package, "" if it does not fit
+    size: str  # size of the package as text, "" if it does not fit
 
 
 @dataclass(frozen=True)

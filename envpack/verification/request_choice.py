@@ -28,19 +28,13 @@ _FILLING_SECONDS = 10.0  # for generated requests that the model refuses
 
 @dataclass(frozen=True)
 class Chosen:
-    """The requests for a model.
+    """The requests for a model."""
 
-    Attributes:
-        requests: at least one; the first is also the one that is timed.
-        samples: the user's samples, None if the requests are generated.
-        filling: what generated requests hold.
-        other: a request with other inputs than the first one; None if there is none, or if answers are compared with
-            those that the samples expect.
-    """
-
-    requests: tuple[SmokeRequest, ...]
-    samples: Samples | None = None
-    filling: Filling = PLAIN
+    requests: tuple[SmokeRequest, ...]  # at least one; the first is also the one that is timed
+    samples: Samples | None = None  # the user's samples, None if the requests are generated
+    filling: Filling = PLAIN  # what generated requests hold
+    # a request with other inputs than the first one; None if there is none, or if answers are compared with those that
+    # the samples expect
     other: SmokeRequest | None = None
 
 

@@ -28,16 +28,12 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class Sample:
-    """A request from the user's samples.
-
-    Attributes:
-        inputs: input tensors.
-        expected: the outputs of each expected response, one unless the model is decoupled; None if none are given.
-        parameters: parameters of the request, which place it in a sequence.
-    """
+    """A request from the user's samples."""
 
     inputs: tuple[Tensor, ...]
+    # the outputs of each expected response, one unless the model is decoupled; None if none are given
     expected: Responses | None
+    # parameters of the request, which place it in a sequence
     parameters: Mapping[str, object] = field(default_factory=dict)
 
     def difference(self, found: Responses, samples: Samples) -> str:

@@ -34,13 +34,10 @@ class Instance:
 
     The process of envpack's stub that the server starts runs no model. After a cold start a child of it does; after a
     warm start a process does that the stub watches, a fork of the model's template.
-
-    Attributes:
-        stub: the process that the server has started.
-        worker: the process that runs the model; the same for another stub than envpack's, and while there is none.
     """
 
-    stub: Process
+    stub: Process  # the process that the server has started
+    # the process that runs the model; the same for another stub than envpack's, and while there is none
     worker: Process
 
     @property

@@ -14,21 +14,14 @@ Answer = Literal["yes", "no", "yes as far as checked"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check.
+    """Result of one check."""
 
-    Attributes:
-        id: stable slug; ``docs/explanation/verification.md`` lists all checks.
-        status: ``"ok"``; ``"failed"``, which makes the model unfit to serve; ``"warning"``, which does not; or
-            ``"skipped"`` if the check does not apply here; or ``"unchecked"`` if it could not be made although the
-            verdict needs it, which is then no plain yes.
-        evidence: what was observed, in one sentence.
-        fix: how to fix it; empty if nothing is wrong.
-    """
-
-    id: str
+    id: str  # stable slug; docs/explanation/verification.md lists all checks
+    # "ok"; "failed", which makes the model unfit to serve; "warning", which does not; or "skipped" if the check does
+    # not apply here; or "unchecked" if it could not be made although the verdict needs it, which is then no plain yes
     status: Status
-    evidence: str
-    fix: str = ""
+    evidence: str  # what was observed, in one sentence
+    fix: str = ""  # how to fix it; empty if nothing is wrong
 
     @property
     def ok(self) -> bool:
@@ -73,19 +66,12 @@ def unchecked(check: str, reason: str, fix: str) -> Check:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a model is not fit to serve.
+    """Why a model is not fit to serve."""
 
-    Attributes:
-        kind: slug of the section in ``docs/reference/errors.md``.
-        reason: one line; the model's own error message if it raised one.
-        details: frames of the model's code, or the last lines of its process's output.
-        fix: how to fix it; may be empty.
-    """
-
-    kind: str
-    reason: str
-    details: tuple[str, ...] = ()
-    fix: str = ""
+    kind: str  # slug of the section in docs/reference/errors.md
+    reason: str  # one line; the model's own error message if it raised one
+    details: tuple[str, ...] = ()  # frames of the model's code, or the last lines of its process's output
+    fix: str = ""  # how to fix it; may be empty
 
 
 @dataclass(frozen=True)
@@ -119,55 +105,35 @@ class SampleCount:
 
 @dataclass(frozen=True)
 class StubIdentity:
-    """The process that runs a model.
-
-    Attributes:
-        pid: process id.
-        executable: path of the stub on the server's file system.
-        python: version of its Python; the minor version only for stubs other than envpack's.
-        numpy: version of the NumPy that it loaded, ``""`` if none or unknown.
-        version: version of envpack's stub, ``""`` for another stub.
-        start: how its first instance started: ``"warm"`` or ``"cold"``, ``""`` if unknown, as with another stub.
-    """
+    """The process that runs a model."""
 
     pid: int
-    executable: str
-    python: str
-    numpy: str
-    version: str = ""
+    executable: str  # path of the stub on the server's file system
+    python: str  # version of its Python; the minor version only for stubs other than envpack's
+    numpy: str  # version of the NumPy that it loaded, "" if none or unknown
+    version: str = ""  # version of envpack's stub, "" for another stub
     _: KW_ONLY
-    start: str = ""
+    start: str = ""  # how its first instance started: "warm" or "cold", "" if unknown, as with another stub
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Response times of a model; reported, not judged.
+    """Response times of a model; reported, not judged."""
 
-    Attributes:
-        requests: number of timed requests, sent one after the other after the requests of other checks.
-        p50: median in seconds.
-        p95: 95th percentile in seconds.
-    """
-
-    requests: int
-    p50: float
-    p95: float
+    requests: int  # number of timed requests, sent one after the other after the requests of other checks
+    p50: float  # median in seconds
+    p95: float  # 95th percentile in seconds
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a model's load.
+    """A phase of a model's load."""
 
-    Attributes:
-        name: ``"configuration"`` (auto-completion in a process of its own, with the import of a warm start),
-            ``"extraction"`` (of a packed environment), ``"stub start"``, ``"import"``, ``"initialize"``, or
-            ``"instance"`` for these three together if the stub does not report them separately.
-        start: seconds since the start of the server.
-        seconds: duration.
-    """
-
+    # "configuration" (auto-completion in a process of its own, with the import of a warm start), "extraction" (of a
+    # packed environment), "stub start", "import", "initialize", or "instance" for these three together if the stub does
+    # not report them separately
     name: str
-    start: float
+    start: float  # seconds since the start of the server
     seconds: float
 
 
@@ -181,51 +147,31 @@ class PackageSize:
 
 @dataclass(frozen=True)
 class EnvironmentSize:
-    """Size of an execution environment.
+    """Size of an execution environment."""
 
-    Attributes:
-        path: folder or archive, as named in the model's configuration.
-        form: ``"folder"`` or ``"archive"``.
-        bytes: unpacked size of all files.
-        packages: sizes by package, largest first.
-    """
-
-    path: str
-    form: str
-    bytes: int
-    packages: tuple[PackageSize, ...]
+    path: str  # folder or archive, as named in the model's configuration
+    form: str  # "folder" or "archive"
+    bytes: int  # unpacked size of all files
+    packages: tuple[PackageSize, ...]  # sizes by package, largest first
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelVerdict:
-    """Verdict on one model.
-
-    Attributes:
-        name: name of the model.
-        ok: whether the model is fit to serve, as far as it was checked; true if and only if ``failure`` is None.
-        load_seconds: from the load request to READY, or until the load was abandoned.
-        stub: the process of the first instance; None for an ensemble and if there was no process.
-        failure: the first fault.
-        samples: result of the user's samples; None without samples that have expected outputs.
-        checks: all checks, in order.
-        latency: response times, None if not measured.
-        phases: phases of the load, in order; empty if the log does not contain them.
-        environment: size of the model's environment, None if unknown.
-        log: last lines of the log since the load began.
-    """
+    """Verdict on one model."""
 
     name: str
-    ok: bool
-    load_seconds: float
+    ok: bool  # whether the model is fit to serve, as far as it was checked; true if and only if failure is None
+    load_seconds: float  # from the load request to READY, or until the load was abandoned
+    # the process of the first instance; None for an ensemble and if there was no process
     stub: StubIdentity | None = None
     _: KW_ONLY
     failure: Failure | None = None
-    samples: SampleCount | None = None
-    checks: tuple[Check, ...] = ()
-    latency: Latency | None = None
-    phases: tuple[Phase, ...] = ()
-    environment: EnvironmentSize | None = None
-    log: tuple[str, ...] = ()
+    samples: SampleCount | None = None  # result of the user's samples; None without samples that have expected outputs
+    checks: tuple[Check, ...] = ()  # all checks, in order
+    latency: Latency | None = None  # response times, None if not measured
+    phases: tuple[Phase, ...] = ()  # phases of the load, in order; empty if the log does not contain them
+    environment: EnvironmentSize | None = None  # size of the model's environment, None if unknown
+    log: tuple[str, ...] = ()  # last lines of the log since the load began
 
     @property
     def complete(self) -> bool:

@@ -166,8 +166,7 @@ def backend_name(model: Model, backend: Backend | None) -> str:
 def _remove_previous(request: Placement, value: str, current: Path) -> str:
     """Remove the environment that a configuration named before, if it was in the model's folder and is one of ours.
 
-    Returns:
-        Why it stays although it is, ``""`` otherwise.
+    Returns why it stays although it is, ``""`` otherwise.
     """
     model, name = request.model, value.removeprefix(in_model_folder(""))
     if not value or name == value or "/" in name or name in ("", ".", "..", current.name):

@@ -94,8 +94,8 @@ def with_another_python(
 ) -> Project | None:
     """The project with the Python of this machine that is nearest to the release's, for a build that has none.
 
-    Returns:
-        None if the user or the model names a Python, if the failure has another cause, or if this machine has none.
+    Returns none if the user or the model names a Python, if the failure has another cause, or if this machine has
+    none.
     """
     if isinstance(source, TakenOver) or python is None or python.named or error.kind not in NO_INTERPRETER:
         return None

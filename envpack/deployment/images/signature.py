@@ -36,8 +36,7 @@ def sign_image(
 ) -> int:
     """Attach a signed statement to an image; the digest of its manifest covers everything in it.
 
-    Returns:
-        The bytes that were sent; 0 if the same statement was attached within a day before.
+    Returns the bytes that were sent; 0 if the same statement was attached within a day before.
     """
     name = registry.address.name
     subjects = {name: image.digest.removeprefix("sha256:")}

@@ -41,9 +41,8 @@ class DigestAddress:
     def prune(self, keep: int, current: str, progress: Progress) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Remove all publications but the newest ones.
 
-        Returns:
-            The addresses of those that were removed, and a caution for each that stays because its record cannot be
-            read.
+        Returns the addresses of those that were removed, and a caution for each that stays because its record
+        cannot be read.
         """
         removed, cautions = [], []
         for name in reversed(self._others(current)[max(keep - 1, 0) :]):

@@ -91,22 +91,16 @@ def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -
 
 
 class _Alone:
-    """Asks every conversation twice, one after the other.
-
-    Attributes:
-        repeatable: whether equal requests had equal answers.
-        slowest: how long the slowest answer took, in seconds.
-        largest: size of the largest request in bytes.
-    """
+    """Asks every conversation twice, one after the other."""
 
     def __init__(self, client: Client, model: str, config: ServedConfig) -> None:
         self._client = client
         self._model = model
         self._config = config
         self._next_id = 1 << 20 if config.in_sequences else 0  # the user's samples have smaller ones
-        self.repeatable = True
-        self.slowest = 0.0
-        self.largest = 1
+        self.repeatable = True  # whether equal requests had equal answers
+        self.slowest = 0.0  # how long the slowest answer took, in seconds
+        self.largest = 1  # size of the largest request in bytes
 
     def most_clients(self) -> int:
         """How many clients may ask at once, so that all have their answers well within the client's limit."""
@@ -150,18 +144,7 @@ class _Alone:
 
 
 class _Burst:
-    """Requests of many clients at the same time.
-
-    Attributes:
-        clients: number of clients.
-        sent: number of requests.
-        errors: what requests failed with that are answered alone.
-        wrong: how answers differ from those that their requests get alone.
-        exchanged: how many of them are the answer to another request.
-        refused: requests that a policy of the queue refused.
-        compared: requests whose answers were compared with those that they get alone.
-        largest: mean number of requests in a batch of the round with the largest batches.
-    """
+    """Requests of many clients at the same time."""
 
     def __init__(
         self, client: Client, model: str, config: ServedConfig, conversations: Sequence[Conversation], clients: int
@@ -173,10 +156,12 @@ class _Burst:
         self._order = random.Random(1)  # noqa: S311 - the same order in every run
         self._next_id = 2 << 20
         self.clients = clients
+        # Numbers of requests: whose answer is that of another, that a policy of the queue refused, whose answers were
+        # compared with those that they get alone.
         self.sent = self.exchanged = self.refused = self.compared = 0
-        self.errors: list[str] = []
-        self.wrong: list[str] = []
-        self.largest = 1.0
+        self.errors: list[str] = []  # what requests failed with that are answered alone
+        self.wrong: list[str] = []  # how answers differ from those that their requests get alone
+        self.largest = 1.0  # mean number of requests in a batch of the round with the largest batches
 
     def send_rounds(self) -> None:
         """Send rounds until batches formed in some of them, a request did not get its answer, or time is up."""

@@ -39,31 +39,18 @@ _OF_THE_SYSTEM = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
-    """A snapshot of the first instance's process; all instances are started alike.
+    """A snapshot of the first instance's process; all instances are started alike."""
 
-    Attributes:
-        server: that serves the model.
-        model: the model.
-        instances: its living instances.
-        stub: what the first one runs.
-        mapped: mapped files, empty if they cannot be read.
-        variables: environment variables at its start, empty if they cannot be read.
-        root: unpacked folder of the model's environment on the server's file system; ``""`` without an environment.
-        log: of the server since the verification of the model began.
-        release: of the server; None if unknown.
-        preload: libraries in the server's ``LD_PRELOAD``.
-    """
-
-    server: Server
+    server: Server  # that serves the model
     model: Model
-    instances: tuple[Instance, ...]
-    stub: StubIdentity
-    mapped: tuple[str, ...]
-    variables: Mapping[str, str]
-    root: str
-    log: str
-    release: Release | None = None
-    preload: tuple[Path, ...] = ()
+    instances: tuple[Instance, ...]  # its living instances
+    stub: StubIdentity  # what the first one runs
+    mapped: tuple[str, ...]  # mapped files, empty if they cannot be read
+    variables: Mapping[str, str]  # environment variables at its start, empty if they cannot be read
+    root: str  # unpacked folder of the model's environment on the server's file system; "" without an environment
+    log: str  # of the server since the verification of the model began
+    release: Release | None = None  # of the server; None if unknown
+    preload: tuple[Path, ...] = ()  # libraries in the server's LD_PRELOAD
 
     @property
     def pid(self) -> int:

@@ -14,24 +14,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """A check.
+    """A check."""
 
-    Attributes:
-        id: slug in verdicts.
-        of: what it examines.
-        step: of the verification that makes it.
-        kind: of the failure, a section in ``docs/reference/errors.md``; empty if the failure itself names it.
-        condition: when it passes; its row in ``docs/explanation/verification.md``.
-        meaning: what a failure means; the section of its kind, unless that is in ``docs/reference/errors.md``.
-        run: the function.
-    """
-
-    id: str
-    of: Of
-    step: Step
-    kind: str
-    condition: str
-    meaning: str
+    id: str  # slug in verdicts
+    of: Of  # what it examines
+    step: Step  # of the verification that makes it
+    kind: str  # of the failure, a section in docs/reference/errors.md; empty if the failure itself names it
+    condition: str  # when it passes; its row in docs/explanation/verification.md
+    meaning: str  # what a failure means; the section of its kind, unless that is in docs/reference/errors.md
     run: Callable[..., Any]
 
 
