@@ -12,7 +12,7 @@ from typing import Any
 from envpack.adoption.answers import Answers, Tensor
 from envpack.adoption.artifact import Artifact, bad_artifact
 from envpack.adoption.model_code import model_code
-from envpack.support.failures import DISK_FULL_TEXT
+from envpack.support.failures import storage_errors
 from envpack.support.tables import quote
 
 _LARGEST_BATCH = 64
@@ -55,10 +55,9 @@ def _copy_folder(source: Path, target: Path) -> None:
     for path in source.rglob("*"):
         _check_link(path, source)
     try:
-        shutil.copytree(source, target, ignore=_IGNORED)
+        with storage_errors(target):
+            shutil.copytree(source, target, ignore=_IGNORED)
     except shutil.Error as error:  # a list of what could not be copied
-        if DISK_FULL_TEXT in str(error):
-            raise
         first, _, reason = error.args[0][0]
         raise bad_artifact(f"it cannot be copied: {reason}", "remove it, or make it readable", first) from error
 

@@ -13,7 +13,9 @@ from envpack.repository import (
     STUB_NAME,
     Model,
     ModelConfig,
+    agree,
     config_faults,
+    data_type,
     later_fields,
     version_folders,
     warmup_faults,
@@ -171,14 +173,13 @@ def _name_faults(ensemble: Any, step: Any, model: Any) -> Iterator[str]:
 
 
 def _type_faults(where: str, other: Any, owner: Any, entry: Any, model: Any) -> Iterator[str]:
-    types = type(entry).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
     if other.data_type != entry.data_type:
         yield (
-            f"{where}: inconsistent data type: {types[other.data_type].name} is inferred from model {owner.name} while "
-            f"{types[entry.data_type].name} is inferred from model {model.name}"
+            f"{where}: inconsistent data type: {data_type(other)} is inferred from model {owner.name} while "
+            f"{data_type(entry)} is inferred from model {model.name}"
         )
     first, second = _full_dims(other, owner), _full_dims(entry, model)
-    if not _fit(other.dims, entry.dims) and not _fit(first, second):
+    if not agree(other.dims, entry.dims) and not agree(first, second):
         yield (
             f"{where}: inconsistent shape: {_shown(first)} is inferred from model {owner.name} while "
             f"{_shown(second)} is inferred from model {model.name}"
@@ -188,10 +189,6 @@ def _type_faults(where: str, other: Any, owner: Any, entry: Any, model: Any) -> 
 def _full_dims(entry: Any, model: Any) -> list[int]:
     """The dimensions with that of the batch."""
     return [*([-1] if model.max_batch_size > 0 else []), *entry.dims]
-
-
-def _fit(first: Sequence[int], second: Sequence[int]) -> bool:
-    return len(first) == len(second) and all(a == b or -1 in (a, b) for a, b in zip(first, second, strict=True))
 
 
 def _shown(dims: Sequence[int]) -> str:

@@ -13,20 +13,12 @@ from typing import Any
 
 from envpack.local.model_process import ModelFailed
 from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START, RawTensor, Request
+from envpack.repository import WIDTHS, datatype_of, fits
 
-_NAMES = {"TYPE_STRING": "BYTES"}
-WIDTHS = {"BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2}
-WIDTHS |= {"UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8}
 _LENGTH = struct.Struct("<I")
 _MOST_UNSIGNED = (1 << 64) - 1
 _SIGNED = range(-(1 << 63), 1 << 63)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def datatype_of(entry: Any) -> str:
-    """KServe's name of the type of an input or output of a configuration."""
-    name: str = type(entry).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name
-    return _NAMES.get(name, name.removeprefix("TYPE_"))
 
 
 def received(request: Request) -> Request:
@@ -202,11 +194,6 @@ def _count_strings(content: bytes | memoryview) -> int:
         at += _LENGTH.size + _LENGTH.unpack_from(content, at)[0]
         count += 1
     return count if at == len(content) else -1
-
-
-def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
-    """Whether a shape is one that a configuration allows; -1 is any size."""
-    return len(shape) == len(dims) and all(want in (-1, have) for want, have in zip(dims, shape, strict=True))
 
 
 def _reshaped(tensor: RawTensor, entry: Any, config: Any) -> RawTensor:

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envpack.local.admission import WIDTHS, datatype_of
 from envpack.local.model_process import ModelFailed
 from envpack.local.values import RawTensor, Request
-from envpack.repository import file_in
+from envpack.repository import WIDTHS, datatype_of, file_in
 from envpack.support.bounded_reading import opened
 
 _EMPTY_STRING = bytes(4)  # its length

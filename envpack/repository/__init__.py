@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from envpack.repository.config import ModelConfig, parse_config
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
     from envpack.repository.config_editor import START_PARAMETER, set_backend, set_execution_environment
-    from envpack.repository.config_rules import config_faults, later_fields, warmup_faults
+    from envpack.repository.config_rules import (
+        WIDTHS,
+        agree,
+        config_faults,
+        data_type,
+        datatype_of,
+        fits,
+        kserve_type,
+        later_fields,
+        warmup_faults,
+    )
     from envpack.repository.ensembles import find_cycles, in_loading_order, needed_first
     from envpack.repository.folders import (
         file_in,

@@ -101,8 +101,8 @@ def _batch_faults(config: ModelConfig) -> Iterator[str]:
             for name in set(entry.source_input) - inputs:
                 yield f"a {kind} has the source_input {name!r}, which the model does not declare"
     for entry in model.batch_input:
-        if _type(entry) not in _COUNT_TYPES:
-            yield f"a batch_input has the data_type {_type(entry)}, and needs one of {', '.join(_COUNT_TYPES)}"
+        if data_type(entry) not in _COUNT_TYPES:
+            yield f"a batch_input has the data_type {data_type(entry)}, and needs one of {', '.join(_COUNT_TYPES)}"
     targets = [name for entry in model.batch_output for name in entry.target_name]
     for name, count in Counter(targets).items():
         if count > 1 or name not in outputs:
@@ -191,7 +191,7 @@ def _control_faults(inputs: Any) -> Iterator[str]:
             values = [getattr(control, field) for field in _VALUES if getattr(control, field)]
             if control.kind != _CORRID and [len(pair) for pair in values] != [2]:
                 yield f"{kind} needs two values in one of {', '.join(_VALUES)}"
-            elif control.kind == _CORRID and (values or _type(control) not in _CORRID_TYPES):
+            elif control.kind == _CORRID and (values or data_type(control) not in _CORRID_TYPES):
                 yield f"{kind} needs one of the types {', '.join(_CORRID_TYPES)}, and no values"
 
 
@@ -200,12 +200,9 @@ def _state_faults(state: Any, folder: Path) -> Iterator[str]:
     if len(state.initial_state) > 1:
         yield f"{who} is written {len(state.initial_state)} times"
     for initial in state.initial_state:
-        fits = len(initial.dims) == len(state.dims) and all(
-            own in (size, -1) or size == -1 for own, size in zip(initial.dims, state.dims, strict=True)
-        )
         if not initial.name:
             yield f"{who} has no name"
-        if initial.data_type != state.data_type or not fits:
+        if initial.data_type != state.data_type or not agree(initial.dims, state.dims):
             yield f"{who} has another data_type or other dims than the state"
         if -1 in initial.dims:
             yield f"{who} has variable dims"
@@ -215,17 +212,39 @@ def _state_faults(state: Any, folder: Path) -> Iterator[str]:
             yield f"{who} reads initial_state/{initial.data_file}, which does not exist"
 
 
-def _type(entry: Any) -> str:
+def data_type(entry: Any) -> str:
+    """The ``data_type`` of an input, output or state, for example ``"TYPE_FP32"``."""
     name: str = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name
     return name
 
 
+def kserve_type(data_type: str) -> str:
+    """KServe's name of a type of a configuration: ``"FP32"``, ``"BYTES"``."""
+    return "BYTES" if data_type == _STRING else data_type.removeprefix("TYPE_")
+
+
+def datatype_of(entry: Any) -> str:
+    """KServe's name of the type of an input or output."""
+    return kserve_type(data_type(entry))
+
+
+def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
+    """Whether a shape is one that a configuration allows; -1 is any size."""
+    return len(shape) == len(dims) and all(want in (-1, have) for want, have in zip(dims, shape, strict=True))
+
+
+def agree(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Whether a shape can have both dimensions."""
+    return len(first) == len(second) and all(a == b or -1 in (a, b) for a, b in zip(first, second, strict=True))
+
+
 _STRING = "TYPE_STRING"
-_BYTES = {
-    **dict.fromkeys(("TYPE_BOOL", "TYPE_UINT8", "TYPE_INT8"), 1),
-    **dict.fromkeys(("TYPE_UINT16", "TYPE_INT16", "TYPE_FP16", "TYPE_BF16"), 2),
-    **dict.fromkeys(("TYPE_UINT32", "TYPE_INT32", "TYPE_FP32"), 4),
-    **dict.fromkeys(("TYPE_UINT64", "TYPE_INT64", "TYPE_FP64"), 8),
+# Bytes of an element, by KServe's names.
+WIDTHS = {
+    **dict.fromkeys(("BOOL", "UINT8", "INT8"), 1),
+    **dict.fromkeys(("UINT16", "INT16", "FP16", "BF16"), 2),
+    **dict.fromkeys(("UINT32", "INT32", "FP32"), 4),
+    **dict.fromkeys(("UINT64", "INT64", "FP64"), 8),
 }
 _MOST_STRINGS = 1 << 20  # that are counted
 
@@ -251,7 +270,7 @@ def _warmup_input_faults(config: ModelConfig) -> Iterator[str]:
             entry = declared[name]
             if value.data_type != entry.data_type:
                 yield f"{where} has another data_type for the input {name!r} than the model declares"
-            if -1 not in value.dims and not _fits(value.dims, entry.dims):
+            if -1 not in value.dims and not fits(value.dims, entry.dims):
                 dims = f"dims: {list(value.dims)} for the input {name!r}"
                 yield f"{where} has {dims}, and the model declares {list(entry.dims)}"
         for name, entry in declared.items():
@@ -276,18 +295,15 @@ def _file_fault(value: Any, folder: Path) -> str:
     name = value.input_data_file
     if is_too_long(name) or not (file := file_in(folder, name)).is_file():
         return "does not exist"
-    kind = value.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[value.data_type].name
+    kind = data_type(value)
     elements = math.prod(value.dims)
     tensor = f"{kind} {list(value.dims)} needs"
     if kind == _STRING:
-        fits = elements > _MOST_STRINGS or _holds_strings(file, elements)
-        return "" if fits else f"is not what {tensor}: {counted(elements, 'string')}, each behind its length in 4 bytes"
-    size, needed = file.stat().st_size, elements * _BYTES.get(kind, 0)
+        if elements > _MOST_STRINGS or _holds_strings(file, elements):
+            return ""
+        return f"is not what {tensor}: {counted(elements, 'string')}, each behind its length in 4 bytes"
+    size, needed = file.stat().st_size, elements * WIDTHS.get(datatype_of(value), 0)
     return f"has {size} bytes, and {tensor} {needed}" if size < needed else ""
-
-
-def _fits(dims: Sequence[int], declared: Sequence[int]) -> bool:
-    return len(dims) == len(declared) and all(own in (size, -1) for size, own in zip(dims, declared, strict=True))
 
 
 def _holds_strings(file: Path, count: int) -> bool:

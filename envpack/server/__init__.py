@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         request_failures,
         stated,
         stub_reports,
+        unquoted,
     )
     from envpack.server.process import is_free
     from envpack.server.stale_runs import temporary_home

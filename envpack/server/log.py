@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -166,15 +167,15 @@ def request_failures(log: str) -> dict[str, str]:
         instance = failure["instance"] if failure else ""
         if instance:
             found[instance] = text
-    return {instance: _unquoted(text) for instance, text in found.items()}
+    return {instance: unquoted(text) for instance, text in found.items()}
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
     """A message of a log as it was written; newer servers quote it as JSON does."""
-    try:
-        return str(parse_json(text))
-    except ValueError:
-        return text
+    with contextlib.suppress(ValueError):
+        if text.startswith('"'):
+            return str(parse_json(text))
+    return text
 
 
 def last_started_stub(log: str) -> str:

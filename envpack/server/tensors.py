@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envpack.repository import kserve_type
+
 Value = bool | int | float | bytes
 
 _CODES = {
@@ -145,9 +147,6 @@ def _decode_strings(raw: bytes) -> tuple[bytes, ...]:
     return tuple(items)
 
 
-_OTHER_DATATYPES = {"TYPE_STRING": "BYTES"}
-
-
 @dataclass(frozen=True)
 class TensorConfig:
     """An input or output of a model.
@@ -240,11 +239,10 @@ def _sequences_at_once(config: Mapping[str, Any], slots: int) -> int:
 
 
 def _tensor(entry: Mapping[str, Any], *, batched: bool) -> TensorConfig:
-    datatype = str(entry["data_type"])
     dims = tuple(int(dim) for dim in entry["dims"])
     return TensorConfig(
         entry["name"],
-        _OTHER_DATATYPES.get(datatype, datatype.removeprefix("TYPE_")),
+        kserve_type(str(entry["data_type"])),
         (-1, *dims) if batched else dims,
         bool(entry.get("optional", False)),
     )

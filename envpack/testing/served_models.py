@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from envpack.server import (
     infer_together,
     last_lines,
     plain_lines,
+    unquoted,
 )
 from envpack.settings import Project
 from envpack.support.progress import Progress
@@ -127,7 +127,7 @@ class ServedModels:
         # A line of the log names the file that logs, not the model; what a stub says of itself is not the model's.
         versions = version_folders(self._repository.folder / model)
         names = {source.name for version in versions for source in version.rglob("*.py")}
-        lines = (_text(line["text"]) for line in _LINE.finditer(self._quiet_log(since)) if line["file"] in names)
+        lines = (unquoted(line["text"]) for line in _LINE.finditer(self._quiet_log(since)) if line["file"] in names)
         return [line for line in lines if not line.startswith(STUB_REPORT)]
 
     def printed(self, since: int) -> str:
@@ -206,11 +206,3 @@ class ServedModels:
             size = self._server.log_size()
             time.sleep(_QUIET_SECONDS)
         return self._server.log(since)
-
-
-def _text(logged: str) -> str:
-    """The message of a log line; newer servers write it as a JSON string."""
-    with contextlib.suppress(ValueError):
-        if logged.startswith('"'):
-            return str(json.loads(logged))
-    return logged

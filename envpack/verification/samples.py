@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from envpack.repository import fits
 from envpack.server import ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
 from envpack.support.bounded_reading import read_json
 from envpack.support.tables import Location
@@ -198,7 +199,7 @@ def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
     data = _elements(config.datatype, value)
     own_dims = config.dims[1:] if batched else config.dims
     dims = _given_dims(shape) if shape is not None else _dims_for(own_dims, len(data))
-    if len(dims) != len(own_dims) or any(want not in (-1, have) for want, have in zip(own_dims, dims, strict=True)):
+    if not fits(dims, own_dims):
         without = "; a sample omits the batch dimension" if batched else ""
         raise ValueError(f"the shape {list(dims)} does not fit {list(own_dims)}{without}")
     if math.prod(dims) != len(data):

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Collection, Sequence
 
+from envpack.repository import fits
 from envpack.server import BINARY_ONLY, FLOATING, Client, RequestError, ServedConfig, Tensor, Tolerance, needs_binary
 from envpack.support.text import counted
 from envpack.verification.answers import Responses, ask, responses_difference
@@ -249,10 +250,6 @@ def shape_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
     by_name = {tensor.name: tensor for tensor in outputs}
     for declared in config.outputs:
         found = by_name.get(declared.name)
-        if found and not _fits(found.shape, declared.dims):
+        if found and not fits(found.shape, declared.dims):
             return f"the output {declared.name} has the shape {list(found.shape)}, not {list(declared.dims)}"
     return ""
-
-
-def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
-    return len(shape) == len(dims) and all(dim in (-1, actual) for dim, actual in zip(dims, shape, strict=True))

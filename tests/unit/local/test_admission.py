@@ -3,10 +3,10 @@
 import pytest
 
 from envpack.local import ModelFailed, RawTensor, Request
-from envpack.local.admission import admit, datatype_of, deliver, received, rewritten
+from envpack.local.admission import admit, deliver, received, rewritten
 from envpack.local.model_config import complete_config
 from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START
-from envpack.repository import parse_config
+from envpack.repository import datatype_of, parse_config
 from envpack.server import encode
 
 TWO = """
