@@ -212,7 +212,7 @@ def _difference(seen: ActualEntry, entry: Entry) -> str:
         return f"a link to {seen.target} now, not to {entry.target}"
     if seen.size != entry.size:
         return f"{seen.size} bytes now, not {entry.size}"
-    return "of the same size with another content"
+    return "of the same size, with other content"
 
 
 def _size_of_tar(entries: Iterable[Entry], described: dict[str, bytes]) -> int:

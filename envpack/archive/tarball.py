@@ -289,14 +289,14 @@ def _unpack_all(archive: Path, folder: Path, content: str, limit: int) -> None:
         described = parse_json(manifest)
         announced = described.get("content") if isinstance(described, dict) else None
         if not hashlib.sha256(inventory).hexdigest() == content == announced:
-            raise ValueError("its list of files is another one than announced")
+            raise ValueError("its list of files differs from the one announced")
         entries = parse_inventory(inventory)
         check_entries(entries)
         left = {entry.path: entry for entry in entries}
         for member in members:
             entry = left.pop(member.name.rstrip("/"), None)
             if entry is None or (member.kind, member.size, member.target) != (entry.kind, entry.size, entry.target):
-                raise ValueError(f"{member.name!r} is not as its list of files says")
+                raise ValueError(f"{member.name!r} differs from its list of files")
             try:
                 _unpack(entry, reader, folder)
             except OSError as error:
@@ -335,7 +335,7 @@ def _unpack(entry: Entry, reader: ArchiveReader, folder: Path) -> None:
             file.write(piece)
         os.fchmod(handle, _MODES[entry.kind])
     if digest.hexdigest() != entry.sha256:
-        raise ValueError(f"{entry.path!r} has another content than its list of files says")
+        raise ValueError(f"{entry.path!r} differs in content from its list of files")
 
 
 def _make_folders(path: str) -> None:

@@ -29,7 +29,7 @@ _MEGA = 1e6
     "--recipe",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="Make what a Job's recipe says, into --store.",
+    help="Build what a Job's recipe says, into --store.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change and why; change nothing.")
 @options.with_console
@@ -105,7 +105,7 @@ def _dry_run(project: Project, each: EachModel, console: Console) -> int:
 
 
 def _unpacked_often(built: Sequence[BuiltModel]) -> str:
-    """What to say of several models with one archive: a server knows archives by their paths."""
+    """A warning if models share an archive: a server unpacks it for each path that names it."""
     archives = [model.environment for model in built if model.environment and model.environment.is_file()]
     most = max(Counter(archive.stat().st_ino for archive in archives).values(), default=0)
     if most < 2:

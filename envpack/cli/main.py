@@ -241,7 +241,7 @@ def removed_option(error: click.ClickException) -> Failure | None:
     instead = REMOVED.get(f"{command} {error.option_name}") or _assignment(command, error.option_name)
     if not instead:
         return None
-    return Failure(f"{path} has no {error.option_name} any more", kind="usage", exit_code=error.exit_code, hint=instead)
+    return Failure(f"{path} no longer has {error.option_name}", kind="usage", exit_code=error.exit_code, hint=instead)
 
 
 def _assignment(command: str, option: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 @click.argument("url")
 @options.models
-@click.option("--delete", is_flag=True, help="Remove what earlier publications sent and the repository has no more.")
+@click.option("--delete", is_flag=True, help="Remove what earlier publications sent and the repository no longer has.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent and removed, and change nothing.")
 @click.option("--force", is_flag=True, help="Send everything again, and replace objects that envpack did not publish.")
 @click.option(

@@ -101,7 +101,7 @@ def check_statement(
     if statement.kind != kind:
         raise signature_invalid(where, f"it is about {_ABOUT[statement.kind]}, not about {_ABOUT[kind]}", trust.keys)
     if address and statement.address != address:
-        raise signature_invalid(where, f"it is that of a publication to {statement.address}", trust.keys)
+        raise signature_invalid(where, f"it belongs to a publication to {statement.address}", trust.keys)
     age = now - statement.time
     if age < -_AHEAD:
         raise signature_invalid(where, "its time is in the future: the clock here or there is wrong", trust.keys)

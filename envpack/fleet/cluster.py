@@ -18,7 +18,6 @@ import envpack
 from envpack.support.errors import ServerError, UsageError
 from envpack.support.installation import install_command
 from envpack.support.progress import Progress
-from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -184,7 +183,7 @@ def _admit_workers(client: Client, address: Address, progress: Progress) -> None
     others = {worker: found for worker, found in versions.items() if found != envpack.__version__}
     if others:
         worker, found = min(others.items())
-        more = f", and {counted(len(others) - 1, 'other worker')} not either" if len(others) > 1 else ""
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         has = f"envpack {found}" if isinstance(found, str) else "no envpack that fits"
         what = f"worker {worker} has {has}, not {envpack.__version__}{more}"
         fix = f"install triton-envpack=={envpack.__version__} on all workers"

@@ -55,10 +55,10 @@ def read_overlay(file: Path) -> Overlay:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise _bad(file, " ".join(str(error).split())) from error
     if not isinstance(content, dict):
-        raise _bad(file, "it is no mapping")
+        raise _bad(file, "it is not a YAML mapping")
     others = sorted(map(str, content.keys() - {"apiVersion", "kind", "metadata", "spec"}))
     if others or content.get("kind", "Job") != "Job":
-        raise _bad(file, f"{others[0] if others else content['kind']} is nothing of a Job")
+        raise _bad(file, f"{others[0] if others else content['kind']} does not belong in a Job")
     parts = {name: content.get(name) or {} for name in ("metadata", "spec")}
     for name, part in parts.items():
         if not isinstance(part, dict):

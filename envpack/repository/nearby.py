@@ -12,7 +12,7 @@ from pathlib import Path
 from envpack.repository.folders import looks_like_model
 from envpack.support.errors import InputError
 
-_MOST_FOLDERS = 500  # that are looked into below a folder, which may be a home folder
+_MOST_FOLDERS = 500  # that are searched below a folder, which may be a home folder
 _DEPTH = 2  # as in a project's folder with deploy/models
 _MOST_NAMES = 5
 

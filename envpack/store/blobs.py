@@ -215,4 +215,4 @@ class _Download:
         self._digest, self._left_before = hashlib.sha256(), False
 
     def _wrong(self, blob: Blob) -> StorageError:
-        return self._objects.corrupt(blob.path, "its SHA-256 is another one than its name says")
+        return self._objects.corrupt(blob.path, "its SHA-256 differs from the one in its name")

@@ -111,7 +111,7 @@ class SharedStore:
             return self._contents[record.blobs]
         content = b"".join(self.objects.read_part(blob.path, 0, blob.size, blob.size) for blob in record.blobs)
         if blobs_in(content, [blob.size for blob in record.blobs]) != record.blobs:
-            raise self.objects.corrupt(record.blobs[0].path, "its SHA-256 is another one than its name says")
+            raise self.objects.corrupt(record.blobs[0].path, "its SHA-256 differs from the one in its name")
         self._contents[record.blobs] = content
         return content
 

@@ -95,7 +95,7 @@ def build_model(
         project: the model repository and its settings.
         name: of the model.
         progress: receives each step.
-        store: a store that machines share, as `project_store` opens it; it is looked into before anything is built.
+        store: a store that machines share, as `project_store` opens it; it is searched before anything is built.
 
     Raises:
         InputError: the model, its configuration or its requirements are wrong.

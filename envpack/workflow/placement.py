@@ -132,7 +132,9 @@ def _place_environment(request: Placement, environment: Environment, progress: P
             progress=progress,
         )
     if environment.placeholders:
-        progress.detail(f"{environment.placeholders} files keep a placeholder for their prefix, which no archive knows")
+        progress.detail(
+            f"{environment.placeholders} files keep a placeholder for their prefix: an archive has no folder yet"
+        )
     return path, pack_archive(
         environment,
         path,

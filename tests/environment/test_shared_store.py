@@ -174,7 +174,7 @@ def test_a_blob_that_was_altered_is_not_used(machines, proxy):
     proxy.fault = alter
     errors = done(second.build())
     assert "cannot be used, so this machine makes its own: " in errors
-    assert "its SHA-256 is another one than its name says" in errors
+    assert "its SHA-256 differs from the one in its name" in errors
     assert "install 1 conda package … installed" in errors
 
 

@@ -40,9 +40,7 @@ CATALOGUE = (
     ),
     usage("a value with braces", f"{_BUILD} --set layout={{x}}", "unknown layout", "known: model, backend"),
     usage("a recipe that is missing", "build --json --recipe nowhere.json", "nowhere.json", "does not exist"),
-    usage(
-        "a removed option", f"{_BUILD} --all", "has no --all any more", "without MODEL, a command works on all models"
-    ),
+    usage("a removed option", f"{_BUILD} --all", "no longer has --all", "without MODEL, a command works on all models"),
     usage("unknown command", "pack --json", "No such command 'pack'", "envpack --help"),
     usage("misspelt command", "biuld --json", "No such command 'biuld'. (Did you mean 'build'?)"),
     usage("unknown option", f"{_BUILD} m --pyton 3.10", "--pyton"),

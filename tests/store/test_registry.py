@@ -258,7 +258,7 @@ def test_a_signature_is_attached_and_required(plan, project, address, reader, tm
     with connected(address) as registry:  # the statement about the first image, listed for the second
         tag = changed.image.partition("@")[2].replace(":", "-")
         registry.put_manifest(encoded(index), INDEX, tag)
-    refused(address, right, tmp_path, "that of another image")
+    refused(address, right, tmp_path, "it belongs to another image")
 
 
 def refused(address, key, tmp_path, reason):

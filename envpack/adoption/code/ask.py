@@ -110,7 +110,7 @@ def complete_samples(model, answered, batched, notes):
     sent = [(sample(model, inputs, batched), answer) for inputs, answer in answered]
     kept = [(entry, answer) for entry, answer in sent if entry is not None]
     if len(kept) < len(sent):
-        notes.append(f"{len(sent) - len(kept)} of {len(sent)} rows of the example lack a text, which no tensor can")
+        notes.append(f"{len(sent) - len(kept)} of {len(sent)} rows of the example lack a text, so they are no samples")
     return kept
 
 

@@ -269,7 +269,7 @@ class Function(MadeUp):
         shape = [-1 if dim is None else int(dim) for dim in shapes[0]]
         dtype = np.dtype(dtypes[0])
         if dtype.name not in DATATYPES and dtype.kind not in "SUO":
-            raise TypeError(f"{what} is an array of {dtype.name}, which no tensor of Triton has")
+            raise TypeError(f"{what} is an array of {dtype.name}, a type that Triton's tensors do not have")
         return Tensor.of_array(name, "S" if dtype.kind == "O" else dtype, shape, is_optional)  # both have bytes
 
     def predict(self, data):

@@ -80,7 +80,7 @@ def check_image_signature(registry: Registry, digest: str, trust: Trust) -> None
             continue
         if digest.removeprefix("sha256:") in statement.subjects.values():
             return
-        failure = signature_invalid(where, "it is that of another image", trust.keys)
+        failure = signature_invalid(where, "it belongs to another image", trust.keys)
     raise failure
 
 

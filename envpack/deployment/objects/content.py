@@ -171,7 +171,9 @@ def _archive(model: DeployedModel, progress: Progress) -> Iterator[Path]:
         return
     environment, selection = _cached(model, place)
     if environment.placeholders:
-        progress.detail(f"{environment.placeholders} files keep a placeholder for their prefix, which no archive knows")
+        progress.detail(
+            f"{environment.placeholders} files keep a placeholder for their prefix: an archive has no folder yet"
+        )
     with stored_archive(environment, selection=selection, progress=progress) as archive:
         yield archive
 

@@ -139,7 +139,7 @@ def _statement(envelope: bytes | None, model: str, trust: Trust, where: str, add
     """The signed statement about the files of a model."""
     statement = check_statement(envelope, trust, "publication", where=where, address=address, now=time.time())
     if statement.parameters.get("model") != model:
-        raise signature_invalid(where, "it is that of another model", trust.keys)
+        raise signature_invalid(where, "it belongs to another model", trust.keys)
     return statement
 
 

@@ -67,7 +67,7 @@ def test_a_path_may_end_in_a_slash():
     ("change", "reason"),
     [
         ({"size": 4}, "a file of x is 4 bytes now, not 3"),
-        ({"sha256": "c" * 64}, "a file of x is of the same size with another content"),
+        ({"sha256": "c" * 64}, "a file of x is of the same size, with other content"),
         ({"kind": "program"}, "a file of x is a program now, not a file"),
     ],
 )

@@ -15,7 +15,7 @@ def test_removed_options_are_refused_and_what_takes_their_place_is_named(capsys)
         assert run([*words.split(), "--json"]) == 2, words
         shown = capsys.readouterr()
         error = json.loads(shown.out)["error"]
-        assert (error["kind"], error["message"]) == ("usage", f"envpack {command} has no {option} any more")
+        assert (error["kind"], error["message"]) == ("usage", f"envpack {command} no longer has {option}")
         assert error["hint"] == instead
         assert "Traceback" not in shown.err
 

@@ -309,7 +309,7 @@ def test_old_publications_are_accepted_without_a_limit(models):
         ({"kind": "publication"}, "not about an image"),
         ({"address": "oci://elsewhere/team/models"}, "a publication to oci://elsewhere"),
         ({"time": 1e9}, "days old, and 7 days are the most"),
-        ({"subjects": {"models": "0" * 64}}, "that of another image"),
+        ({"subjects": {"models": "0" * 64}}, "it belongs to another image"),
     ],
 )
 def test_what_is_attached_to_an_image_counts_only_if_it_is_about_that_image(

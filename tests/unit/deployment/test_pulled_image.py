@@ -200,7 +200,7 @@ def test_the_statement_about_another_image_does_not_count(registry, plan, projec
     second = publish_image(plan, address)
     tags = [digest_in(image).replace(":", "-") for image in (first.image, second.image)]
     registry.manifests["team/models", tags[1]] = registry.manifests["team/models", tags[0]]
-    refused(address, keys[1], tmp_path, "that of another image")
+    refused(address, keys[1], tmp_path, "it belongs to another image")
 
 
 def listed(*entries):

@@ -94,12 +94,12 @@ LAUGHS = ", ".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}']
 @every_row(
     ("text", "what"),
     [
-        ("[1]", "no mapping"),
-        ("", "no mapping"),
+        ("[1]", "not a YAML mapping"),
+        ("", "not a YAML mapping"),
         ("a: b: c", "mapping values are not allowed"),
         ("spec: [1]", "spec is a list"),
-        ("data: {}", "data is nothing of a Job"),
-        ("kind: Pod", "Pod is nothing of a Job"),
+        ("data: {}", "data does not belong in a Job"),
+        ("kind: Pod", "Pod does not belong in a Job"),
         ("metadata: {name: mine}", "made of its content"),
         ("[" * 3000, ""),
         ("spec: {nodeSelector: {on: x, a: b}}", "the key True in nodeSelector is no text: write it in quotes"),
