@@ -28,12 +28,12 @@ from bench.packers import Cost, packers, run
 from envpack.archive import pack_archive, place_folder
 from envpack.archive.tarball import TarFormat, pack_with_conda_pack
 from envpack.environment import Environment
-from envpack.environment.build import build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
 from envpack.server import ServerSpec
 from envpack.settings import Settings
 from envpack.verification import verify
+from tests.built import build_environment
 
 REQUIREMENTS = ("numpy==1.26.4", "scipy==1.13.1", "pandas==2.2.3", "scikit-learn==1.5.2")
 COUNTS = (1, 2, 5, 10, 20, 50, 100)

@@ -99,7 +99,8 @@ def server_for(python, installation, folder):
 def newer_environment(python, numpy):
     """An execution environment that envpack builds in the root, with Debian's Python."""
     code = (
-        "import json, os; from envpack.environment.build import build_environment; from envpack.requirements import *\n"
+        f"import json, os, sys; sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})\n"
+        "from tests.built import build_environment; from envpack.requirements import *\n"
         "glibc = os.confstr('CS_GNU_LIBC_VERSION').split()[1]\n"
         f"made = build_environment(Requirements(pip=('numpy=={numpy}',)), python={python!r}, glibc=glibc)\n"
         "print(json.dumps([made.python, str(made.prefix)]))"

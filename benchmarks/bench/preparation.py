@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import environment_from_prefix
-from envpack.environment.build import build_environment
 from envpack.repository import STUB_NAME, set_execution_environment
 from envpack.requirements import Requirements
 from envpack.stub import Cell, build_stub, target_from_prefix
+from tests.built import build_environment, copied_environment
 
 MODELS = Path(__file__).parent / "models"
 PYTHON = "3.10"  # the version that the release's own stub embeds
@@ -59,7 +58,7 @@ def prepare(packages: Sequence[str] = (), prefix: Path | None = None) -> Prepara
 
     """
     if prefix:
-        environment = environment_from_prefix(prefix, python=PYTHON)
+        environment = copied_environment(prefix, python=PYTHON)
     else:
         requirements = Requirements(conda=(), pip=(NUMPY, *packages), python=PYTHON, source=None)
         environment = build_environment(requirements, python=PYTHON)

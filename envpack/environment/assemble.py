@@ -12,8 +12,6 @@ from urllib.parse import unquote, urlsplit
 
 from envpack.conda import (
     PREFIX_PLACEHOLDER,
-    CondaSettings,
-    Credentials,
     Interpreter,
     available_interpreters,
     fingerprint,
@@ -43,9 +41,8 @@ from envpack.environment.inventory import (
 )
 from envpack.environment.relocation import relocate, update_records, write_activation
 from envpack.environment.store import SCHEMA, EnvironmentManifest
-from envpack.lock import Lock, install_pip
+from envpack.lock import Lock, LockOptions, install_pip
 from envpack.requirements import CondaPackage, PipPackage
-from envpack.settings import PythonPreference
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
@@ -65,13 +62,10 @@ class Assembly:
     """The lock to install, and the settings to install it with."""
 
     lock: Lock
-    cache: Path  # root of the cache
-    settings: CondaSettings  # the user's settings for conda
-    credentials: Credentials  # passwords and tokens for channels, by host
+    options: LockOptions  # with the cache, and the user's settings for conda
     indexes: tuple[str, ...]  # index options of a requirements file; they may contain passwords
     strip: bool  # whether to remove debug information from libraries and programs
     progress: Progress  # receives each step
-    python_preference: PythonPreference = "system"
     key: str = ""  # key of the environment in the store, if more than the lock decides its content
 
     @property
@@ -81,12 +75,7 @@ class Assembly:
 
 
 def assemble(assembly: Assembly, prefix: Path) -> None:
-    """Fill an empty folder with the environment; the manifest comes last and marks it as complete.
-
-    Raises:
-        EnvironmentBuildError: a package cannot be downloaded or installed, or no server could use the result.
-
-    """
+    """Fill an empty folder with the environment; the manifest comes last and marks it as complete."""
     install(assembly, prefix)
     finish(assembly, prefix)
 
@@ -115,7 +104,7 @@ def finish(
         owners,
         assembly.lock,
         python=_python(assembly, prefix),
-        cache=cache_folder("bytecode", assembly.cache),
+        cache=cache_folder("bytecode", assembly.options.cache),
     )
     entries = take_inventory(prefix, owners, assembly.progress)
     needs = _checked_needs(assembly, prefix, entries)
@@ -129,15 +118,16 @@ def install(assembly: Assembly, prefix: Path) -> None:
     lock, minor = assembly.lock, assembly.lock.target.python
     assembly.progress.begin(f"install {counted(len(lock.conda), 'conda package')}")
     conda = [_located(package, assembly) for package in lock.conda]
+    options = assembly.options
     install_conda(
-        conda, prefix, lock.target, settings=assembly.settings, credentials=assembly.credentials, cache=assembly.cache
+        conda, prefix, lock.target, settings=options.settings, credentials=options.credentials, cache=options.cache
     )
     require_library(prefix, minor)
     assembly.progress.end("installed")
     _site_packages(prefix, minor).mkdir(exist_ok=True)
     if lock.pip:
         assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
-        _mark_wheels(lock.pip, cache_folder("wheels", assembly.cache))
+        _mark_wheels(lock.pip, cache_folder("wheels", assembly.options.cache))
         install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)
         if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
@@ -150,14 +140,14 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
     file = Path(unquote(address.path))
     if address.scheme != "file" or (file.is_file() and is_locked_file(package, file)):
         return package
-    for other in sorted(cache_folder("channel", assembly.cache).glob(f"*/{package.subdir}/{file.name}")):
+    for other in sorted(cache_folder("channel", assembly.options.cache).glob(f"*/{package.subdir}/{file.name}")):
         if is_locked_file(package, other):
             mark_used(other.parent.parent)
             return dataclasses.replace(package, url=other.as_uri())
     if package.build.startswith("local_"):
         for interpreter in _candidates(assembly):
             if package.build == f"local_{fingerprint(interpreter)}":
-                again = local_channel(interpreter, cache=assembly.cache, progress=assembly.progress).package
+                again = local_channel(interpreter, cache=assembly.options.cache, progress=assembly.progress).package
                 # Other versions of the tools that pack the same interpreter give another hash.
                 return dataclasses.replace(package, url=again.file.as_uri(), sha256=again.sha256)
     if file.is_file():
@@ -177,7 +167,7 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
 def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
     """The interpreters of this machine, then the one that is fetched if it has none of the version."""
     yield from available_interpreters()
-    target, preference = assembly.lock.target, assembly.python_preference
+    target, preference = assembly.lock.target, assembly.options.python_preference
     with contextlib.suppress(EnvironmentBuildError):
         yield interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=assembly.progress)
 
@@ -194,7 +184,7 @@ def _python(assembly: Assembly, prefix: Path) -> Path:
     """An interpreter of the same minor version that this machine can run."""
     if assembly.runs_here:
         return prefix / "bin" / "python3"
-    minor, preference = assembly.lock.target.python, assembly.python_preference
+    minor, preference = assembly.lock.target.python, assembly.options.python_preference
     return interpreter_for(minor, preference=preference, progress=assembly.progress).executable
 
 
@@ -204,7 +194,7 @@ def _locked_version(lock: Lock) -> str:
 
 def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
     """What the files require of a system; an error if the target's C library is too old."""
-    needs = environment_needs(prefix, entries, cache_folder("needs", assembly.cache))
+    needs = environment_needs(prefix, entries, cache_folder("needs", assembly.options.cache))
     need, target = needs.glibc, assembly.lock.target
     if version_key(need.version) > version_key(target.glibc):
         file = need.file.relative_to(prefix) if need.file else ""

@@ -7,84 +7,33 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from envpack.conda import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.store import Environment, disappeared, read_environment
-from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions
-from envpack.requirements import Requirements, Target
-from envpack.settings import PythonPreference, check_minor
+from envpack.lock import Lock, LockOptions
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.failures import require_programs, storage_errors
-from envpack.support.folders import cache_folder, cache_root
-from envpack.support.platforms import host_platform
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.folders import cache_folder
+from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder
 
-DEFAULT_GLIBC = "2.35"  # of the official images that are based on Ubuntu 22.04
 
-
-def build_environment(
-    requirements: Requirements,
-    *,
-    python: str,
-    channels: Sequence[str] = (LOCAL_CHANNEL,),
-    cache: Path | None = None,
-    progress: Progress | None = None,
-    glibc: str = DEFAULT_GLIBC,
-    cuda: str = "",
-    platform: str = "",
-    sources: Sequence[str] = (),
-    python_preference: PythonPreference = "system",
-) -> Environment:
-    """Return the environment for requirements from the store; build it first if it is not there.
-
-    The same requirements resolve to the same packages as before, as long as the cache has their lock.
-    """
-    minor = python or requirements.python
-    check_minor(minor)
-    target = Target(platform or host_platform(), minor, glibc, cuda)
-    options = LockOptions(
-        channels=tuple(channels),
-        settings=read_conda_settings(),
-        cache=(cache or cache_root()).absolute(),
-        sources=tuple(sources),
-        python_preference=python_preference,
-    )
-    with ingredients_in_use(options.cache):
-        lock = options.resolve_once(requirements, target, progress or NoProgress())
-        return environment_of(
-            lock,
-            cache=options.cache,
-            progress=progress,
-            settings=options.settings,
-            credentials=options.credentials,
-            indexes=requirements.pip_options,
-            python_preference=python_preference,
-        )
-
-
-def find_environment(lock: Lock, *, cache: Path | None = None, strip: bool = False) -> Environment | None:
+def find_environment(lock: Lock, cache: Path, *, strip: bool = False) -> Environment | None:
     """The environment of a lock if the store has it; see `environment_of`."""
-    return read_environment(cache_folder("environments", cache).absolute() / lock.environment_key(strip=strip))
+    return read_environment(_entry(lock, cache, strip=strip))
 
 
 def environment_of(
     lock: Lock,
+    options: LockOptions,
+    progress: Progress,
     *,
-    cache: Path | None = None,
-    progress: Progress | None = None,
-    settings: CondaSettings | None = None,
-    credentials: Credentials | None = None,
     indexes: Sequence[str] = (),
     strip: bool = False,
     fill: Callable[[Path], None] | None = None,
-    python_preference: PythonPreference = "system",
 ) -> Environment:
-    """Return the environment of a lock from the store; build it there if it is missing."""
-    root = (cache or cache_root()).absolute()
-    folder = cache_folder("environments", root) / lock.environment_key(strip=strip)
-    progress = progress or NoProgress()
-    found = find_intact(folder, root, progress)
+    """Return the environment of a lock from the store; build it there, or fill it, if it is missing."""
+    folder = _entry(lock, options.cache, strip=strip)
+    found = find_intact(folder, options.cache, progress)
     if found:
         return found
     if fill is not None:
@@ -93,21 +42,13 @@ def environment_of(
     require_programs(folder.parent)
     from envpack.environment.assemble import Assembly, assemble
 
-    settings = settings or read_conda_settings()
-    if credentials is None:
-        credentials = settings.resolve(settings.channels).credentials
-    assembly = Assembly(
-        lock=lock,
-        cache=root,
-        settings=settings,
-        credentials=credentials,
-        indexes=tuple(indexes),
-        strip=strip,
-        progress=progress,
-        python_preference=python_preference,
-    )
-    with ingredients_in_use(root):
+    assembly = Assembly(lock=lock, options=options, indexes=tuple(indexes), strip=strip, progress=progress)
+    with ingredients_in_use(options.cache):
         return build_once(folder, lambda partial: assemble(assembly, partial), progress)
+
+
+def _entry(lock: Lock, cache: Path, *, strip: bool) -> Path:
+    return cache_folder("environments", cache) / lock.environment_key(strip=strip)
 
 
 def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.conda import CondaSettings, Interpreter, interpreter_at
-from envpack.environment.build import DEFAULT_GLIBC, build_once, find_intact
+from envpack.environment.build import build_once, find_intact
 from envpack.environment.checks import refuse_external_references
 from envpack.environment.inventory import Owners, ReplacedFile, find_owners
 from envpack.environment.prefix_copy import (
@@ -31,7 +31,7 @@ from envpack.environment.prefix_files import (
     list_files,
 )
 from envpack.environment.store import Environment
-from envpack.lock import RECIPE, Lock
+from envpack.lock import RECIPE, Lock, LockOptions
 from envpack.requirements import CondaPackage, Target
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
@@ -47,10 +47,9 @@ _LAYOUT = 2  # raised when the way of copying an environment changes
 def environment_from_prefix(
     root: Path,
     *,
+    glibc: str,
     python: str = "",
     platform: str = "",
-    glibc: str = DEFAULT_GLIBC,
-    cache: Path | None = None,
     progress: Progress | None = None,
     strip: bool = False,
 ) -> Environment:
@@ -63,7 +62,7 @@ def environment_from_prefix(
     prefix = detect_prefix(root)
     target = Target(platform or host_platform(), prefix.minor, glibc)
     _refuse_other(prefix, target, python)
-    top = (cache or cache_root()).absolute()
+    top = cache_root().absolute()
     base = _base(prefix)
     with ingredients_in_use(top):
         with storage_errors(prefix.root):
@@ -153,9 +152,7 @@ class _PrefixCopy:
 
         assembly = Assembly(
             lock=self.lock,
-            cache=self.cache,
-            settings=CondaSettings(),
-            credentials={},
+            options=LockOptions(channels=(), settings=CondaSettings(), cache=self.cache),
             indexes=(),
             strip=self.strip,
             progress=self.progress,

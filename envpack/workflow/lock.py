@@ -144,14 +144,11 @@ def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | 
         fetches = store is not None and fill is None
         return environment_of(
             locate_packages(store, lock, cache, progress) if fetches and store else lock,
-            cache=cache,
-            progress=progress,
-            settings=options.settings,
-            credentials=options.credentials,
+            options,
+            progress,
             indexes=recipe.requirements.pip_options,
             strip=strip,
             fill=fill,
-            python_preference=recipe.python_preference,
         )
 
     if store is None:

@@ -116,7 +116,7 @@ def _changes(request: Placement, source: Recipe, state: BuildState) -> Iterator[
         refuse_stale(lock, source)
     else:
         lock = options.remembered(source.requirements, source.target)
-    environment = find_environment(lock, cache=options.cache, strip=source.strip) if lock else None
+    environment = find_environment(lock, options.cache, strip=source.strip) if lock else None
     if lock is None and LOCAL_CHANNEL in source.channels:
         why = reason_to_fetch(source.target.python, source.python_preference, source.target.glibc)
         if why:

@@ -12,8 +12,8 @@ import pytest
 import envpack
 from envpack.conda.channels import local_channel
 from envpack.conda.interpreters import available_interpreters
-from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
+from tests.built import build_environment
 from tests.cache import kept_cache
 from tests.clusters import cluster
 from tests.needed_pythons import need, need_interpreter

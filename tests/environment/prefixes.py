@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from envpack.environment.from_prefix import environment_from_prefix
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
+from tests.built import copied_environment
 
 PYTHON = "3.10"
 
@@ -46,7 +46,7 @@ def said_by(*words: str | Path, prefix: Path, server: bool = False) -> str:
 
 def refused(root, error=InputError, **how):
     with pytest.raises(error) as caught:
-        environment_from_prefix(root, **how)
+        copied_environment(root, **how)
     assert caught.value.hint
     return caught.value
 

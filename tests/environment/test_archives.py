@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from envpack.archive import Selection, pack_archive, place_folder
-from envpack.environment.build import build_environment
 from envpack.environment.inventory import read_inventory
 from envpack.requirements import Requirements
 from envpack.support.errors import StorageError
+from tests.built import build_environment
 from tests.needed_pythons import need
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,6 @@ from envpack.conda.channels import local_channel
 from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import available_interpreters
 from envpack.environment import MANIFEST
-from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
 from envpack.settings.pythons import SUPPORTED
 from envpack.stub import target_from_prefix
@@ -27,6 +26,7 @@ from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.platforms import abi_flags, libpython_name
 from envpack.support.progress import NoProgress
 from tests import newer_pythons
+from tests.built import build_environment
 from tests.needed_pythons import need
 
 ROOT = Path(__file__).parents[2]
@@ -226,7 +226,7 @@ def test_killed_build_leaves_no_environment_and_the_next_one_cleans_up(tmp_path,
     minor = need("3.8")
     packaged(minor, tmp_path)
     code = (
-        "from envpack.environment.build import build_environment; from envpack.requirements import Requirements; "
+        "from tests.built import build_environment; from envpack.requirements import Requirements; "
         f"build_environment(Requirements(pip=('six',)), python='{minor}')"
     )
     environment = os.environ | {"ENVPACK_CACHE_DIR": str(tmp_path)}

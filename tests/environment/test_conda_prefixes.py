@@ -9,14 +9,13 @@ import pytest
 from envpack.conda.engine import as_request, run_engine
 from envpack.conda.install import PREFIX_PLACEHOLDER
 from envpack.conda.settings import CondaSettings
-from envpack.environment.build import environment_of
-from envpack.environment.from_prefix import environment_from_prefix
 from envpack.environment.inventory import read_inventory
 from envpack.lock import LockOptions, lock_requirements
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import UsageError
 from envpack.support.progress import NoProgress
+from tests.built import copied_environment, environment_of
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.environment.prefixes import PYTHON, TOKEN, Outcomes, changed_hands, refused, said_by, uv
 from tests.faults.command_line import listing
@@ -68,7 +67,7 @@ def conda(conda_lock, tmp_path):
 class TestConda:
     @pytest.mark.thorough
     def test_it_holds_what_the_same_packages_give_from_a_lock(self, conda, conda_lock, tmp_path):
-        taken = environment_from_prefix(conda, cache=tmp_path / "one")
+        taken = copied_environment(conda)
         built = environment_of(conda_lock, cache=tmp_path / "other")
         records = ("conda-meta/",)
         left, right = (
@@ -92,7 +91,7 @@ class TestConda:
 
     def test_a_moved_copy_works_and_the_original_stays(self, conda, tmp_path):
         before = listing(conda)
-        environment = environment_from_prefix(conda)
+        environment = copied_environment(conda)
         assert listing(conda) == before
         inodes = {file.stat().st_ino for file in conda.rglob("*") if file.is_file()}
         files = [file for file in environment.prefix.rglob("*") if file.is_file()]
@@ -108,7 +107,7 @@ class TestConda:
         (conda / "share/other").unlink()
         (conda / "etc/rooted.conf").write_text(f"root = {conda}/share\nmore = 1\n")
         (conda / "share/mine").write_text("mine\n")
-        environment = environment_from_prefix(conda)
+        environment = copied_environment(conda)
         assert changed_hands(environment) == {
             ("share/plain", "conda rooted", "unknown"),
             ("share/other", "conda rooted", ""),
@@ -121,16 +120,16 @@ class TestConda:
 
     @pytest.mark.thorough
     def test_one_that_was_moved_still_names_its_old_place_and_is_understood(self, conda, tmp_path):
-        first = environment_from_prefix(conda)
+        first = copied_environment(conda)
         moved = conda.rename(tmp_path / "moved")
-        second = environment_from_prefix(moved)
+        second = copied_environment(moved)
         assert changed_hands(second) == set()
         assert second.prefix == first.prefix
 
     @pytest.mark.thorough
     def test_one_that_was_rewritten_for_its_place_is_as_its_packages(self, conda, tmp_path):
         """As conda-unpack does it: the records still have the digests from before."""
-        first = environment_from_prefix(conda)
+        first = copied_environment(conda)
         place = tmp_path / "e"
         shutil.copytree(conda, place, symlinks=True)
         old, new = os.fsencode(conda), os.fsencode(place)
@@ -139,7 +138,7 @@ class TestConda:
         binary = (conda / "lib/rooted.bin").read_bytes()
         strings = [one.replace(old, new).ljust(len(one), b"\0") if old in one else one for one in binary.split(b"\0")]
         (place / "lib/rooted.bin").write_bytes(b"\0".join(strings))
-        environment = environment_from_prefix(place)
+        environment = copied_environment(place)
         assert changed_hands(environment) == set()
         for path in ("etc/rooted.conf", "bin/rooted", "lib/rooted.bin"):
             assert (environment.prefix / path).read_bytes() == (first.prefix / path).read_bytes()
@@ -147,7 +146,7 @@ class TestConda:
     @pytest.mark.thorough
     def test_packages_of_pip_in_it_are_listed(self, conda, wheels):
         uv("pip", "install", "--python", conda / "bin/python3", "--no-index", "--find-links", wheels, "tree")
-        environment = environment_from_prefix(conda)
+        environment = copied_environment(conda)
         sources = {one.name: one.source for one in environment.packages}
         assert sources == {"python": "conda", "rooted": "conda", "module": "conda", "tree": "pip", "leaf": "pip"}
         assert changed_hands(environment) == set()
@@ -159,7 +158,7 @@ class TestConda:
         content["url"] = f"https://me:{TOKEN}@example.invalid/t/{TOKEN}/channel/linux-64/rooted-1.0-0.conda"
         record.write_text(json.dumps(content))
         (conda / "conda-meta/history").write_text(f"# cmd: conda install -c https://me:{TOKEN}@example.invalid\n")
-        prefix = environment_from_prefix(conda).prefix
+        prefix = copied_environment(conda).prefix
         files = [file for file in prefix.rglob("*") if file.is_file()]
         assert [file for file in files if TOKEN.encode() in file.read_bytes()] == []
 
@@ -168,7 +167,7 @@ class TestConda:
         for folder in ("pkgs", "envs"):
             (conda / folder / "x").mkdir(parents=True)
             (conda / folder / "x/file").write_text("x")
-        prefix = environment_from_prefix(conda).prefix
+        prefix = copied_environment(conda).prefix
         assert not (prefix / "pkgs").exists()
         assert not (prefix / "envs").exists()
 
@@ -208,7 +207,7 @@ def test_variables_that_conda_would_set_are_named_and_not_their_values(conda):
     (conda / "etc/conda/env_vars.d/package.json").write_text('{"OF_A_PACKAGE": "1"}')
     (conda / "etc/conda/env_vars.d/damaged.json").write_text("{")
     progress = Outcomes()
-    environment_from_prefix(conda, progress=progress)
+    copied_environment(conda, progress=progress)
     (warning,) = (outcome for outcome in progress.said if "variables" in outcome)
     assert "MODEL_TOKEN, OF_A_PACKAGE;" in warning
     assert TOKEN not in str(progress.said)
@@ -216,6 +215,6 @@ def test_variables_that_conda_would_set_are_named_and_not_their_values(conda):
 
 def test_nothing_is_said_of_variables_where_there_are_none(conda):
     progress = Outcomes()
-    environment_from_prefix(conda, progress=progress)
+    copied_environment(conda, progress=progress)
     assert progress.said
     assert "variables" not in str(progress.said)

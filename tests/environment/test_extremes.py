@@ -11,8 +11,8 @@ import pytest
 
 from envpack.archive import pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
-from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
+from tests.built import build_environment
 from tests.needed_pythons import need
 from tests.wheels import make_wheel, write_index
 

@@ -6,9 +6,9 @@ import pytest
 
 from envpack.conda.settings import read_conda_settings
 from envpack.environment import read_environment
-from envpack.environment.build import build_environment, environment_of
 from envpack.environment.store import MANIFEST
 from envpack.requirements import Requirements
+from tests.built import build_environment, environment_of
 
 from .locks import BOTH, lock_for, names, refused
 from .sources import PYTHON

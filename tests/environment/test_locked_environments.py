@@ -12,11 +12,11 @@ import pytest
 from envpack.archive import pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
 from envpack.conda.install import PREFIX_PLACEHOLDER
-from envpack.environment.build import build_environment, environment_of
 from envpack.environment.inventory import read_inventory
 from envpack.environment.store import MANIFEST
 from envpack.lock import read_lock, write_lock
 from envpack.requirements import Requirements
+from tests.built import build_environment, environment_of
 
 from .locks import BOTH, lock_for, names, refused
 from .sources import PYTHON

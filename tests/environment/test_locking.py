@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from envpack.environment.build import build_environment, environment_of
 from envpack.lock import read_lock, write_lock
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import UsageError
+from tests.built import build_environment, environment_of
 from tests.web import serve
 from tests.wheels import make_wheel, write_index
 

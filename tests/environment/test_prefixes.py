@@ -14,9 +14,9 @@ import pytest
 from envpack.archive import Selection, place_folder
 from envpack.conda.choice import interpreter_for
 from envpack.conda.install import PREFIX_PLACEHOLDER
-from envpack.environment.from_prefix import environment_from_prefix
 from envpack.environment.inventory import read_inventory
 from envpack.support.errors import EnvironmentBuildError
+from tests.built import copied_environment
 from tests.environment.prefixes import PYTHON, SITE, changed_hands, refused, said_by, uv
 from tests.faults.command_line import listing
 from tests.needed_pythons import need
@@ -50,7 +50,7 @@ def copied(virtual, tmp_path):
 class TestVirtual:
     def test_a_moved_copy_works_with_an_empty_environment(self, virtual, tmp_path):
         before = listing(virtual)
-        environment = environment_from_prefix(virtual)
+        environment = copied_environment(virtual)
         assert listing(virtual) == before
         assert environment.python == interpreter_for(PYTHON).version
         moved = shutil.copytree(environment.prefix, tmp_path / "moved", symlinks=True)
@@ -64,7 +64,7 @@ class TestVirtual:
             shutil.move(tmp_path / "away", environment.prefix)
 
     def test_nothing_is_shared_with_the_original_or_names_it(self, virtual):
-        prefix = environment_from_prefix(virtual).prefix
+        prefix = copied_environment(virtual).prefix
         files = [file for file in prefix.rglob("*") if file.is_file() and not file.is_symlink()]
         originals = {file.stat().st_ino for file in virtual.rglob("*") if file.is_file()}
         assert [file for file in files if file.stat().st_ino in originals] == []
@@ -76,7 +76,7 @@ class TestVirtual:
         assert not (prefix / "bin/activate.fish").exists()
 
     def test_installation_records_are_right(self, virtual):
-        prefix = environment_from_prefix(virtual).prefix
+        prefix = copied_environment(virtual).prefix
         checked = 0
         for record in (prefix / SITE).glob("*.dist-info/RECORD"):
             for path, digest, _ in csv.reader(record.read_text().splitlines()):
@@ -90,10 +90,10 @@ class TestVirtual:
                     assert digest == f"sha256={found}", path
                     checked += 1
         assert checked > 4
-        assert changed_hands(environment_from_prefix(virtual)) == set()
+        assert changed_hands(copied_environment(virtual)) == set()
 
     def test_byte_code_is_made_anew(self, virtual):
-        prefix = environment_from_prefix(virtual).prefix
+        prefix = copied_environment(virtual).prefix
         code = "import leaf, importlib.util as u; print(open(u.cache_from_source(leaf.__file__), 'rb').read(8)[4])"
         assert said_by(prefix / "bin/python3", "-B", "-c", code, prefix=prefix) == "1"  # unchecked hash
 
@@ -101,36 +101,36 @@ class TestVirtual:
         for name in ("pip.conf", ".netrc", "etc/condarc.d/own.yml"):
             (copied / name).parent.mkdir(parents=True, exist_ok=True)
             (copied / name).write_text("[global]\nindex-url = https://me:crocodile-17@host/simple\n")
-        prefix = environment_from_prefix(copied).prefix
+        prefix = copied_environment(copied).prefix
         assert not [file for file in prefix.rglob("*") if file.is_file() and b"crocodile-17" in file.read_bytes()]
         assert not (prefix / "pip.conf").exists()
 
     def test_an_unchanged_one_is_not_read_again(self, virtual, monkeypatch):
-        first = environment_from_prefix(virtual)
+        first = copied_environment(virtual)
         assert settled(virtual)
-        environment_from_prefix(virtual)
+        copied_environment(virtual)
         read = []
         monkeypatch.setattr("envpack.environment.prefix_files._digest", read.append)
-        again = environment_from_prefix(virtual)
+        again = copied_environment(virtual)
         assert (again.prefix, again.fresh, read) == (first.prefix, False, [])
 
     @pytest.mark.thorough
     def test_a_change_is_noticed_though_size_and_time_stay(self, copied):
-        first = environment_from_prefix(copied)
+        first = copied_environment(copied)
         assert settled(copied)
-        assert environment_from_prefix(copied).prefix == first.prefix
+        assert copied_environment(copied).prefix == first.prefix
         module = copied / SITE / "leaf.py"
         status = module.stat()
         module.write_text("VALUE = 2\n")
         os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns))
-        second = environment_from_prefix(copied)
+        second = copied_environment(copied)
         assert second.fresh
         assert said_by(second.prefix / "bin/python3", "-c", "import leaf; print(leaf.VALUE)", prefix=copied) == "2"
         assert said_by(first.prefix / "bin/python3", "-c", "import leaf; print(leaf.VALUE)", prefix=copied) == "1"
 
     @pytest.mark.thorough
     def test_one_that_was_moved_before_is_the_same(self, virtual, copied):
-        assert environment_from_prefix(copied).prefix == environment_from_prefix(virtual).prefix
+        assert copied_environment(copied).prefix == copied_environment(virtual).prefix
 
     def test_an_editable_install_is_refused_by_name(self, copied, tmp_path):
         project = tmp_path / "project"
@@ -153,7 +153,7 @@ class TestVirtual:
     @pytest.mark.thorough
     def test_a_link_to_somewhere_else_is_refused_when_it_is_placed_unless_it_is_left_out(self, copied, tmp_path):
         (copied / SITE / "outward").symlink_to("/somewhere/else")
-        environment = environment_from_prefix(copied)
+        environment = copied_environment(copied)
         with pytest.raises(EnvironmentBuildError) as caught:
             place_folder(environment, tmp_path / "env")
         error = caught.value

@@ -11,8 +11,8 @@ import pytest
 
 from envpack.conda.channels import local_channel, read_channel
 from envpack.conda.choice import interpreter_for
-from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
+from tests.built import build_environment
 from tests.conda_packages import make_conda_package
 from tests.faults.command_line import assert_refused, command, envpack, variables
 from tests.needed_pythons import need

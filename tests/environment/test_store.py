@@ -8,9 +8,9 @@ import stat
 import pytest
 
 from envpack.archive import pack_archive, place_folder
-from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
 from envpack.workflow import prune_cache, verify_cache
+from tests.built import build_environment
 from tests.wheels import make_wheel, write_index
 
 from .sources import PYTHON

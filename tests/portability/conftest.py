@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from envpack.environment.build import build_environment
 from envpack.requirements import Requirements
 from envpack.stub import target_from_prefix
+from tests.built import build_environment
 from tests.cache import kept_cache
 from tests.portability import arm64
 from tests.portability.environments import NUMPY, channel_from, need_same

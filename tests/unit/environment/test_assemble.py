@@ -6,7 +6,7 @@ import pytest
 
 from envpack.conda import CondaSettings
 from envpack.environment.assemble import Assembly, _located
-from envpack.lock import Lock
+from envpack.lock import Lock, LockOptions
 from envpack.requirements import CondaPackage, Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
@@ -21,8 +21,8 @@ def assembly(tmp_path):
         (tmp_path / f"cache/channel/{channel}/linux-64").mkdir(parents=True)
         (tmp_path / "cache/channel" / channel / FILE).write_text(channel)
     lock = Lock(Target("linux-64", "3.10"), (), (), ())
-    parts = {"settings": CondaSettings(), "credentials": {}, "indexes": (), "strip": False, "progress": NoProgress()}
-    return Assembly(lock=lock, cache=tmp_path / "cache", **parts)
+    options = LockOptions(channels=(), settings=CondaSettings(), cache=tmp_path / "cache")
+    return Assembly(lock=lock, options=options, indexes=(), strip=False, progress=NoProgress())
 
 
 def locked(tmp_path, content):
