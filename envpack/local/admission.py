@@ -1,19 +1,22 @@
-"""The requests that a server refuses before a model sees them, by the same rules; and what it adds to the others."""
+"""What a server does with requests before a model sees them: refuse some, complete and batch others, warm up."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import random
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from envpack.local.model_process import ModelFailed
 from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START, RawTensor, Request
-from envpack.repository import WIDTHS, datatype_of, fits
+from envpack.repository import WIDTHS, datatype_of, file_in, fits
+from envpack.support.bounded_reading import opened
 
 _LENGTH = struct.Struct("<I")
 _MOST_UNSIGNED = (1 << 64) - 1
@@ -225,3 +228,81 @@ def _delivered(tensor: RawTensor, entry: Any, config: Any) -> RawTensor:
     shape = reshaped(own, entry.reshape.shape, entry.dims)
     shape = (*tensor.shape[:1], *shape) if batched else shape
     return dataclasses.replace(tensor, shape=shape) if math.prod(shape) == tensor.size else tensor
+
+
+_Owner = TypeVar("_Owner")
+
+
+def batches(waiting: Sequence[tuple[Request, _Owner]], config: Any) -> Iterator[list[_Owner]]:
+    """What belongs to the requests of each call of ``execute()``, in their order.
+
+    Without ``dynamic_batching``, or if the model has no batch dimension, each request is a call of its own. Requests
+    are joined if their inputs have the same names and shapes, up to ``max_batch_size`` items; of those that wait, a
+    preferred number goes first.
+    """
+    left = list(waiting)
+    while left:
+        count = _first_batch([request for request, _ in left], config)
+        yield [owner for _, owner in left[:count]]
+        del left[:count]
+
+
+def _first_batch(requests: Sequence[Request], config: Any) -> int:
+    """How many of the requests are the first batch."""
+    if not config.HasField("dynamic_batching") or not config.max_batch_size:
+        return 1
+    preferred = set(config.dynamic_batching.preferred_batch_size)
+    items, last_preferred, count = 0, 0, 0
+    for request in requests:
+        items += _items(request)
+        if items > config.max_batch_size or _shapes(request, config) != _shapes(requests[0], config):
+            break
+        count += 1
+        if items in preferred:
+            last_preferred = count
+    return last_preferred or max(count, 1)
+
+
+def _items(request: Request) -> int:
+    return next((tensor.shape[0] for tensor in request.inputs if tensor.shape), 1)
+
+
+def _shapes(request: Request, config: Any) -> frozenset[tuple[str, tuple[int, ...]]]:
+    """What has to be equal in the requests of a batch: names, and shapes but for inputs that may be ragged."""
+    ragged = {entry.name for entry in config.input if entry.allow_ragged_batch}
+    return frozenset((tensor.name, () if tensor.name in ragged else tensor.shape[1:]) for tensor in request.inputs)
+
+
+_EMPTY_STRING = bytes(4)  # its length
+_MOST_BYTES = 1 << 32  # of one input
+
+
+def warmups(config: Any, folder: Path) -> Iterator[tuple[str, list[Request]]]:
+    """The name of each warm-up and the requests that reach the model together, as often as they do.
+
+    A server sends ``batch_size`` requests of one item, and none without it. Random strings are empty there, too.
+    """
+    for warmup in config.model_warmup:
+        if not warmup.batch_size:
+            continue
+        batch = (1,) if config.max_batch_size else ()
+        request = Request(
+            tuple(
+                RawTensor(name, datatype_of(value), (*batch, *value.dims), _content(warmup.name, value, folder))
+                for name, value in warmup.inputs.items()
+            )
+        )
+        for _ in range(max(warmup.count, 1)):
+            yield warmup.name, [request] * warmup.batch_size
+
+
+def _content(warmup: str, value: Any, folder: Path) -> bytes:
+    datatype, count = datatype_of(value), math.prod(value.dims)
+    is_text = datatype == "BYTES"
+    size = count * (len(_EMPTY_STRING) if is_text else WIDTHS[datatype])
+    if size > _MOST_BYTES:
+        raise ModelFailed(f"an input of the warm-up '{warmup}' has {size} bytes, and may have {_MOST_BYTES}")
+    if value.input_data_file:
+        with opened(file_in(folder / "warmup", value.input_data_file)) as content:
+            return content.read(_MOST_BYTES if is_text else size)
+    return bytes(size) if is_text or value.zero_data else random.Random(0).randbytes(size)  # noqa: S311 - no secret

@@ -12,15 +12,13 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-from envpack.local.admission import admit, deliver, received
-from envpack.local.batches import batches
+from envpack.local.admission import admit, batches, deliver, received, warmups
 from envpack.local.connection import Kind
 from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess
-from envpack.local.model_source import ModelSource
+from envpack.local.starting import ModelSource
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
-from envpack.local.warming import warmups
 from envpack.repository import config_faults, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request

@@ -14,8 +14,7 @@ from typing import IO, NamedTuple, Protocol, TypeVar
 
 from envpack.local.connection import Connection, Kind, Message, connected
 from envpack.local.limit import MORE_TIME, Limit
-from envpack.local.output import Output
-from envpack.local.starting import Python, start_stub
+from envpack.local.starting import Output, Python, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server import read_abort_frames
 

@@ -10,9 +10,8 @@ from typing import IO, TYPE_CHECKING
 import envpack
 from envpack.local.instruments import Instruments
 from envpack.local.model_process import LogLine
-from envpack.local.model_source import ModelSource
 from envpack.local.server import LocalServer
-from envpack.local.starting import Python
+from envpack.local.starting import ModelSource, Python
 from envpack.repository import (
     CONFIG_NAME,
     STUB_NAME,

@@ -17,7 +17,7 @@ from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.local_model import NEEDS_SERVER, LocalModel, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
-from envpack.local.model_source import ModelSource, Stamp
+from envpack.local.starting import ModelSource, Stamp
 from envpack.local.values import NOT_FOUND, NOTHING, Reader, Request, Response, Writer
 from envpack.support.errors import EnvpackError
 

@@ -1,15 +1,62 @@
-"""Starts the stub of a model's process, as a server does for an execution environment."""
+"""What a model is started from, its stub, as a server starts it, and what its process prints."""
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+import dataclasses
 import os
 import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.local.output import Output
+from envpack.repository import CONFIG_NAME, ModelConfig, version_folders
 from envpack.support.errors import ServerError
+from envpack.support.text import printable
+
+_CHUNK = 64 << 10
+_KEPT = 64 << 10  # bytes
+_END_SECONDS = 1.0  # in which what a process has written before its end arrives
+
+
+class Output:
+    """Takes what a process writes to `write_end`, which its starter closes, and passes it on to another descriptor."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._is_terminal = os.isatty(target)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._tail = b""
+        # A program that writes to a terminal does not hold lines back, and may ask questions (breakpoint()).
+        self._read_end, self.write_end = os.openpty() if self._is_terminal else os.pipe()
+        self._thread = threading.Thread(target=self._forward, name="output", daemon=True)
+        self._thread.start()
+
+    def end(self) -> str:
+        """Wait for what has been written when the process has ended; returns the last 64 KiB of it.
+
+        A process that the model has started may hold the descriptor for any time: it is not waited for.
+        """
+        self._thread.join(_END_SECONDS)
+        return self._tail.decode("utf-8", "replace")
+
+    def _forward(self) -> None:
+        with contextlib.suppress(OSError):  # a terminal's other end is closed; nobody reads the target any more
+            while chunk := os.read(self._read_end, _CHUNK):  # no limit: the end of the process ends it
+                self._tail = (self._tail + chunk)[-_KEPT:]
+                shown = self._shown(chunk)
+                while shown:
+                    shown = shown[os.write(self._target, shown) :]
+        os.close(self._read_end)
+
+    def _shown(self, chunk: bytes) -> bytes:
+        if not self._is_terminal:
+            return chunk
+        lines = self._decoder.decode(chunk).replace("\r\n", "\n")
+        return printable(lines).encode()
+
 
 _LAST_WITH_ACTIVATE = 2507  # later servers start stubs without the environment's activate
 
@@ -69,3 +116,34 @@ def _environment(python: Python, variables: Mapping[str, str]) -> dict[str, str]
     found["PATH"] = f"{python.prefix}/bin:{found.get('PATH', os.defpath)}"
     found["PYTHONNOUSERSITE"] = "1"
     return {**found, **variables}
+
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """What to load."""
+
+    name: str
+    folder: Path
+    version: str
+    config: ModelConfig  # the content of its config.pbtxt
+    python: Python  # what it runs on
+    # variables that it gets beside those of all models
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        """The file that holds its class."""
+        return self.folder / self.version / (self.config.default_model_filename or "model.py")
+
+    def stamp(self) -> Stamp:
+        """Names, times of change and sizes of the model's own files now; without those of its environment."""
+        sources = (file for version in version_folders(self.folder) for file in version.rglob("*"))
+        found = []
+        for file in (self.folder / CONFIG_NAME, *sources):
+            if file.is_file() and file.suffix != ".pyc":
+                status = file.stat()
+                found.append((str(file), status.st_mtime_ns, status.st_size))
+        return tuple(sorted(found))

@@ -9,9 +9,12 @@ from envpack.support.lazy_imports import lazy_imports
 # With `as`, because tests of users import these names, and their type checkers want each to be exported.
 if TYPE_CHECKING:
     from envpack.server import Tensor as Tensor
-    from envpack.testing.model import ModelUnderTest as ModelUnderTest, TritonModel as TritonModel
+    from envpack.testing.model import (
+        ModelError as ModelError,
+        ModelUnderTest as ModelUnderTest,
+        TritonModel as TritonModel,
+    )
     from envpack.testing.model_run import ModelRun as ModelRun, run_model as run_model
-    from envpack.testing.models import ModelError as ModelError
     from envpack.testing.opening import find_runtime as find_runtime, open_models as open_models
     from envpack.testing.runner import TestedModel as TestedModel, TestRun as TestRun, run_tests as run_tests
     from envpack.testing.trial import Answer as Answer, Trial as Trial

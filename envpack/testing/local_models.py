@@ -8,14 +8,14 @@ from typing import Any
 
 from envpack.local import NOTHING, LocalServer, LogLine, ModelFailed, Request, Response, config_json, local_server
 from envpack.settings import Project
-from envpack.testing.models import ModelError
+from envpack.testing.model import ModelError
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
 _DECOUPLED = "the model is decoupled, so its responses come by stream(), on a server too"
 
 
 class LocalModels:
-    """Implements `envpack.testing.models.Models` by one process for each model.
+    """Implements `envpack.testing.model.Models` by one process for each model.
 
     What models print goes to the output of this process, where pytest captures it.
     """

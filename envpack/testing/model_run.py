@@ -21,7 +21,7 @@ from envpack.support.replacement import replaced_file
 from envpack.testing.arrays import check_can_save, save_arrays
 from envpack.testing.inputs import check_sources
 from envpack.testing.local_models import LocalModels
-from envpack.testing.models import ModelError, Models
+from envpack.testing.model import ModelError, Models
 from envpack.testing.opening import LOCALLY, find_runtime, open_models, where
 from envpack.testing.trial import Trial, fix_of, try_model
 from envpack.verification import SAMPLES_FILE, add_samples

@@ -10,12 +10,13 @@ from envpack.settings import Project
 from envpack.support.errors import ServerError
 from envpack.support.folders import cache_folder
 from envpack.support.progress import NoProgress, Progress
-from envpack.testing.grpc_streams import GRPC_ARGUMENTS
-from envpack.testing.models import Models
+from envpack.testing.model import Models
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
 
+# The server binds a free port.
+GRPC_ARGUMENTS = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
 LOCALLY = "locally, without a server"
 
 

@@ -1,17 +1,22 @@
-"""The pytest plugin: the fixture `triton_model`. Everything else is imported when a test uses it."""
+"""The pytest plugin: the fixture `triton_model`, and what `envpack test` reads of each test.
+
+Everything else is imported when a test uses it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from envpack.testing.model import TritonModel
     from envpack.testing.session import Session
+
 
 _INI = "envpack_repository"
 _SESSION = pytest.StashKey["Session"]()
@@ -56,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     file = config.getoption("--envpack-outcomes")
     if file and not hasattr(config, "workerinput"):  # xdist's workers report to the first process
         from envpack.support.processes import end_with
-        from envpack.testing.outcomes import Outcomes
+        from envpack.testing.plugin import Outcomes
 
         if caller := config.getoption("--envpack-caller"):
             end_with(caller)
@@ -119,3 +124,52 @@ def _named_repository(config: pytest.Config) -> Path | None:
         return Path(config.invocation_params.dir, given)
     setting = config.getini(_INI)
     return Path(config.inipath.parent if config.inipath else config.rootpath, setting) if setting else None
+
+
+class Outcomes:
+    """A plugin of pytest that writes for `envpack test` what became of each test."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._tests: dict[str, dict[str, Any]] = {}
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Take a file whose tests could not be collected."""
+        if report.failed:
+            self._tests[report.nodeid] = _entry(report.nodeid) | {"outcome": "error", "message": report.longreprtext}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take what became of one phase of a test."""
+        entry = self._tests.setdefault(report.nodeid, _entry(report.nodeid))
+        entry["seconds"] += report.duration
+        outcome = _outcome(report)
+        if outcome and entry["outcome"] in ("", "passed"):
+            entry["outcome"] = outcome
+            entry["message"] = _message(report)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the file."""
+        from envpack.support.replacement import write_text
+
+        write_text(self._file, json.dumps(list(self._tests.values())))
+
+
+def _entry(test: str) -> dict[str, Any]:
+    return {"id": test, "outcome": "", "seconds": 0.0, "message": ""}
+
+
+def _outcome(report: pytest.TestReport) -> str:
+    if report.when != "call":
+        return {"failed": "error", "skipped": "skipped"}.get(report.outcome, "")
+    if hasattr(report, "wasxfail"):
+        return "xfailed" if report.skipped else "xpassed"
+    return report.outcome
+
+
+def _message(report: pytest.TestReport) -> str:
+    if report.passed:
+        return ""
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2]
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message) if crash is not None else report.longreprtext

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from envpack.local import MORE_TIME, Request, Response, raw, readable, sent_parameters
+from envpack.local import MORE_TIME, RawTensor, Request, Response, raw, readable, sent_parameters
 from envpack.repository import version_folders
 from envpack.server import (
     STUB_REPORT,
@@ -20,18 +20,20 @@ from envpack.server import (
     infer_together,
     last_lines,
     plain_lines,
+    unfinished,
     unquoted,
 )
 from envpack.settings import Project
+from envpack.support.errors import UsageError
 from envpack.support.progress import Progress
 from envpack.support.temp_dirs import temp_dir
-from envpack.testing.grpc_streams import stream_by_grpc
-from envpack.testing.models import ModelError
+from envpack.testing.model import ModelError
 from envpack.testing.served_repository import ServedRepository
 from envpack.verification import abort_and_read_frames, dead_stubs, load_model
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
+
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
 _QUIET_SECONDS = 0.1  # the server writes what a model logs after the model has answered
@@ -41,7 +43,7 @@ _LINE = re.compile(r"^[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.
 
 
 class ServedModels:
-    """Implements `envpack.testing.models.Models` by a server, which is started at once, and again if it ends."""
+    """Implements `envpack.testing.model.Models` by a server, which is started at once, and again if it ends."""
 
     def __init__(
         self,
@@ -206,3 +208,68 @@ class ServedModels:
             size = self._server.log_size()
             time.sleep(_QUIET_SECONDS)
         return self._server.log(since)
+
+
+Outputs = tuple[RawTensor, ...]
+
+
+def stream_by_grpc(
+    server: Server, request: Request, parameters: Mapping[str, object], timeout: float
+) -> Iterator[Outputs]:
+    """Send a request and yield the outputs of each response; closing the iterator cancels the request."""
+    other_ports = getattr(server, "other_ports", None)
+    if other_ports is None:
+        raise UsageError(
+            "grpc-missing",
+            f"stream() of model {request.model!r} needs gRPC, which a server in a container does not offer here",
+            "install a server on this machine, or run the tests with --local",
+        )
+    try:
+        import grpc
+        from tritonclient.grpc import service_pb2, service_pb2_grpc
+    except ImportError as error:
+        raise UsageError(
+            "grpc-missing",
+            f"stream() of model {request.model!r} on a real server needs gRPC: {error}",
+            "pip install 'tritonclient[grpc]', or run the tests with --local",
+        ) from None
+    (port,) = other_ports()
+    message = service_pb2.ModelInferRequest(
+        model_name=request.model,
+        id=request.id,
+        raw_input_contents=[bytes(tensor.content) for tensor in request.inputs],
+    )
+    for tensor in request.inputs:
+        message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+    for name in sorted(request.outputs):
+        message.outputs.add(name=name)
+    for name, value in parameters.items():
+        _set(message.parameters[name], value)
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_receive_message_length", -1)]) as channel:
+        call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([message]), timeout=timeout)
+        count = 0
+        try:
+            for answer in call:
+                # The message of an error can be empty; only a response names the version of its model.
+                if answer.error_message or not answer.infer_response.model_version:
+                    raise ModelError(answer.error_message)
+                count += 1
+                yield _outputs(answer.infer_response)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise unfinished(count, timeout) from None
+            raise ModelError(str(error.details())) from None
+        finally:
+            call.cancel()
+
+
+def _set(parameter: Any, value: object) -> None:
+    kinds = {bool: "bool_param", int: "int64_param", float: "double_param"}
+    setattr(parameter, kinds.get(type(value), "string_param"), value)
+
+
+def _outputs(response: Any) -> Outputs:
+    return tuple(
+        RawTensor(output.name, output.datatype, tuple(output.shape), content)
+        for output, content in zip(response.outputs, response.raw_output_contents, strict=True)
+    )

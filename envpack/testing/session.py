@@ -12,8 +12,7 @@ import pytest
 from envpack.repository import CONFIG_NAME, looks_like_model, version_folders
 from envpack.settings import FILE_NAME, Project, Settings, open_project
 from envpack.support.errors import EnvpackError
-from envpack.testing.model import ModelUnderTest
-from envpack.testing.models import ModelError, Models
+from envpack.testing.model import ModelError, Models, ModelUnderTest
 from envpack.testing.opening import find_runtime, open_models
 
 __tracebackhide__ = True  # pytest shows the line of the test instead

@@ -11,7 +11,7 @@ from envpack.local import Request, Response, readable
 from envpack.server import ServedConfig, Tensor, read_model_error, read_served_config, stated
 from envpack.support.progress import NoProgress, Progress
 from envpack.testing.inputs import read_requests
-from envpack.testing.models import Models
+from envpack.testing.model import Models
 from envpack.verification import (
     TOGETHER,
     SampleCount,

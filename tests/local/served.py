@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envpack.local import LocalServer, ModelFailed, Python, RawTensor, Request, config_json, readable
-from envpack.local.model_source import ModelSource
+from envpack.local.starting import ModelSource
 from envpack.repository import Model, open_model
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, encode

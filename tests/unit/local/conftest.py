@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.local import LocalServer, Python, RawTensor, Request
-from envpack.local.model_source import ModelSource
+from envpack.local.starting import ModelSource
 from envpack.repository import open_model
 from envpack.server import encode
 

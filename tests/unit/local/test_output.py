@@ -6,7 +6,7 @@ import tty
 import pytest
 
 from envpack.local import output as module
-from envpack.local.output import Output
+from envpack.local.starting import Output
 from tests.waiting import soon
 
 

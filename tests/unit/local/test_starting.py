@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.local.output import Output
-from envpack.local.starting import Python, _command_line, _environment, start_stub
+from envpack.local.starting import Output, Python, _command_line, _environment, start_stub
 from envpack.support.errors import ServerError
 
 STUB, PREFIX = Path("/opt/stub"), Path("/opt/env")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from envpack.testing import plugin, session as module
-from envpack.testing.outcomes import Outcomes
+from envpack.testing.plugin import Outcomes
 
 pytest_plugins = ["pytester"]
 

@@ -17,8 +17,7 @@ from envpack.settings import open_project
 from envpack.support.errors import UsageError
 from envpack.support.progress import NoProgress
 from envpack.testing import ModelError, served_models as module
-from envpack.testing.grpc_streams import stream_by_grpc
-from envpack.testing.served_models import ServedModels
+from envpack.testing.served_models import ServedModels, stream_by_grpc
 from envpack.verification.loading import LoadResult
 from envpack.verification.verdict import Failure
 

@@ -7,7 +7,7 @@ import pytest
 
 from envpack.support.errors import StubError
 from envpack.testing import session as module
-from envpack.testing.models import ModelError
+from envpack.testing.model import ModelError
 from envpack.testing.session import Session, SourceChanges, repository_above
 
 

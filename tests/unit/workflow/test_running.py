@@ -17,8 +17,8 @@ from envpack.local import (
     opened_instruments,
     running as module,
 )
-from envpack.local.model_source import ModelSource
 from envpack.local.running import python_of
+from envpack.local.starting import ModelSource
 from envpack.repository import STUB_NAME, in_model_folder, open_model, point_to_environment
 from envpack.settings import Settings
 from envpack.stub import Stub, inspect_stub
