@@ -12,7 +12,7 @@ from pathlib import Path
 from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Difference, Inspection, is_record
 from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, bomb, opened_archive
-from envpack.archive.tar_members import is_canonical
+from envpack.archive.tar_members import is_canonical, upwards
 from envpack.environment import INVENTORY, MANIFEST
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.errors import InputError
@@ -181,7 +181,7 @@ class _Archive:
 
     def _misplaced(self, name: str, member: Member, links: set[str]) -> str:
         """What is wrong with the place of a member among those before it; empty if nothing is."""
-        above = tuple(_upwards(posixpath.dirname(name)))
+        above = tuple(upwards(posixpath.dirname(name)))
         if not links.isdisjoint(above):
             return _BELOW_A_LINK
         if any(folder in self._comparison.actual for folder in above):
@@ -225,9 +225,3 @@ def _wrong_name(member: Member, name: str) -> str:
 
 def _is_record(member: Member) -> bool:
     return is_record(member.name) and member.size <= LARGEST
-
-
-def _upwards(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]

@@ -100,7 +100,7 @@ def check_entries(entries: Sequence[Entry]) -> None:
         if folder not in good:
             if not is_canonical(folder):
                 raise _bad(entry, "is not a valid path in an environment")
-            if any(above in links for above in _upwards(folder)):
+            if any(above in links for above in upwards(folder)):
                 raise _bad(entry, "is below a link")
             good.add(folder)
         if name in ("", ".", "..") or entry.path.startswith("/"):
@@ -123,7 +123,8 @@ def is_canonical(path: str) -> bool:
     return path == posixpath.normpath(path) and path != "." and path.split("/", maxsplit=1)[0] not in ("", "..")
 
 
-def _upwards(path: str) -> Iterator[str]:
+def upwards(path: str) -> Iterator[str]:
+    """A path and the folders above it."""
     while path:
         yield path
         path = path.rpartition("/")[0]

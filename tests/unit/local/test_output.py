@@ -5,7 +5,7 @@ import tty
 
 import pytest
 
-from envpack.local import output as module
+from envpack.local import starting as module
 from envpack.local.starting import Output
 from tests.waiting import soon
 
