@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.development.session import Session
-    from envpack.development.start import opened_debugger, runtime_chooser
+    from envpack.development.debugger import opened_debugger
+    from envpack.development.session import Session, runtime_chooser
     from envpack.development.state import ModelState
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from envpack.local import Instruments, Python, check_debug_port
-from envpack.repository import Model
-from envpack.server import Client, RequestError, Server, is_free
+from envpack.local import Instruments, Python, check_debug_port, opened_instruments
+from envpack.repository import Model, open_model
+from envpack.server import Client, RequestError, Server, find_server, is_free
+from envpack.settings import Project
+from envpack.support.errors import UsageError
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.verification import instances
@@ -72,3 +74,23 @@ class Debugger:
 
     def _write(self, settings: Mapping[str, object]) -> None:
         write_text(self._settings, json.dumps({"utilities": str(self.utilities), **settings}))
+
+
+@contextlib.contextmanager
+def opened_debugger(project: Project, names: Sequence[str], port: int | None) -> Iterator[Debugger | None]:
+    """The debugger of the one model that is named; None without a port."""
+    if port is None:
+        yield None
+        return
+    if len(names) != 1:
+        raise _usage("name the one MODEL that --debug is for; what it needs is loaded as well")
+    if open_model(project.repository / names[0]).is_ensemble:
+        raise _usage(f"{names[0]} is an ensemble, which has no code; name one of its steps")
+    check_debug_port(port)
+    utilities = find_server().backends / "python/triton_python_backend_utils.py"
+    with opened_instruments(debug_port=port) as tools:
+        yield Debugger(names[0], tools, utilities)
+
+
+def _usage(message: str) -> UsageError:
+    return UsageError("usage", message, "envpack dev --help says what it takes")

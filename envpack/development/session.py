@@ -16,9 +16,9 @@ from envpack.development.own_writes import OwnWrites
 from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
 from envpack.local import python_of
-from envpack.repository import Model
-from envpack.server import Runtime, last_lines
-from envpack.settings import Project, open_project
+from envpack.repository import Model, backends_folder
+from envpack.server import Runtime, ServerSpec, choose_runtime, last_lines
+from envpack.settings import Project, RuntimeName, open_project
 from envpack.support.errors import EnvpackError, InputError, ServerError
 from envpack.support.interruption import caught
 from envpack.support.progress import Progress
@@ -312,3 +312,20 @@ class Session:
     def _changed(self) -> None:
         with self._showing:
             self._show()
+
+
+def runtime_chooser(project: Project, runtime: RuntimeName) -> Callable[[ServerNeeds], Runtime]:
+    """What chooses the runtime of a session's server, from the settings and what its models need."""
+    said = project.of()
+
+    def choose(needs: ServerNeeds) -> Runtime:
+        completion = () if needs.completes else ("--disable-auto-complete-config",)
+        own = said.only("image", "triton", "served_from").saying(
+            runtime=runtime, port=needs.port or said.port, server_arg=("--log-verbose=0", *completion)
+        )
+        spec = ServerSpec(
+            own, backends=backends_folder(project), variables=needs.environment, utilities=needs.utilities
+        )
+        return choose_runtime(spec, project.repository, needs.models)
+
+    return choose

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -90,7 +90,8 @@ def find_owners(prefix: Path, minor: str) -> Owners:
     """Read the installation records: conda's first, since pip packages are installed after them."""
     last: dict[str, tuple[str, str]] = {}
     changed: list[ReplacedFile] = []
-    for name, path in _conda_claims(prefix):
+    records = {file.name: read_conda_record(file) for file in conda_record_files(prefix)}
+    for name, path in _conda_claims(records):
         _claim(last, changed, path, ("conda", name))
     for name, path in _pip_claims(prefix, minor, set(last)):
         _claim(last, changed, path, ("pip", name))
@@ -98,7 +99,7 @@ def find_owners(prefix: Path, minor: str) -> Owners:
         if not os.path.lexists(f"{prefix}/{path}"):
             changed.append(ReplacedFile(path, f"{source} {name}", ""))
     changed.sort(key=lambda replaced: (replaced.path, replaced.before))
-    placeholders = {path: mode for path, mode in _conda_placeholders(prefix) if last[path][0] == "conda"}
+    placeholders = {path: mode for path, mode in _conda_placeholders(records.values()) if last[path][0] == "conda"}
     return Owners({path: name for path, (_, name) in last.items()}, tuple(changed), placeholders)
 
 
@@ -214,18 +215,16 @@ def _source_of(path: str) -> str:
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
 
 
-def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
-    for file in conda_record_files(prefix):
-        record = read_conda_record(file)
+def _conda_claims(records: Mapping[str, CondaRecord]) -> Iterator[tuple[str, str]]:
+    for file, record in records.items():
         name = normalise_name(record["name"])
-        yield name, f"conda-meta/{file.name}"
+        yield name, f"conda-meta/{file}"
         for path in record.get("files", ()):
             yield name, path
 
 
-def _conda_placeholders(prefix: Path) -> Iterator[tuple[str, PlaceholderKind]]:
-    for file in conda_record_files(prefix):
-        record = read_conda_record(file)
+def _conda_placeholders(records: Iterable[CondaRecord]) -> Iterator[tuple[str, PlaceholderKind]]:
+    for record in records:
         files = set(record.get("files", ()))
         for entry in record_paths(record):
             if entry.get("prefix_placeholder") and entry.get("_path") in files:

@@ -254,17 +254,13 @@ def _first_batch(requests: Sequence[Request], config: Any) -> int:
     preferred = set(config.dynamic_batching.preferred_batch_size)
     items, last_preferred, count = 0, 0, 0
     for request in requests:
-        items += _items(request)
+        items += request.items
         if items > config.max_batch_size or _shapes(request, config) != _shapes(requests[0], config):
             break
         count += 1
         if items in preferred:
             last_preferred = count
     return last_preferred or max(count, 1)
-
-
-def _items(request: Request) -> int:
-    return next((tensor.shape[0] for tensor in request.inputs if tensor.shape), 1)
 
 
 def _shapes(request: Request, config: Any) -> frozenset[tuple[str, tuple[int, ...]]]:

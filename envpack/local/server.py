@@ -17,8 +17,9 @@ from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.local_model import NEEDS_SERVER, LocalModel, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
-from envpack.local.starting import ModelSource, Stamp
+from envpack.local.starting import ModelSource
 from envpack.local.values import NOT_FOUND, NOTHING, Reader, Request, Response, Writer
+from envpack.repository import Stamps, source_stamps
 from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones.
@@ -36,11 +37,11 @@ class _Loaded:
 
     model: LocalModel
     source: ModelSource
-    stamp: Stamp
+    stamps: Stamps
 
     def is_current(self) -> bool:
         """Whether loading it again would change nothing."""
-        return not self.model.process.has_ended and self.stamp == self.source.stamp()
+        return not self.model.process.has_ended and self.stamps == source_stamps(self.source.folder)
 
 
 class LocalServer:
@@ -202,14 +203,14 @@ class LocalServer:
     def _started(self, name: str, found: ModelSource | None, begun: LocalModel | None = None) -> _Loaded:
         if found is None:
             raise ModelFailed(f"there is no model '{name}' in the repository", code=NOT_FOUND)
-        stamp = found.stamp()
+        stamps = source_stamps(found.folder)
         model = begun or self._begun(found)
         try:
             model.load()
         except BaseException:
             model.kill()
             raise
-        return _Loaded(model, found, stamp)
+        return _Loaded(model, found, stamps)
 
     def _what(self, name: str) -> ModelSource | None:
         """What a name stands for."""

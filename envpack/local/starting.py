@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository import CONFIG_NAME, ModelConfig, version_folders
+from envpack.repository import ModelConfig
 from envpack.support.errors import ServerError
 from envpack.support.text import printable
 
@@ -118,9 +118,6 @@ def _environment(python: Python, variables: Mapping[str, str]) -> dict[str, str]
     return {**found, **variables}
 
 
-Stamp = tuple[tuple[str, int, int], ...]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSource:
     """What to load."""
@@ -137,13 +134,3 @@ class ModelSource:
     def file(self) -> Path:
         """The file that holds its class."""
         return self.folder / self.version / (self.config.default_model_filename or "model.py")
-
-    def stamp(self) -> Stamp:
-        """Names, times of change and sizes of the model's own files now; without those of its environment."""
-        sources = (file for version in version_folders(self.folder) for file in version.rglob("*"))
-        found = []
-        for file in (self.folder / CONFIG_NAME, *sources):
-            if file.is_file() and file.suffix != ".pyc":
-                status = file.stat()
-                found.append((str(file), status.st_mtime_ns, status.st_size))
-        return tuple(sorted(found))

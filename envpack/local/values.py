@@ -101,6 +101,11 @@ class Request:
     model: str = ""
     version: int = -1
 
+    @property
+    def items(self) -> int:
+        """Number of items in the batch that it is."""
+        return next((tensor.shape[0] for tensor in self.inputs if tensor.shape), 1)
+
 
 @dataclass(frozen=True)
 class Response:

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     )
     from envpack.repository.ensembles import find_cycles, in_loading_order, needed_first
     from envpack.repository.folders import (
+        Stamps,
         file_in,
         find_folder,
         is_model_file,
         looks_like_model,
         odd_version,
+        source_stamps,
         version_folders,
     )
     from envpack.repository.model import (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,3 +158,23 @@ def default_file(config: ModelConfig, backend: str) -> str:
     platform = next((known.file for known in KNOWN if known.platform and known.platform == config.platform), "")
     files = [known.file for known in KNOWN if known.name == backend]
     return platform or (files[0] if len(files) == 1 else "")
+
+
+# For each file of a model its path, time of change and size.
+Stamps = frozenset[tuple[str, int, int]]
+
+
+def source_stamps(folder: Path, pattern: str = "*") -> Stamps:
+    """The files that a model is loaded from as they are now: its configuration, and what its versions hold.
+
+    What is removed meanwhile, or not readable, has no stamp.
+    """
+    found = set()
+    with contextlib.suppress(OSError):
+        sources = [source for version in version_folders(folder) for source in version.rglob(pattern)]
+        for file in (folder / CONFIG_NAME, *sources):
+            with contextlib.suppress(OSError):
+                status = file.stat()
+                if stat.S_ISREG(status.st_mode) and file.suffix != ".pyc":
+                    found.add((str(file), status.st_mtime_ns, status.st_size))
+    return frozenset(found)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from envpack.repository import CONFIG_NAME, looks_like_model, version_folders
+from envpack.repository import Stamps, looks_like_model, source_stamps
 from envpack.settings import FILE_NAME, Project, Settings, open_project
 from envpack.support.errors import EnvpackError
 from envpack.testing.model import ModelError, Models, ModelUnderTest
 from envpack.testing.opening import find_runtime, open_models
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
-# For each file of a model its path, time of change and size.
-_State = frozenset[tuple[str, int, int]]
 
 
 class SourceChanges:
@@ -34,17 +31,8 @@ class SourceChanges:
             name for name in before.keys() | self._states.keys() if before.get(name) != self._states.get(name)
         )
 
-    def _read(self) -> dict[str, _State]:
-        return {folder.name: frozenset(_files(folder)) for folder in self._repository.iterdir() if folder.is_dir()}
-
-
-def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    with contextlib.suppress(OSError):  # removed meanwhile, or not readable: then it is no model
-        sources = [source for version in version_folders(folder) for source in version.rglob("*.py")]
-        for file in (folder / CONFIG_NAME, *sources):
-            with contextlib.suppress(OSError):
-                status = file.stat()
-                yield str(file), status.st_mtime_ns, status.st_size
+    def _read(self) -> dict[str, Stamps]:
+        return {folder.name: source_stamps(folder, "*.py") for folder in self._repository.iterdir() if folder.is_dir()}
 
 
 class _Repository:

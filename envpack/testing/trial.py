@@ -168,16 +168,11 @@ def _batches(answers: Sequence[Answer], largest: int) -> Iterator[list[Answer]]:
     for group in alike.values():
         batch: list[Answer] = []
         for answer in group if len(group) > 1 else group * 2:
-            if batch and sum(map(_items, (*batch, answer))) > largest:
+            if batch and sum(one.request.items for one in (*batch, answer)) > largest:
                 yield batch
                 batch = []
             batch.append(answer)
         yield batch
-
-
-def _items(answer: Answer) -> int:
-    """Number of items in the batch that a request is."""
-    return next((tensor.shape[0] for tensor in answer.request.inputs if tensor.shape), 1)
 
 
 def _is_repeatable(models: Models, config: ServedConfig, answer: Answer) -> bool:

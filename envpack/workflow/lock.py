@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from envpack.environment import Environment, environment_of
 from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, write_lock
 from envpack.repository import Model, open_model
-from envpack.requirements import Requirements, Target, is_provided, package_of, unread_above
+from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, is_provided, package_of, unread_above
 from envpack.settings import Project
 from envpack.store import SharedStore
 from envpack.support.elf import version_key
@@ -226,20 +226,20 @@ def _other_options(recipe: Recipe, has: Target) -> Iterator[str]:
 
 
 def _changes(before: Lock | None, now: Lock) -> tuple[str, ...]:
-    if not before:
-        return ()
-    old, new = _versions(before), _versions(now)
-    return tuple(
-        f"{name} {old.get(name, '–')} → {new.get(name, '–')}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    )
+    old, new = versions(before) if before else {}, versions(now)
+    different = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return tuple(version_change(name, old, new) for name in different) if before else ()
 
 
-def _versions(lock: Lock) -> dict[str, str]:
-    return {package.name: package.version for package in lock.conda} | {
-        package.name: package.version for package in lock.pip
-    }
+def versions(lock: Lock) -> dict[str, str]:
+    """The version of each package, by its name."""
+    packages: tuple[CondaPackage | PipPackage, ...] = (*lock.conda, *lock.pip)
+    return {package.name: package.version for package in packages}
+
+
+def version_change(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """What became of a package, as ``"numpy 1.26.3 → 1.26.4"``."""
+    return f"{name} {old.get(name, '–')} → {new.get(name, '–')}"
 
 
 _MOST_IMPORTS = 5

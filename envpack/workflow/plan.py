@@ -34,7 +34,7 @@ from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.platforms import platform_of_machine
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
-from envpack.workflow.lock import refuse_stale
+from envpack.workflow.lock import refuse_stale, version_change, versions
 from envpack.workflow.placement import backend_name, foreign_paths, refuse_foreign, release_cannot_serve, unfit_stub
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
@@ -179,13 +179,11 @@ def _differences(metadata: Mapping[str, Any], request: Placement, lock: Lock | N
     if lock is None:
         return
     has = {package["name"]: package["version"] for package in metadata.get("packages", ())}
-    wanted = {package.name: package.version for package in lock.conda} | {
-        package.name: package.version for package in lock.pip
-    }
+    wanted = versions(lock)
     # Interpreters' packages may hold others; only what the lock names is compared.
     different = [name for name in sorted(wanted) if has.get(name) != wanted[name]]
     different += sorted(name for name in has.keys() - wanted.keys() if _is_separate(metadata, name))
-    named = [f"{name} {has.get(name, '–')} → {wanted.get(name, '–')}" for name in different[:_MOST_NAMED]]
+    named = [version_change(name, has, wanted) for name in different[:_MOST_NAMED]]
     if len(different) > _MOST_NAMED:
         named.append(f"and {len(different) - _MOST_NAMED} more")
     if named:

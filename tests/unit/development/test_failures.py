@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.development.failures import load_failure
+from envpack.development.served import load_failure
 
 
 def failure(folder, text):

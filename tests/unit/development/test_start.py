@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from envpack.development import opened_debugger, runtime_chooser
 from envpack.development.debugger import UTILITIES
 from envpack.development.session import ServerNeeds
-from envpack.development.start import opened_debugger, runtime_chooser
 from envpack.server import choice
 from envpack.settings import Settings, open_project
 from envpack.support.errors import ServerError, UsageError
