@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from envpack.stub import StubTarget, target_from_prefix
+from envpack.stub import target_from_prefix
+from envpack.stub.target import StubTarget
 
 SUITE = "forky"
 IN_DEBIAN = ("3.14", "3.15")

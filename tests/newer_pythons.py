@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda.interpreters import available_interpreters
-from envpack.stub import StubTarget, target_from_interpreter
+from envpack.stub import target_from_interpreter
+from envpack.stub.target import StubTarget
 from envpack.support.platforms import this_machine
 from tests.cache import kept_cache
 from tests.portability.machinery import debian_root, must_be_able_to_enter

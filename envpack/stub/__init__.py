@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from envpack.stub.matrix import compile_stubs, find_pythons, plan_matrix
     from envpack.stub.prebuilt import prebuilt_pythons
     from envpack.stub.recipe import Cell, Recipe
-    from envpack.stub.target import StubTarget, target_from_interpreter, target_from_prefix
+    from envpack.stub.target import target_from_interpreter, target_from_prefix
     from envpack.stub.toolchain import find_tool, find_toolchain
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

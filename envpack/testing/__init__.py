@@ -15,8 +15,7 @@ if TYPE_CHECKING:
         TritonModel as TritonModel,
     )
     from envpack.testing.model_run import ModelRun as ModelRun, run_model as run_model
-    from envpack.testing.opening import find_runtime as find_runtime, open_models as open_models
-    from envpack.testing.runner import TestedModel as TestedModel, TestRun as TestRun, run_tests as run_tests
+    from envpack.testing.runner import TestRun as TestRun, run_tests as run_tests
     from envpack.testing.trial import Answer as Answer, Trial as Trial
 else:
     __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -7,7 +7,8 @@ import pytest
 from envpack.server.launch import find_server
 from envpack.settings import Settings, open_project
 from envpack.support.errors import ServerError
-from envpack.testing import ModelError, ModelUnderTest, find_runtime, open_models
+from envpack.testing import ModelError, ModelUnderTest
+from envpack.testing.opening import find_runtime, open_models
 from tests.container.conftest import CONFIG, PYTHON
 
 pytestmark = pytest.mark.thorough

@@ -13,7 +13,8 @@ from envpack.lock import Lock, LockOptions, digest_requirements, lock_key
 from envpack.lock.resolve import lock_memory
 from envpack.requirements import CondaPackage, PipPackage, Target, read_requirements
 from envpack.settings import find_release
-from envpack.stub import StubTarget, recipe
+from envpack.stub import recipe
+from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from tests.golden.json_text import json_text
 from tests.golden.requirement_files import CASES, write_case

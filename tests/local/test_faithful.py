@@ -7,7 +7,8 @@ import pytest
 from envpack.server import find_server
 from envpack.settings import open_project
 from envpack.support.errors import ServerError
-from envpack.testing import ModelError, ModelUnderTest, find_runtime, open_models
+from envpack.testing import ModelError, ModelUnderTest
+from envpack.testing.opening import find_runtime, open_models
 from tests.cache import kept_cache
 from tests.local.faithful_models import CASES, DECOUPLED, STREAMS, Case, stream
 from tests.local.hostile_models import HOSTILE

@@ -13,7 +13,8 @@ from envpack.repository import STUB_NAME
 from envpack.requirements import CondaPackage, Target
 from envpack.settings import Settings, find_release, open_project
 from envpack.store import open_store
-from envpack.stub import Cell, StubTarget
+from envpack.stub import Cell
+from envpack.stub.target import StubTarget
 from envpack.support.errors import StubError
 from envpack.workflow import make_lock
 

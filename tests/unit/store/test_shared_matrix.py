@@ -9,7 +9,8 @@ import pytest
 from envpack.repository import STUB_NAME
 from envpack.settings import find_release
 from envpack.store import open_store
-from envpack.stub import Cell, Stub, StubTarget, inspect_stub
+from envpack.stub import Cell, Stub, inspect_stub
+from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
 from envpack.workflow import stubs as module

@@ -10,7 +10,8 @@ from envpack.environment import read_environment
 from envpack.repository import STUB_NAME
 from envpack.settings import find_release
 from envpack.store import open_store, verify_store
-from envpack.stub import Cell, Stub, StubTarget, inspect_stub
+from envpack.stub import Cell, Stub, inspect_stub
+from envpack.stub.target import StubTarget
 from envpack.support.errors import EnvironmentBuildError, StorageError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import shared

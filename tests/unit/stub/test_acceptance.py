@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from envpack.settings import find_release
-from envpack.stub import Cell, StubFacts, StubTarget, inspection
+from envpack.stub import Cell, StubFacts, inspection
 from envpack.stub.inspection import OTHER_COMPILER, check_compiled_stub
+from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
 

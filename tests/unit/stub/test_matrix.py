@@ -6,8 +6,9 @@ import pytest
 
 from envpack.settings import find_release
 from envpack.settings.pythons import SUPPORTED
-from envpack.stub import StubTarget, matrix
+from envpack.stub import matrix
 from envpack.stub.matrix import find_pythons, plan_matrix
+from envpack.stub.target import StubTarget
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
 

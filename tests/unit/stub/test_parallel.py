@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from envpack.settings import find_release
-from envpack.stub import Cell, StubTarget, matrix
+from envpack.stub import Cell, matrix
 from envpack.stub.matrix import _run_in_threads, compile_stubs
 from envpack.stub.recipe import Recipe, source_folder
+from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
 from envpack.support.processes import run

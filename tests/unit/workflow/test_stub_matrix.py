@@ -7,7 +7,8 @@ import pytest
 
 from envpack.repository import STUB_NAME
 from envpack.settings import find_release
-from envpack.stub import Cell, Stub, StubTarget
+from envpack.stub import Cell, Stub
+from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
 from envpack.support.progress import NoProgress

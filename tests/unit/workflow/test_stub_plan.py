@@ -7,7 +7,8 @@ import pytest
 
 from envpack.repository import STUB_NAME
 from envpack.settings import Settings, find_release
-from envpack.stub import Cell, Stub, StubTarget, inspect_stub
+from envpack.stub import Cell, Stub, inspect_stub
+from envpack.stub.target import StubTarget
 from envpack.support.errors import InputError, StubError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.workflow import stubs as module
