@@ -88,7 +88,6 @@ def as_request(package: CondaPackage) -> Package:
 
 
 def from_result(package: Package) -> CondaPackage:
-    """A package of a result."""
     return CondaPackage(
         name=package["name"],
         version=package["version"],

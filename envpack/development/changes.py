@@ -96,7 +96,6 @@ class FileFinder:
         return Snapshot({name: self.files(name) for name in models}, _stamp(self.project.file))
 
     def files(self, model: str) -> ModelFiles:
-        """The files of one model."""
         folder = self.project.repository / model
         sources, folders = self._below(folder)
         files, projects = self._required(folder)

@@ -101,7 +101,6 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def choose_runtime(spec: ServerSpec, repository: Path, models: tuple[Model, ...]) -> Runtime:
-    """Choose a runtime for models of a repository."""
     said = spec.settings
     if said.runtime == "process" or (said.runtime == "auto" and said.server is not None):
         return _process(spec, models)

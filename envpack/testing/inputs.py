@@ -27,7 +27,6 @@ class Given:
 
 
 def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> Given:
-    """Requests to a model."""
     if not sources:
         own = folder / SAMPLES_FILE
         return _from_samples(own, config, model) if own.is_file() else Given(tuple(_made_up(config, model)))

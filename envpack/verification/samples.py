@@ -70,7 +70,6 @@ class Samples:
         return SampleCount(right, len(self.samples), self.noun, needed=needed, expected=expected)
 
     def tolerance(self, output: str) -> Tolerance:
-        """Tolerance for an output."""
         return self.tolerances.get(output, self.tolerances[""])
 
 

@@ -40,12 +40,10 @@ class CheckDocument(TypedDict):
 
 
 def passed(check: str, evidence: str) -> Check:
-    """A check that passed."""
     return Check(check, "ok", evidence)
 
 
 def failed(check: str, evidence: str, fix: str) -> Check:
-    """A check that failed."""
     return Check(check, "failed", evidence, fix)
 
 
