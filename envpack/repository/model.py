@@ -200,7 +200,11 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
         faults += _step_faults(folder, config)
     else:
         faults += _platform_faults(folder, config)
-        faults += () if is_foreign else (*_shell_faults(folder), *_code_faults(folder, config))
+        faults += (
+            ()
+            if is_foreign
+            else (*_shell_faults(folder), *_file_name_faults(folder, config), *_code_faults(folder, config))
+        )
         faults += _module_faults(folder, config) if backend == _PYTHON else ()
     faults += starting_faults(config, folder / CONFIG_NAME)
     return Model(config.name or folder.name, folder, config, is_ensemble, backend, is_foreign), tuple(faults)
@@ -299,24 +303,35 @@ def _module_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
         yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
 
 
-def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
-    file_name = config.default_model_filename or _MODEL_FILE
-    if is_too_long(file_name):
-        return
-    versions = version_folders(folder)
+def _file_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
+    file_name = config.default_model_filename
     unsafe = SHELL_CHARACTER.search(file_name)
     if unsafe:
         what = f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted"
         fix = "give the file a name of letters, digits, '_', '-' and '.'"
         yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
-    if {"", "."}.intersection(file_name.split("/")):
+    if file_name and {"", "."}.intersection(file_name.split("/")):
         what = f"default_model_filename is {file_name!r}, and a server takes a path from the version's folder on"
         fix = "write the file's name only, or FOLDER/NAME"
         yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
+
+
+def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
+    file_name = config.default_model_filename or _MODEL_FILE
+    if is_too_long(file_name):
+        return
+    versions = version_folders(folder)
     for version in versions:
         if version_number(version) > _LARGEST_VERSION:
             what = "the number of this version does not fit into 64 bits, so a server cannot load the model"
             yield InputError("odd-version", what, "give the folder a smaller number", str(version))
+    if not (config.backend or config.platform or config.default_model_filename or _has_code(folder)):
+        what = f"nothing tells a server the backend: {CONFIG_NAME} names none, and no version has a {file_name}"
+        fix = (
+            f'put the model\'s code in {folder.name}/1/{file_name}, or write backend: "NAME" for a model of another one'
+        )
+        yield InputError("model-without-code", what, fix, str(folder))
+        return
     if not versions:
         fix = f"put the model's code in {folder.name}/1/{file_name}"
         yield InputError("model-without-code", f"no version folder with a {file_name}", fix, str(folder))
