@@ -6,8 +6,9 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envpack.conda import CondaSettings, Interpreter, interpreter_at
 from envpack.environment.build import build_once, find_intact
@@ -40,6 +41,9 @@ from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
+
+if TYPE_CHECKING:
+    from envpack.environment.assemble import Assembly
 
 _LAYOUT = 2  # raised when the way of copying an environment changes
 
@@ -76,8 +80,11 @@ def environment_from_prefix(
         if found:
             return found
         require_programs(folder.parent)
-        copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
-        return build_once(folder, copy.fill, progress)
+        from envpack.environment.assemble import Assembly
+
+        options = LockOptions(channels=(), settings=CondaSettings(), cache=top)
+        assembly = Assembly(lock=lock, options=options, indexes=(), strip=strip, progress=progress, key=key)
+        return build_once(folder, lambda partial: _copy(prefix, files, digests, assembly, partial), progress)
 
 
 def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
@@ -132,62 +139,43 @@ def _key(lock: Lock, files: Sequence[PrefixFile], digests: dict[str, str]) -> st
     return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
 
 
-@dataclasses.dataclass(frozen=True)
-class _PrefixCopy:
-    """The copy of an environment: the original, its files, and the key of the copy."""
+def _copy(
+    prefix: Prefix, files: tuple[PrefixFile, ...], digests: Mapping[str, str], assembly: Assembly, folder: Path
+) -> None:
+    """Make the environment in an empty folder."""
+    from envpack.environment.assemble import finish, install
+    from envpack.environment.checks import require_library
 
-    prefix: Prefix
-    files: tuple[PrefixFile, ...]
-    digests: dict[str, str]
-    lock: Lock
-    key: str
-    cache: Path
-    progress: Progress
-    strip: bool
+    progress = assembly.progress
+    _refuse_outside(prefix)
+    if prefix.home is not None:
+        install(assembly, folder)
+    progress.begin(f"copy {counted(len(files), 'file')} of {prefix.root}")
+    prefix_paths, declared = named_prefix_paths(prefix), declared_files(prefix)
+    copied = copy_files(prefix.root, files, folder, prefix_paths, declared, progress=progress)
+    if list_files(prefix) != files:
+        fix = "wait until the installation into it has ended, and build again"
+        raise InputError("prefix-changed", "it changed while it was copied", fix, str(prefix.root))
+    changed = changed_files(prefix, declared, digests, prefix_paths)
+    progress.end(_outcome(len(changed), copied, activation_variables(prefix.root)))
+    require_library(folder, prefix.minor)
+    finish(
+        assembly,
+        folder,
+        prefix_paths=prefix_paths,
+        changed=copied.changed,
+        adopt=lambda owners: _adopted(owners, files, copied, changed),
+    )
 
-    def fill(self, folder: Path) -> None:
-        """Make the environment in an empty folder."""
-        from envpack.environment.assemble import Assembly, finish, install
-        from envpack.environment.checks import require_library
 
-        assembly = Assembly(
-            lock=self.lock,
-            options=LockOptions(channels=(), settings=CondaSettings(), cache=self.cache),
-            indexes=(),
-            strip=self.strip,
-            progress=self.progress,
-            key=self.key,
-        )
-        minor = self.prefix.minor
-        self._refuse_outside()
-        if self.prefix.home is not None:
-            install(assembly, folder)
-        self.progress.begin(f"copy {counted(len(self.files), 'file')} of {self.prefix.root}")
-        prefix_paths, declared = named_prefix_paths(self.prefix), declared_files(self.prefix)
-        copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared, progress=self.progress)
-        if list_files(self.prefix) != self.files:
-            fix = "wait until the installation into it has ended, and build again"
-            raise InputError("prefix-changed", "it changed while it was copied", fix, str(self.prefix.root))
-        changed = changed_files(self.prefix, declared, self.digests, prefix_paths)
-        self.progress.end(_outcome(len(changed), copied, activation_variables(self.prefix.root)))
-        require_library(folder, minor)
-        finish(
-            assembly,
-            folder,
-            prefix_paths=prefix_paths,
-            changed=copied.changed,
-            adopt=lambda owners: _adopted(owners, self.files, copied, changed),
-        )
-
-    def _refuse_outside(self) -> None:
-        root, minor = self.prefix.root, self.prefix.minor
-        try:
-            refuse_external_references(root, minor, find_owners(root, minor))
-        except EnvironmentBuildError as error:
-            if error.kind == "points-outside":
-                error.where = str(root)
-                error.hint = "install it without -e: pip install FOLDER"
-            raise
+def _refuse_outside(prefix: Prefix) -> None:
+    try:
+        refuse_external_references(prefix.root, prefix.minor, find_owners(prefix.root, prefix.minor))
+    except EnvironmentBuildError as error:
+        if error.kind == "points-outside":
+            error.where = str(prefix.root)
+            error.hint = "install it without -e: pip install FOLDER"
+        raise
 
 
 def _outcome(changed: int, copied: CopyResult, variables: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ def locked(tmp_path, content):
 
 def test_of_files_with_the_same_name_the_one_with_the_locked_hash_is_taken(assembly, tmp_path):
     found = _located(locked(tmp_path, "two"), assembly)
-    assert found.url == (assembly.cache / "channel/two" / FILE).as_uri()
+    assert found.url == (assembly.options.cache / "channel/two" / FILE).as_uri()
 
 
 def test_another_file_with_the_same_name_does_not_replace_a_missing_package(assembly, tmp_path):
