@@ -138,14 +138,10 @@ def pack_archive(
 
 @contextlib.contextmanager
 def stored_archive(
-    environment: Environment,
-    *,
-    form: TarFormat = "tar.gz",
-    selection: Selection | None = None,
-    progress: Progress | None = None,
+    environment: Environment, *, selection: Selection | None = None, progress: Progress | None = None
 ) -> Iterator[Path]:
     """The archive of an environment in the store; it is packed first if it is not there, and stays during the block."""
-    request = _ArchiveRequest(environment, form, selection or Selection(), "envpack")
+    request = _ArchiveRequest(environment, "tar.gz", selection or Selection(), "envpack")
     stored = request.path()
 
     def pack() -> None:

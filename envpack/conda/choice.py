@@ -55,15 +55,10 @@ def interpreter_for(
 
 
 def interpreter_here(
-    minor: str,
-    search: Sequence[Path] | None = None,
-    *,
-    preference: PythonPreference = "system",
-    headers: bool = False,
-    glibc: str = "",
+    minor: str, *, preference: PythonPreference = "system", headers: bool = False, glibc: str = ""
 ) -> Interpreter:
     """The best interpreter of a minor version without fetching any; arguments and errors as `interpreter_for`."""
-    return _best(_candidates(minor, search, preference, headers=headers, glibc=glibc))
+    return _best(_candidates(minor, None, preference, headers=headers, glibc=glibc))
 
 
 def reason_to_fetch(minor: str, preference: PythonPreference, glibc: str) -> str:

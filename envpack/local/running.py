@@ -39,7 +39,6 @@ def local_server(
     log: Callable[[LogLine], None] = lambda line: None,  # noqa: ARG005
     progress: Progress | None = None,
     store: SharedStore | None = None,
-    variables: Mapping[str, str] | None = None,
     output: int | IO[bytes] | None = None,
     instruments: Mapping[str, Instruments] | None = None,
     timeout: float = 120.0,
@@ -70,7 +69,7 @@ def local_server(
         )
 
     number = int(release.name.replace(".", ""))
-    return LocalServer(find, release=number, log=log, variables=variables, output=output, timeout=timeout)
+    return LocalServer(find, release=number, log=log, output=output, timeout=timeout)
 
 
 def needs_server(model: Model) -> str:

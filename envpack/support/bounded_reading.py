@@ -83,9 +83,9 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
 
 
-def read_json(file: Path, *, most: int = MOST) -> Any:
+def read_json(file: Path) -> Any:
     """The value in a JSON file."""
-    return parse_json(read_bytes(file, most=most))
+    return parse_json(read_bytes(file))
 
 
 def sha256_of(file: Path) -> str:

@@ -155,7 +155,7 @@ def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | 
         return made(None)
     if store.push:
         push_packages(store, lock)
-    return obtain_environment(store, lock.environment_key(strip=strip), made, cache=cache, progress=progress)
+    return obtain_environment(store, lock.environment_key(strip=strip), made, cache, progress)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from envpack.stub import Cell, Stub, build_stub, find_stub, keep_stub
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError
 from envpack.support.failures import storage_errors
-from envpack.support.folders import cache_folder, cache_root
+from envpack.support.folders import cache_folder
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder
 
@@ -36,25 +36,23 @@ def obtain_environment(
     store: SharedStore,
     key: str,
     make: Callable[[Fill | None], Environment],
-    *,
-    cache: Path | None = None,
-    progress: Progress | None = None,
+    cache: Path,
+    progress: Progress,
 ) -> Environment:
     """The environment of a key: from the cache, else from the store, else made now."""
-    progress, root = progress or NoProgress(), (cache or cache_root()).absolute()
 
     def fetched(record: Record) -> Environment:
-        return make(lambda folder: _fetch_environment(store, record, folder, root, progress))
+        return make(lambda folder: _fetch_environment(store, record, folder, cache, progress))
 
     return _obtained(
         store,
         "environment",
         key,
         f"environment {key[:8]}",
-        found=find_intact(cache_folder("environments", root) / key, root, progress),
+        found=find_intact(cache_folder("environments", cache) / key, cache, progress),
         fetched=fetched,
         make=lambda: make(None),
-        push=lambda environment, again: _push_environment(store, environment, root, progress, again=again),
+        push=lambda environment, again: _push_environment(store, environment, cache, progress, again=again),
         progress=progress,
     )
 

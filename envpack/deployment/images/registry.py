@@ -74,7 +74,7 @@ _PIECE = 1 << 20
 
 
 @contextlib.contextmanager
-def connected(address: ImageAddress, *, timeout: float = TIMEOUT) -> Iterator[Registry]:
+def connected(address: ImageAddress) -> Iterator[Registry]:
     """Connect to the repository of an image during the block."""
     require_library(address)
     account = account_at(address.registry)
@@ -84,20 +84,20 @@ def connected(address: ImageAddress, *, timeout: float = TIMEOUT) -> Iterator[Re
         client.authenticate(response=response, **names)
 
     with faults_of(address):
-        insecure = address.is_local and not _is_encrypted(address, timeout)
+        insecure = address.is_local and not _is_encrypted(address)
     made = client_class()(
-        address.host, address.repository, authenticate, insecure, tlsverify=verification_setting(), timeout=timeout
+        address.host, address.repository, authenticate, insecure, tlsverify=verification_setting(), timeout=TIMEOUT
     )
     with made as client:
         yield Registry(address, client)
 
 
-def _is_encrypted(address: ImageAddress, timeout: float) -> bool:
+def _is_encrypted(address: ImageAddress) -> bool:
     """Whether a registry on this machine speaks TLS."""
     import requests
 
     try:
-        requests.head(f"https://{address.host}/v2/", timeout=timeout, verify=verification_setting())
+        requests.head(f"https://{address.host}/v2/", timeout=TIMEOUT, verify=verification_setting())
     except requests.exceptions.SSLError as error:
         return "CERTIFICATE_VERIFY_FAILED" in str(error)  # reported by the first request
     except requests.exceptions.ConnectionError:

@@ -11,6 +11,7 @@ from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import RECORD
 from envpack.store import Objects, list_store, open_store, parse_location
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import find_lock, obtain_environment
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
@@ -60,7 +61,7 @@ def test_records(store, content):
 
     (store.location.folder.parent / "unpacked").mkdir(exist_ok=True)
     for read in (
-        lambda: obtain_environment(store, KEY, make),
+        lambda: obtain_environment(store, KEY, make, cache_root(), NoProgress()),
         lambda: find_lock(store, KEY, NoProgress()),
         lambda: list_store(store),
     ):

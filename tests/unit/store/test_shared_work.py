@@ -47,7 +47,7 @@ class Machine:
 
     def environment(self):
         self._enter()
-        return obtain_environment(self.store, KEY, self.make, cache=self.cache, progress=self.steps)
+        return obtain_environment(self.store, KEY, self.make, self.cache, self.steps)
 
     def stub(self, target, make):
         self._enter()
