@@ -190,9 +190,9 @@ def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, 
     return _StubBuild(recipe, cache or stub_cache(), jobs, progress).shared_parts()
 
 
-def cached_stub(recipe: Recipe, *, cache: Path | None = None) -> Path | None:
+def cached_stub(recipe: Recipe) -> Path | None:
     """The stub in the cache; ``None`` if it is missing or damaged."""
-    folder = (cache or stub_cache()) / recipe.entry
+    folder = stub_cache() / recipe.entry
     return folder / STUB_NAME if is_intact(folder) else None
 
 

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from envpack.settings import SUPPORTED, PythonPreference, Release, ToolchainName
@@ -121,14 +120,13 @@ def compile_stubs(
     recipes: Sequence[Recipe],
     ended: Callable[[Recipe, Stub | EnvpackError], None],
     *,
-    cache: Path | None = None,
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> None:
     """Compile stubs that the cache does not have; parts that several stubs share are compiled once, and first."""
     progress, jobs = progress or NoProgress(), jobs or usable_cores()
     failed: dict[str, EnvpackError] = {}
-    uncached = [recipe for recipe in recipes if cached_stub(recipe, cache=cache) is None]
+    uncached = [recipe for recipe in recipes if cached_stub(recipe) is None]
     shared = {recipe.common_entry: recipe for recipe in uncached}
 
     def shared_ended(entry: str, outcome: EnvpackError | None) -> None:
@@ -136,10 +134,10 @@ def compile_stubs(
             failed[entry] = outcome
 
     def compile_one(recipe: Recipe, cores: int, progress: Progress) -> Stub:
-        return build_from_recipe(recipe, cache=cache, jobs=cores, progress=progress)
+        return build_from_recipe(recipe, jobs=cores, progress=progress)
 
     def compile_common(recipe: Recipe, cores: int, progress: Progress) -> None:
-        compile_shared(recipe, cache=cache, jobs=cores, progress=progress)
+        compile_shared(recipe, jobs=cores, progress=progress)
 
     _run_in_threads(
         {entry: partial(compile_common, recipe) for entry, recipe in shared.items()}, shared_ended, jobs, progress

@@ -175,7 +175,6 @@ def build_matrix(
     *,
     jobs: int = 0,
     force: bool = False,
-    cache: Path | None = None,
     progress: Progress | None = None,
     store: SharedStore | None = None,
 ) -> tuple[CellResult, ...]:
@@ -186,7 +185,6 @@ def build_matrix(
         output: made if it is not there, but its parent must be.
         jobs: how many compilers run at once, 0 for one per core.
         force: rename stubs that envpack did not compile, instead of refusing to replace them.
-        cache: folder of compiled stubs, by default the user's cache.
         progress: receives each stub.
         store: a store that machines share; what it has is not compiled.
 
@@ -212,7 +210,7 @@ def build_matrix(
         def present() -> Stub:  # compiled again if it was removed from the cache since
             if isinstance(outcome, Stub) and outcome.path.exists():
                 return outcome
-            return build_from_recipe(recipe, cache=cache, jobs=jobs)
+            return build_from_recipe(recipe, jobs=jobs)
 
         result = _placed(recipe.cell, output, outcome, present, force=force)
         if store is not None and store.push and result.stub is not None:
@@ -224,7 +222,7 @@ def build_matrix(
             progress.begin(f"{len(cells) - len(results)} of {counted(len(cells), 'stub')} left")
 
     progress.begin(counted(len(cells), "stub"))
-    compile_stubs(recipes, ended, cache=cache, jobs=jobs, progress=progress)
+    compile_stubs(recipes, ended, jobs=jobs, progress=progress)
     return tuple(results[cell] for cell in cells)
 
 
