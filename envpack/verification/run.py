@@ -86,7 +86,6 @@ def verify(
     Raises:
         InputError: the repository or a model is invalid on disk.
         ServerError: there is no server, or it could not be started.
-
     """
     spec, progress = spec or ServerSpec(), progress or NoProgress()
     repository = whole_path(repository)

@@ -212,7 +212,6 @@ class Verdict:
         verdict_seconds: from the start of the server until every model was judged.
         kept: how to reach and how to stop a server that was left running on request, otherwise ``""``.
         log: file with the server's log, which the next verification replaces; ``""`` if it could not be written.
-
     """
 
     ok: bool

@@ -68,7 +68,6 @@ def list_cache(cache: Path | None = None) -> tuple[CacheEntry, ...]:
 
     Args:
         cache: folder of the cache, `envpack.support.folders.cache_root` by default.
-
     """
     root, seen = cache or cache_root(), set[tuple[int, int]]()
     found = []
@@ -97,7 +96,6 @@ def prune_cache(
 
     Raises:
         StorageError: kind ``not-writable``.
-
     """
     progress, root = progress or NoProgress(), cache or cache_root()
     limit = time.time() - days * _DAY
