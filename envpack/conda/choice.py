@@ -18,6 +18,7 @@ from envpack.conda.interpreters import (
 from envpack.settings import FREE_THREADED, PythonPreference, check_minor
 from envpack.support.elf import required_abi, version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.folders import real_path
 from envpack.support.platforms import libpython_name
 from envpack.support.progress import NoProgress, Progress
 
@@ -208,7 +209,7 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
     if fitting:
         yield f"use one that is here: --python {' or '.join(sorted(fitting, key=version_key))}"
     if shutil.which("apt-get") and any(interpreter.distribution for interpreter, _ in candidates.unfit):
-        default = Path("/usr/bin/python3").resolve().name == f"python{minor}"
+        default = real_path(Path("/usr/bin/python3")).name == f"python{minor}"
         yield f"apt-get install python{'3' if default else minor}-dev"
     if shutil.which("pyenv") or os.environ.get("PYENV_ROOT"):
         yield f"PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {minor}"

@@ -21,7 +21,7 @@ from envpack.conda.probe import Facts, ProbeMemory
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.entry_locks import being_made, mark_used
 from envpack.support.failures import DISK_FULL_TEXT, disk_full, storage_errors
-from envpack.support.folders import cache_folder
+from envpack.support.folders import cache_folder, real_path
 from envpack.support.processes import CompletedProcess
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
@@ -77,7 +77,7 @@ def fetched_folders() -> Iterator[Path]:
 
 def mark_fetched_used(executable: Path) -> None:
     """Record the use of an interpreter if it is one of the cache."""
-    root = fetched_root().resolve()
+    root = real_path(fetched_root())
     if executable.is_relative_to(root):
         mark_used(root / executable.relative_to(root).parts[0])
 
@@ -176,7 +176,7 @@ def _works(entry: Path, minor: str) -> bool:
 
 
 def _facts(installation: Path, minor: str) -> Facts | None:
-    return ProbeMemory().facts((installation / "bin" / f"python{minor}").resolve())
+    return ProbeMemory().facts(real_path(installation / "bin" / f"python{minor}"))
 
 
 def _missing(facts: Facts, download: _Download) -> str:

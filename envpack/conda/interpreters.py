@@ -13,6 +13,7 @@ from envpack.conda.probe import Facts, ProbeMemory
 from envpack.settings import FREE_THREADED, SUPPORTED, check_minor
 from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.folders import real_path
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
 
@@ -53,7 +54,7 @@ class Interpreter:
     @property
     def fetched(self) -> bool:
         """Whether it is in envpack's cache."""
-        return self.executable.is_relative_to(fetched_root().resolve())
+        return self.executable.is_relative_to(real_path(fetched_root()))
 
     @property
     def machine_headers(self) -> tuple[Path, ...]:
@@ -202,7 +203,7 @@ def _executable(program: Path) -> Path | None:
             return None
     except OSError:  # PATH may have folders that this user cannot enter, and names that no folder can have
         return None
-    return _shim_target(program) if program.parent.name == _SHIMS else program.resolve()
+    return _shim_target(program) if program.parent.name == _SHIMS else real_path(program)
 
 
 def _shim_target(shim: Path) -> Path | None:
@@ -220,7 +221,7 @@ def _shim_target(shim: Path) -> Path | None:
         return None
     target = Path(lines[0])
     is_program = target.is_absolute() and target.is_file() and target.parent.name != _SHIMS
-    return target.resolve() if is_program else None
+    return real_path(target) if is_program else None
 
 
 def _is_usable(facts: Facts, minor: str) -> bool:
@@ -228,13 +229,13 @@ def _is_usable(facts: Facts, minor: str) -> bool:
 
 
 def _interpreter(executable: Path, facts: Facts) -> Interpreter:
-    of_uv = (_uv_folder().resolve(), fetched_root().resolve())
+    of_uv = (real_path(_uv_folder()), real_path(fetched_root()))
     return Interpreter(
         version=facts["version"],
         minor=facts["version"].rpartition(".")[0],
         executable=executable,
         prefix=Path(facts["prefix"]),
-        library=Path(facts["library"]).resolve() if facts["library"] else None,
+        library=real_path(Path(facts["library"])) if facts["library"] else None,
         include=Path(facts["include"]),
         stdlib=Path(facts["stdlib"]),
         distribution=facts["patched"],

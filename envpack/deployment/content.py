@@ -13,6 +13,7 @@ from envpack.deployment.plan import DeployedModel, Deployment
 from envpack.repository import PYTHON_BACKEND
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.redaction import has_secret
 
 _OF_AUTHORS = ("tests", "envpack", "training")
@@ -96,16 +97,16 @@ class _Walk:
         without: Collection[Path] = (),
         has_links: bool = True,
     ) -> None:
-        self._root, self._inside = root, root.resolve()
+        self._root, self._inside = root, real_path(root)
         self._is_model, self._without, self._has_links = is_model, without, has_links
         self._environments: set[str] = set()  # the environment's path, and the one that it is a link to
         if environment is not None:
-            found = (os.path.relpath(environment, root), os.path.relpath(environment.resolve(), self._inside))
+            found = (os.path.relpath(environment, root), os.path.relpath(real_path(environment), self._inside))
             self._environments = {path for path in found if not path.startswith(".." + os.sep)}
         self._open: list[Path] = []  # the real folders that are being walked, each in the one before it
 
     def folder(self, folder: Path, path: str = "", *, in_environment: bool = False) -> Iterator[ContentEntry]:
-        real = folder.resolve()
+        real = real_path(folder)
         if any(outer.is_relative_to(real) for outer in self._open):
             what = "this is a link to a folder that contains it, so that a copy would never end"
             fix = "remove the link, or let it name only what the model needs"
@@ -150,7 +151,7 @@ class _Walk:
         text = str(link.readlink())
         if not self._is_model and text.startswith(f"../{PYTHON_BACKEND}/"):
             return link  # from a backend directory into the server's own
-        real = link.resolve()
+        real = real_path(link)
         return real if real.exists() and not self._leads_to(real, path, text) else link
 
     def _leads_to(self, real: Path, path: str, text: str) -> bool:
@@ -158,7 +159,7 @@ class _Walk:
         target = os.path.normpath(os.path.join(os.path.dirname(path), text))  # noqa: PTH118, PTH120
         if os.path.isabs(text) or not self._has(target):  # noqa: PTH117
             return False
-        return self._has(os.path.relpath(real, self._inside)) and (self._root / target).resolve() == real
+        return self._has(os.path.relpath(real, self._inside)) and real_path(self._root / target) == real
 
 
 def has_credentials(file: Path) -> bool:

@@ -17,6 +17,7 @@ from envpack.repository import STUB_NAME, python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError
 from envpack.support.failures import disk_full
+from envpack.support.folders import real_path
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, make_folder
 from envpack.support.replacement import replaced_folder, write_text
 
@@ -70,15 +71,15 @@ def assemble(deployment: Deployment, output: Path, *, link_mode: LinkMode = "aut
 
 def is_inside(place: Path, deployment: Deployment) -> bool:
     """Whether a path leads into the repository of a deployment, or into a folder that a model in it is a link to."""
-    real = place.resolve()
-    folders = {folder.resolve() for model in deployment.models for folder in (model.folder, model.folder.parent)}
+    real = real_path(place)
+    folders = {real_path(folder) for model in deployment.models for folder in (model.folder, model.folder.parent)}
     return any(real.is_relative_to(folder) for folder in folders)
 
 
 def _check_output(output: Path, deployment: Deployment) -> None:
-    real, inside = output.resolve(), is_inside(output, deployment)
+    real, inside = real_path(output), is_inside(output, deployment)
     for model in deployment.models:
-        folder = model.folder.resolve()
+        folder = real_path(model.folder)
         if inside or real.is_relative_to(folder.parent) or folder.is_relative_to(real):
             what = "the output folder cannot be inside the repository or contain it"
             raise UsageError("output-inside", what, f"give a folder outside of {folder.parent}", str(output))

@@ -21,6 +21,7 @@ from envpack.support.bounded_reading import parse_json, read_json, read_text
 from envpack.support.elf import AbiRequirements, RequiredVersion, is_elf, newer_version, required_abi
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.folders import real_path
 from envpack.support.isolation import bare_environment
 from envpack.support.platforms import libpython_name
 from envpack.support.processes import CompletedProcess, run
@@ -62,7 +63,9 @@ def started_version(prefix: Path, minor: str) -> str:
     result = python_output(prefix / "bin" / "python3", program)
     version, root, path = _facts(result)
     site = prefix / "lib" / f"python{minor}" / "site-packages"
-    if Path(root).resolve() != prefix.resolve() or site.resolve() not in {Path(folder).resolve() for folder in path}:
+    if real_path(Path(root)) != real_path(prefix) or real_path(site) not in {
+        real_path(Path(folder)) for folder in path
+    }:
         wrong = f"its prefix is {root}, and its path {':'.join(path)}" if version else result.last_lines(4)
         raise _broken(wrong or f"it ended with status {result.returncode} before it ran a program")
     return version
@@ -134,7 +137,7 @@ def _paths(file: Path) -> Iterator[str]:
 def _leads_out(path: Path, prefix: Path) -> bool:
     """Whether a path leads out of the environment; what is no possible path leads nowhere, and Python ignores it."""
     try:
-        return not path.resolve().is_relative_to(prefix.resolve())
+        return not real_path(path).is_relative_to(real_path(prefix))
     except (OSError, RuntimeError, ValueError):
         return False
 

@@ -21,6 +21,7 @@ from envpack.environment.relocation import relocatable_script
 from envpack.support.bounded_reading import opened, parse_json, read_bytes
 from envpack.support.elf import is_elf
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import public_url
 from envpack.support.text import normalise_name
@@ -38,7 +39,7 @@ UNKNOWN = "unknown"  # owner of a file that no record lists
 
 def named_prefix_paths(prefix: Prefix) -> tuple[Path, ...]:
     """The paths that files may contain as their prefix: the present folder, and those before it was moved."""
-    paths = {str(prefix.root), str(prefix.root.resolve()), PREFIX_PLACEHOLDER, *_script_paths(prefix.root / "bin")}
+    paths = {str(prefix.root), str(real_path(prefix.root)), PREFIX_PLACEHOLDER, *_script_paths(prefix.root / "bin")}
     return tuple(Path(path) for path in sorted(paths - _SYSTEM, key=lambda path: (-len(path), path)))
 
 

@@ -22,6 +22,7 @@ from envpack.repository import (
 from envpack.settings import Release
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
+from envpack.support.folders import real_path
 
 _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
@@ -128,7 +129,7 @@ def environment_findings(model: Model, release: Release, *, served_here: bool = 
     if unusable := list(environment_path_findings(model)):
         yield from unusable
     elif path.is_dir():
-        if served_here and (linked := linked_path_fault(path, str(path.resolve()))):
+        if served_here and (linked := linked_path_fault(path, str(real_path(path)))):
             yield finding_of_error(linked, model.folder)
         yield from _of_folder(path, release)
         yield from _of_programs(path, own_stub=(model.folder / STUB_NAME).is_file())

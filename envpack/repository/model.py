@@ -39,7 +39,7 @@ from envpack.repository.folders import (
 from envpack.repository.nearby import no_such_model
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
-from envpack.support.folders import whole_path
+from envpack.support.folders import real_path, whole_path
 from envpack.support.placed_files import CONFIG_NAME
 
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"  # the model's folder in EXECUTION_ENV_PATH
@@ -110,7 +110,7 @@ class Model:
     def has_own_environment(self) -> bool:
         """Whether its environment is in its folder; another model's was built for that one."""
         place = self.environment
-        return place is not None and Path(os.path.realpath(place)).parent == self.folder.resolve()
+        return place is not None and real_path(place).parent == real_path(self.folder)
 
     @property
     def default_file(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from envpack.repository.folders import looks_like_model
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 
 _MOST_FOLDERS = 500  # that are searched below a folder, which may be a home folder
 _DEPTH = 2  # as in a project's folder with deploy/models
@@ -49,12 +50,12 @@ def no_such_model(folder: Path) -> InputError:
 def elsewhere(text: str, folder: Path, repository: Path) -> InputError | None:
     """The error for a path that a user gives as a model; None for a folder of the repository that may be one."""
     if any(_models_in(folder)) and not _is_model(folder):
-        if folder.resolve() == repository.resolve():
+        if real_path(folder) == real_path(repository):
             fix = "leave it out: without a name, all its models are meant"
             return InputError("other-repository", f"{text!r} is the model repository, and no model", fix)
         what = f"{text!r} is a model repository, not a model of the repository {repository}"
         return InputError("other-repository", what, f"add --repository {_shown(folder)} instead")
-    if folder.parent.resolve() == repository.resolve():
+    if real_path(folder.parent) == real_path(repository):
         return None
     what = f"{text!r} is not in the model repository {repository}"
     fix = f"name a model of this repository, or add --repository {_shown(folder.parent)}"

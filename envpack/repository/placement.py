@@ -23,7 +23,7 @@ from envpack.repository.model import MODEL_DIRECTORY, SHELL_CHARACTER, Model, co
 from envpack.settings import Project, Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
-from envpack.support.folders import whole_path
+from envpack.support.folders import real_path, whole_path
 from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
 
@@ -67,7 +67,7 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
     """
     edited = edited_configs(model, path_value, backend, start)
     for file, new in edited.items():
-        write_text(file.resolve(), new)
+        write_text(real_path(file), new)
     return bool(edited)
 
 
@@ -87,10 +87,10 @@ def edited_configs(model: Model, path_value: str, backend: str, start: str) -> d
     for file, text in texts.items():
         new = with_start(set_execution_environment(text, path_value, file), start, file)
         new = set_backend(new, backend, file) if backend else new
-        if new != text or not file.resolve().is_file():
+        if new != text or not real_path(file).is_file():
             edited[file] = new
     for file in edited:
-        _require_replaceable(file.resolve())  # a link may lead to a folder of another user
+        _require_replaceable(real_path(file))  # a link may lead to a folder of another user
     return edited
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envpack.support import bounded_reading
+from envpack.support.folders import real_path
 from envpack.support.redaction import has_secret
 from envpack.support.tables import Location
 
@@ -67,7 +68,7 @@ def local_path(text: str, folder: Path) -> Path | None:
             return None
         text = unquote(parts.path)
     try:
-        path = (folder / text).resolve()
+        path = real_path(folder / text)
         path.exists()  # if this succeeds, later checks of the path raise no error
     except (OSError, RuntimeError, ValueError):  # names too long, circular links, unreadable folders, null bytes
         return None

@@ -24,6 +24,7 @@ from envpack.server.procfs import ContainerProcfs
 from envpack.server.stale_runs import owner_is_gone, remove_stale_homes, temporary_home
 from envpack.settings import Release, all_releases
 from envpack.support.errors import ServerError
+from envpack.support.folders import real_path
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -77,7 +78,7 @@ class ContainerServer(ContainerProcfs):
         return self.list_folder(_SHARED_MEMORY)
 
     def server_path(self, path: Path) -> str:
-        real = path.resolve()
+        real = real_path(path)
         places = (mount.server_path(real) for mount in self._mounts)
         return next((place for place in places if place), str(path))
 
@@ -183,7 +184,7 @@ class ContainerRuntime(ContainerSettings):
     def _started(self, repository: Path, extra_repository: Path | None) -> Iterator[ContainerServer]:
         with temporary_home() as home:
             write_user_site_probe(home)
-            more = (Mount(extra_repository.resolve(), _EXTRA_REPOSITORY),) if extra_repository else ()
+            more = (Mount(real_path(extra_repository), _EXTRA_REPOSITORY),) if extra_repository else ()
             mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
             with self._running_container(mounts) as server:
                 self._wait_until_live(server)
@@ -207,9 +208,9 @@ class ContainerRuntime(ContainerSettings):
 
     def _mounts(self, repository: Path) -> tuple[Mount, ...]:
         return (
-            Mount(repository.resolve(), self.served_from),
-            *(Mount(path.resolve(), str(path)) for path in self.same_path_mounts),
-            *(Mount(folder.resolve(), f"{_BACKENDS}/{name}") for name, folder in self.backends.items()),
+            Mount(real_path(repository), self.served_from),
+            *(Mount(real_path(path), str(path)) for path in self.same_path_mounts),
+            *(Mount(real_path(folder), f"{_BACKENDS}/{name}") for name, folder in self.backends.items()),
         )
 
     def _create(self, mounts: tuple[Mount, ...]) -> Container:

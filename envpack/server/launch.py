@@ -13,6 +13,7 @@ from pathlib import Path
 from envpack.repository import SHELL_CHARACTER, library_name
 from envpack.settings import DEFAULT_RELEASE, all_releases
 from envpack.support.errors import ServerError
+from envpack.support.folders import real_path
 from envpack.support.installation import install_command
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
@@ -48,7 +49,7 @@ def find_server(explicit: Path | None = None) -> ServerInstallation:
     on_path = shutil.which("tritonserver")
     for candidate in (Path(on_path) if on_path else None, _CONTAINER_HOME / "bin/tritonserver", _in_wheel()):
         if candidate is not None and candidate.is_file():
-            installation = _describe(candidate.resolve())
+            installation = _describe(real_path(candidate))
             if installation is not None:
                 return installation
     what = "no Triton server on this machine: not on PATH, not in /opt/tritonserver, no nvidia-pytriton installed"
@@ -57,7 +58,7 @@ def find_server(explicit: Path | None = None) -> ServerInstallation:
 
 def _at(place: Path) -> ServerInstallation:
     program = next((p for p in (place, place / "bin/tritonserver", place / "tritonserver") if p.is_file()), None)
-    installation = _describe(program.resolve()) if program else None
+    installation = _describe(real_path(program)) if program else None
     if installation is None:
         what = "this is not a Triton server" if program is None else f"this server has no {_LIBRARY} in backends/python"
         fix = f"name the tritonserver program, or install one: {install_command('server')}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from envpack.settings import ToolchainName, pybind11_for
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
+from envpack.support.folders import real_path
 from envpack.support.installation import install_command
 from envpack.support.isolation import clean_environment
 from envpack.support.platforms import this_machine
@@ -162,7 +163,7 @@ def pybind11_folder(minor: str) -> Path:
     headers = [file for file in installed.files or () if file.as_posix().endswith(PYBIND11_VERSION)]
     if installed.version != pybind11.version or not headers:
         raise extra_missing(needed)
-    return Path(str(headers[0].locate())).resolve().parents[PYBIND11_VERSION.count("/")]
+    return real_path(Path(str(headers[0].locate()))).parents[PYBIND11_VERSION.count("/")]
 
 
 def header_folders(minor: str) -> list[Path]:

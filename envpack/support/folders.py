@@ -18,13 +18,21 @@ def expand_home(text: str, where: str) -> Path:
         raise no_home(f"{text!r} begins with a home folder that is not known", where) from None
 
 
+def real_path(path: Path) -> Path:
+    """A path without links and ``..``, as far as it exists.
+
+    `pathlib.Path.resolve` raises a RuntimeError, which no caller expects, where links lead to each other in a circle.
+    """
+    return Path(os.path.realpath(path))
+
+
 def whole_path(path: Path) -> Path:
     """A path from the root on, without ``..``: folders above and beside it are found by its text then.
 
     Links stay as they are, but for those in front of a ``..``.
     """
     path = path.absolute()
-    return path.resolve() if ".." in path.parts else path
+    return real_path(path) if ".." in path.parts else path
 
 
 def no_home(message: str, where: str) -> InputError:

@@ -8,7 +8,7 @@ from envpack.repository import backends_folder, examine_readable, model_folders
 from envpack.server import Runtime, ServerSpec, choose_runtime, find_server
 from envpack.settings import Project
 from envpack.support.errors import ServerError
-from envpack.support.folders import cache_folder
+from envpack.support.folders import cache_folder, real_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.testing.model import Models
 
@@ -41,7 +41,7 @@ def find_runtime(project: Project) -> Runtime | None:
         own,
         backends=backends_folder(project),
         variables={"PYTHONUNBUFFERED": "1"},  # what a model prints belongs to the request that it has
-        mounts=(project.repository.resolve(), cache_folder("environments")),
+        mounts=(real_path(project.repository), cache_folder("environments")),
     )
     try:
         return choose_runtime(spec, project.repository, models)

@@ -24,6 +24,7 @@ from envpack.repository import (
 )
 from envpack.settings import Project
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 
@@ -109,7 +110,7 @@ class ServedRepository:
 
 def _check_path(prefix: Path) -> None:
     """Refuse an environment in a cache whose path a shell splits: a server would wait forever."""
-    unsafe = SHELL_CHARACTER.search(str(prefix.resolve()))
+    unsafe = SHELL_CHARACTER.search(str(real_path(prefix)))
     if unsafe:
         what = f"the path of the cache contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
         fix = "set ENVPACK_CACHE_DIR to a path of letters, digits, '/', '_', '-' and '.'"

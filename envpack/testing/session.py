@@ -11,6 +11,7 @@ import pytest
 from envpack.repository import Stamps, looks_like_model, source_stamps
 from envpack.settings import FILE_NAME, Project, Settings, open_project
 from envpack.support.errors import EnvpackError
+from envpack.support.folders import real_path
 from envpack.testing.model import ModelError, Models, ModelUnderTest
 from envpack.testing.opening import find_runtime, open_models
 
@@ -105,7 +106,7 @@ class Session:
 
     def printed(self, test: Path, repository: Path | None, since: int) -> str:
         """What the server of a test's repository and its models have printed since a position of their log."""
-        opened = self._repositories.get((repository or repository_above(test)).resolve())
+        opened = self._repositories.get(real_path(repository or repository_above(test)))
         return opened.models.printed(since) if isinstance(opened, _Repository) and opened.is_open else ""
 
     def kill(self) -> None:
@@ -122,7 +123,7 @@ class Session:
         self._repositories.clear()
 
     def _opened(self, folder: Path) -> _Repository | EnvpackError:
-        key = folder.resolve()
+        key = real_path(folder)
         if key not in self._repositories:
             try:
                 said = Settings(server=self._server) if self._server else None

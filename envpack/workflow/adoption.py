@@ -14,7 +14,7 @@ from envpack.settings import Project, Settings, open_project
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_errors
-from envpack.support.folders import whole_path
+from envpack.support.folders import real_path, whole_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import redact
 from envpack.support.temp_dirs import check_fillable, filled_folder
@@ -69,7 +69,7 @@ def adopt(
     with storage_errors(folder), fetched(artifact) as source:
         found = inspect_artifact(source, python=said.python, native=native)
         progress.end(found.title)
-        if folder.resolve().is_relative_to(found.source.resolve()):
+        if real_path(folder).is_relative_to(real_path(found.source)):
             what = "the model cannot be written into the folder that it is made of"
             raise InputError("not-empty", what, "name a folder elsewhere", str(folder))
         with _repository(folder.parent), filled_folder(folder) as partial:

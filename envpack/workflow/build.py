@@ -27,7 +27,7 @@ from envpack.stub import Cell, target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.failures import storage_errors
-from envpack.support.folders import cache_root
+from envpack.support.folders import cache_root, real_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.workflow.lock import locked_environment, numpy_missing, report_python, requirement_warnings
@@ -136,7 +136,7 @@ def _keep(
             with kept(lambda: _fitting_stub(facts, recipe, progress, store), lambda stub: stub.parent) as binary:
                 changed = place_stub(binary, model.folder)
         progress.begin(f"{model.name}: no requirements of its own")
-        progress.end(f"keeps {os.path.relpath(environment.resolve(), model.folder.parent.resolve())}")
+        progress.end(f"keeps {os.path.relpath(real_path(environment), real_path(model.folder.parent))}")
     stub = model.folder / STUB_NAME
     return BuiltModel(
         name=model.folder.name,

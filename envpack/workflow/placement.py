@@ -37,6 +37,7 @@ from envpack.repository import (
 from envpack.settings import Project, Release
 from envpack.stub import inspect_stub
 from envpack.support.errors import InputError, StubError, UsageError
+from envpack.support.folders import real_path
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 from envpack.support.text import major_number
@@ -257,8 +258,8 @@ def foreign_stub(folder: Path) -> Iterator[Path]:
 
 def refuse_own_source(taken: TakenOver, request: Placement, minor: str) -> None:
     """Refuse to take over an environment from the folder that the build replaces, or from inside of it."""
-    source, folder = taken.prefix.resolve(), request.environment_for(minor)
-    if request.archive_format == "dir" and (source.is_relative_to(folder.resolve())):
+    source, folder = real_path(taken.prefix), request.environment_for(minor)
+    if request.archive_format == "dir" and (source.is_relative_to(real_path(folder))):
         what = "the build would replace the environment that it takes over"
         fix = "move it out of the model's folder first, and name its new place with --from-prefix"
         raise InputError("source-replaced", what, fix, str(taken.prefix))

@@ -26,6 +26,7 @@ from envpack.repository import (
 from envpack.requirements import Requirements, Target, find_requirements, read_requirements
 from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy, check_minor
 from envpack.support.errors import UsageError
+from envpack.support.folders import real_path
 from envpack.support.links_and_modes import LinkMode
 from envpack.support.platforms import host_platform
 from envpack.workflow.python_choice import ChosenPython, choose_python, usable_pythons
@@ -255,7 +256,7 @@ def _refuse_folder(request: Placement) -> None:
 
 def _refuse_linked_path(request: Placement) -> None:
     folder = request.model.folder
-    linked = linked_path_fault(folder, str(folder.resolve())) if request.archive_format == "dir" else None
+    linked = linked_path_fault(folder, str(real_path(folder))) if request.archive_format == "dir" else None
     if linked:
         raise linked
 

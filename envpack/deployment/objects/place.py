@@ -13,6 +13,7 @@ from envpack.store import Objects, is_object_path
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.failures import storage_errors
+from envpack.support.folders import real_path
 from envpack.support.links_and_modes import FOLDER
 from envpack.support.progress import Progress
 from envpack.support.replacement import (
@@ -37,7 +38,7 @@ def place_publication(
     A new folder appears in one step. One that exists stays, because it may be a mount point; each model in it is
     replaced in one step. What a killed process left in it is removed.
     """
-    directory = Path(os.path.realpath(directory))
+    directory = real_path(directory)
     _check(directory)
     with locked_destination(directory), storage_errors(directory):
         if directory.is_dir():

@@ -17,6 +17,7 @@ from envpack.requirements.location import is_url, local_path, read_text
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_requirement import PipLine, Project, check_length, read_editable, read_requirement
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.tables import Location, quote
 
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
@@ -57,9 +58,9 @@ class PipReader:
 
     def read_file(self, path: Path, *, constraint: bool = False, named_at: Location | None = None) -> None:
         """Read a file; a file that was read before, also in a circle, is skipped."""
-        if (path.resolve(), constraint) in self._read:
+        if (real_path(path), constraint) in self._read:
             return
-        self._read.add((path.resolve(), constraint))
+        self._read.add((real_path(path), constraint))
         if named_at and self._depth >= _MAX_DEPTH:
             raise named_at.error(f"more than {_MAX_DEPTH} files include each other", hint="write them into one file")
         text = read_text(path, named_at=named_at)

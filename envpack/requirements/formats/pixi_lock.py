@@ -19,6 +19,7 @@ from envpack.requirements.locked_packages import (
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.redaction import has_secret
 from envpack.support.tables import Location, Table, quote
 
@@ -71,7 +72,7 @@ def read_pixi_lock(source: Source) -> Requirements:
     of_index = [entry for entry in pip if entry not in projects]
     wheels = [_wheel(entry, target) for entry in of_index]
     check_once(wheels, [entry.table.location for entry in of_index])
-    own = [entry for entry, folder in projects.items() if folder == path.parent.resolve()]
+    own = [entry for entry, folder in projects.items() if folder == real_path(path.parent)]
     return Requirements(
         python=python,
         source=path,

@@ -18,6 +18,7 @@ from envpack.requirements.locked_packages import locked_source, locked_wheel, wr
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.tables import Location, quote
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _place(name: str, source: Source) -> Location:
 def _project(name: str, directory: PackageDirectory, location: Location) -> Path:
     """The folder of a project that the lock names beside packages; not the one that the lock is of."""
     folder = local_path(directory.path, location.path.parent.absolute())
-    if folder == location.path.parent.resolve():
+    if folder == real_path(location.path.parent):
         raise location.error(
             f"{name} is the project that the lock is of; a model's code is in its own folder",
             hint="uv export --no-emit-project --format pylock.toml --output-file pylock.toml",

@@ -13,6 +13,7 @@ from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
+from envpack.support.folders import real_path
 from envpack.support.tables import Location, parse_toml, quote
 from envpack.support.temp_dirs import temp_dir
 
@@ -75,5 +76,5 @@ def _with_absolute_paths(value: Any, folder: Path) -> Any:
         return value
     found = {key: _with_absolute_paths(item, folder) for key, item in value.items()}
     if isinstance(value.get("path"), str):
-        found["path"] = str((folder / value["path"]).resolve())
+        found["path"] = str(real_path(folder / value["path"]))
     return found

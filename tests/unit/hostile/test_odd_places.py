@@ -8,6 +8,7 @@ from envpack.cli.main import run
 from envpack.support.bounded_reading import parse_toml, read_bytes
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused
+from tests.tables import every_row
 
 MADE = {
     "pipe": os.mkfifo,
@@ -15,6 +16,12 @@ MADE = {
     "broken link": lambda path: os.symlink("nowhere", path),
     "endless device": lambda path: os.symlink("/dev/zero", path),
     "file of the kernel": lambda path: os.symlink("/proc/self/mem", path),
+}
+
+# A command, its exit status, the kind of the error and the place.
+CIRCLES = {
+    "layout --output {}/circle/tree": (2, "output-inside", "/circle/tree"),
+    "publish file://{}/circle": (2, "output-inside", "/circle"),
 }
 
 
@@ -120,6 +127,24 @@ def test_groups_that_include_each_other_in_many_ways_are_read_once(repository, c
 def test_a_deployment_has_no_odd_files(repository, what, tmp_path, capsys):
     MADE[what](repository / "m/odd")
     refused(capsys, repository, f"layout --output {tmp_path / 'tree'}", 3, "special-file", "m/odd")
+
+
+@pytest.fixture
+def repository_with_circle(repository):
+    (repository / "circle").symlink_to("circle")
+    return repository
+
+
+@every_row("command", CIRCLES)
+def test_links_in_a_circle_are_refused(repository_with_circle, command, capsys):
+    refused(capsys, repository_with_circle, command.format(repository_with_circle), *CIRCLES[command])
+
+
+def test_links_in_a_circle_are_deployed_as_other_links_that_lead_nowhere(repository, tmp_path, capsys):
+    (repository / "m/circle").symlink_to("circle")
+    assert run(["layout", "--output", str(tmp_path / "tree"), "--repository", str(repository)]) == 0
+    assert (tmp_path / "tree/models/m/circle").readlink().name == "circle"
+    capsys.readouterr()
 
 
 def test_a_deployment_has_no_files_of_the_kernel(repository, tmp_path, capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.support.errors import InputError
-from envpack.support.folders import cache_root, data_root, whole_path
+from envpack.support.folders import cache_root, data_root, real_path, whole_path
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +66,11 @@ def test_a_path_with_dots_is_that_of_the_folder_itself(tmp_path, monkeypatch):
     assert whole_path(tmp_path / "link/..") == tmp_path / "real", "as the system follows it"
     assert whole_path(tmp_path / "link") == tmp_path / "link"
     assert whole_path(Path()) == tmp_path / "real/inner"
+
+
+def test_links_in_a_circle_have_a_real_path(tmp_path):
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    (tmp_path / "link").symlink_to("folder")
+    assert real_path(tmp_path / "there/below").is_relative_to(tmp_path)
+    assert real_path(tmp_path / "link/../below") == tmp_path / "below"
