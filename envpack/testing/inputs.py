@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ class Given:
 def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> Given:
     if not sources:
         own = folder / SAMPLES_FILE
-        return _from_samples(own, config, model) if own.is_file() else Given(tuple(_made_up(config, model)))
+        return _from_samples(own, config, model) if os.path.lexists(own) else Given(tuple(_made_up(config, model)))
     given = [_split(source, config) for source in sources]
     samples = [file for name, file in given if not name and file.suffix == ".json"]
     if samples and len(given) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,12 +11,13 @@ from envpack.deployment import ImageAddress, Trust, copy_publication, no_publish
 from envpack.repository import looks_like_model
 from envpack.server import ServerSpec, temporary_home
 from envpack.store import Location, Objects
+from envpack.support.bounded_reading import read_bytes
 from envpack.support.links_and_modes import FILE, FOLDER
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.verification.checks.server import check_published
 from envpack.verification.run import verify
-from envpack.verification.samples import SAMPLES_FILE
+from envpack.verification.samples import SAMPLES_FILE, unreadable_samples
 from envpack.verification.verdict import Verdict
 
 
@@ -106,10 +107,14 @@ def _add_samples(models: Path, repository: Path | None, progress: Progress) -> N
     added = 0
     for model in (entry for entry in models.iterdir() if entry.is_dir()):
         samples = repository / model.name / SAMPLES_FILE if repository else None
-        if samples is not None and samples.is_file() and not (model / SAMPLES_FILE).exists():
+        if samples is not None and os.path.lexists(samples) and not (model / SAMPLES_FILE).exists():
+            try:
+                content = read_bytes(samples)
+            except OSError as error:
+                raise unreadable_samples(samples, error) from error
             (model / SAMPLES_FILE).parent.mkdir(exist_ok=True)
             (model / SAMPLES_FILE).parent.chmod(FOLDER)
-            shutil.copyfile(samples, model / SAMPLES_FILE)
+            (model / SAMPLES_FILE).write_bytes(content)
             (model / SAMPLES_FILE).chmod(FILE)
             added += 1
     if added:

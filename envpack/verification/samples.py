@@ -15,6 +15,7 @@ from typing import Any
 from envpack.repository import fits
 from envpack.server import ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
 from envpack.support.bounded_reading import read_json
+from envpack.support.errors import InputError
 from envpack.support.tables import Location
 from envpack.verification.answers import Responses, responses_difference
 from envpack.verification.verdict import SampleCount
@@ -79,8 +80,7 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
     try:
         return _read(read_json(file), config)
     except OSError as error:
-        reason, hint = f"these samples cannot be read: {error.strerror}", "it must be a text file that you can read"
-        raise place.error(reason, hint=hint) from error
+        raise unreadable_samples(file, error) from error
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise place.at(error.lineno if isinstance(error, json.JSONDecodeError) else 0).error(
@@ -88,6 +88,12 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
             hint="the format is perf_analyzer's --input-data: "
             '{"data": [{"INPUT": [1, 2]}], "validation_data": [{"OUTPUT": [3]}]}',
         ) from error
+
+
+def unreadable_samples(file: Path, error: OSError) -> InputError:
+    """The error for samples that are there and cannot be read; it is never an answer to make up requests."""
+    reason, hint = f"these samples cannot be read: {error.strerror}", "it must be a text file that you can read"
+    return Location(file, kind="bad-samples").error(reason, hint=hint)
 
 
 def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:

@@ -1,6 +1,7 @@
 """What `envpack run --input` sends, and why a file is refused: what is wrong, which file, what to do."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from envpack.support.errors import InputError
 from envpack.testing import inputs as module
 from envpack.testing.inputs import check_sources, read_requests
 from envpack.verification import SAMPLES_FILE
+from tests.tables import every_row
 
 
 def config(*inputs, batch=0):
@@ -155,6 +157,29 @@ def test_without_sources_the_samples_of_the_model_or_a_request_made_up_are_sent(
     given = read_requests([], ONE, "m", tmp_path)
     assert bytes(given.requests[0].inputs[0].content) == encode("INT32", (7,))
     assert given.samples is not None
+
+
+UNREADABLE = {
+    "pipe": (os.mkfifo, "it is not a regular file"),
+    "folder": (os.mkdir, "Is a directory"),
+    "broken link": (lambda place: place.symlink_to("nowhere"), "No such file or directory"),
+    "endless device": (lambda place: place.symlink_to("/dev/zero"), "it is not a regular file"),
+}
+
+
+@pytest.mark.timeout(60)
+@every_row("what", UNREADABLE)
+def test_no_requests_are_made_up_in_place_of_samples_that_cannot_be_read(tmp_path, what):
+    make, reason = UNREADABLE[what]
+    file = tmp_path / what / SAMPLES_FILE
+    file.parent.mkdir(parents=True)
+    make(file)
+    with pytest.raises(InputError) as raised:
+        read_requests([], ONE, "m", tmp_path / what)
+    error = raised.value
+    assert (error.kind, error.where) == ("bad-samples", str(file))
+    assert error.message == f"these samples cannot be read: {reason}"
+    assert error.hint == "it must be a text file that you can read"
 
 
 def test_samples_of_a_sequence_are_placed_in_it(tmp_path, file):

@@ -2,6 +2,9 @@
 
 import os
 
+import pytest
+
+from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
 from envpack.verification import SAMPLES_FILE
 from envpack.verification.published import _add_samples
@@ -35,3 +38,13 @@ def test_a_server_of_another_user_can_read_them_whatever_the_umask(tmp_path):
         os.umask(before)
     place = tmp_path / "models/a" / SAMPLES_FILE
     assert [path.stat().st_mode & 0o777 for path in (place, place.parent)] == [0o444, 0o755]
+
+
+def test_samples_that_cannot_be_read_are_not_left_out(tmp_path):
+    (tmp_path / "models/a").mkdir(parents=True)
+    (tmp_path / "a/envpack").mkdir(parents=True)
+    os.mkfifo(tmp_path / "a" / SAMPLES_FILE)
+    with pytest.raises(InputError, match="these samples cannot be read: it is not a regular file") as raised:
+        _add_samples(tmp_path / "models", tmp_path, NoProgress())
+    assert (raised.value.kind, raised.value.where) == ("bad-samples", str(tmp_path / "a" / SAMPLES_FILE))
+    assert not list((tmp_path / "models/a").iterdir())
