@@ -236,7 +236,7 @@ def named_by_locks(folders: Sequence[Path]) -> frozenset[str]:
             fix = "name the folder above the models whose lockfiles count"
             raise InputError("locks-missing", "this folder does not exist", fix, str(folder))
     keys: set[str] = set()
-    for file in (file for folder in folders for file in sorted(folder.rglob(LOCK_NAME))):
+    for file in (file for folder in folders for file in _lockfiles(folder)):
         lock = read_lock(file)
         if lock is not None:
             keys |= {lock.environment_key(strip=False), lock.environment_key(strip=True)}
@@ -244,14 +244,35 @@ def named_by_locks(folders: Sequence[Path]) -> frozenset[str]:
     return frozenset(keys)
 
 
+def _lockfiles(folder: Path) -> Iterator[Path]:
+    """The lockfiles below a folder and below what links in it lead to, since models may be links.
+
+    A folder that cannot be listed is an error: a store would lose what lockfiles in it name.
+    """
+    seen: set[str] = set()  # links can lead in circles
+    for root, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
+        real = os.path.realpath(root)
+        if real in seen:
+            folders.clear()
+        elif LOCK_NAME in files or LOCK_NAME in folders:
+            yield Path(root, LOCK_NAME)
+        seen.add(real)
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # as of a folder that a build has just replaced
+        raise error
+
+
 def read_lock(file: Path) -> Lock | None:
     """Read a lockfile that `write_lock` wrote; ``None`` if there is none."""
     try:
         text = read_text(file)
-    except FileNotFoundError:
-        return None
     except (OSError, UnicodeDecodeError) as error:
-        raise _lockfile_error(str(file), "cannot be read") from error
+        if isinstance(error, FileNotFoundError) and not os.path.lexists(file):
+            return None
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise _lockfile_error(str(file), f"cannot be read: {reason}") from error
     return _parse(text, file)
 
 

@@ -129,7 +129,7 @@ def kept_environment(project: Project, model: Model) -> Path | None:
         return None
     if not os.path.exists(named):  # noqa: PTH110 - also of another user's folder
         return None
-    if said.requirements or find_requirements(model.folder) or (model.folder / LOCK_NAME).exists():
+    if said.requirements or find_requirements(model.folder) or os.path.lexists(model.folder / LOCK_NAME):
         return None
     return None if model.has_own_environment and is_made_by_envpack(named) else named
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from envpack.lock.pip import to_pylock
 from envpack.requirements import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
+from tests.tables import every_row
 
 TARGET = Target("linux-64", "3.10", "2.35", "12.6")
 PYTHON = CondaPackage(
@@ -242,12 +244,24 @@ def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, expec
     assert ("is damaged: " in caught.value.message) is not expected.startswith("another ")
 
 
-@pytest.mark.parametrize("content", [b"\xff", None])
-def test_a_lockfile_that_cannot_be_read_is_an_error(tmp_path, content):
-    file = tmp_path / "envpack.lock"
-    file.mkdir() if content is None else file.write_bytes(content)
-    with pytest.raises(InputError, match="the lockfile cannot be read") as caught:
+UNREADABLE = {
+    "no text": (lambda file: file.write_bytes(b"\xff"), "it is not UTF-8"),
+    "folder": (os.mkdir, "Is a directory"),
+    "pipe": (os.mkfifo, "it is not a regular file"),
+    "broken link": (lambda file: file.symlink_to("nowhere"), "No such file or directory"),
+}
+
+
+@pytest.mark.timeout(60)
+@every_row("what", UNREADABLE)
+def test_a_lockfile_that_cannot_be_read_is_an_error(tmp_path, what):
+    make, reason = UNREADABLE[what]
+    (tmp_path / what).mkdir()
+    file = tmp_path / what / "envpack.lock"
+    make(file)
+    with pytest.raises(InputError) as caught:
         read_lock(file)
+    assert caught.value.message == f"the lockfile cannot be read: {reason}"
     assert (caught.value.kind, caught.value.where) == ("bad-lock", str(file))
     assert caught.value.hint == "restore it from version control, or remove it and run envpack lock"
 

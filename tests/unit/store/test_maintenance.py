@@ -247,6 +247,24 @@ def test_what_a_lockfile_names_stays(store, add, tmp_path):
     assert removed == {"b" * 32, "e" * 32}
 
 
+def test_the_lockfile_of_a_model_that_is_a_link_counts(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "models/core").symlink_to("../elsewhere")
+    (tmp_path / "elsewhere/again").symlink_to("../models")
+    write_lock(LOCK, tmp_path / "elsewhere/envpack.lock")
+    assert LOCK.key in named_by_locks([tmp_path / "models"])
+
+
+def test_lockfiles_that_cannot_be_found_are_not_taken_for_absent(tmp_path, permissions_for_root):
+    (tmp_path / "models/core").mkdir(parents=True)
+    write_lock(LOCK, tmp_path / "models/core/envpack.lock")
+    (tmp_path / "models/core").chmod(0o000)
+    with pytest.raises(PermissionError) as raised:
+        named_by_locks([tmp_path / "models"])
+    assert raised.value.filename == str(tmp_path / "models/core")
+
+
 def test_a_folder_of_lockfiles_that_is_missing_is_refused(tmp_path):
     with pytest.raises(InputError) as raised:
         named_by_locks([tmp_path / "absent"])
