@@ -43,14 +43,20 @@ def in_model_folder(name: str) -> str:
 
 
 def linked_path_fault(folder: Path, real_path: str) -> InputError | None:
-    """The error for a folder that becomes an execution environment, or holds one, and whose real path a shell splits.
+    """The error for a folder that becomes an execution environment, or holds one, and whose real path is split.
 
-    A server resolves all links of that path, but none of the paths of models, stubs and archives.
+    A shell splits it, or programs that read ``PATH`` and ``LD_LIBRARY_PATH``. A server resolves all links of that path,
+    but none of the paths of models, stubs and archives.
     """
     unsafe = SHELL_CHARACTER.search(real_path)
-    if unsafe is None:
+    if unsafe is not None:
+        what = (
+            f"links lead to {real_path!r}, which contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
+        )
+    elif ":" in real_path:
+        what = f"the path {real_path!r} contains ':', which separates the folders of PATH and LD_LIBRARY_PATH"
+    else:
         return None
-    what = f"links lead to {real_path!r}, which contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
     fix = (
         "move the target to a path of letters, digits, '/', '_', '-' and '.', "
         "or build an archive: `envpack build --format tar.gz`"

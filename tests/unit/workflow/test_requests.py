@@ -55,6 +55,20 @@ def test_a_link_to_a_path_that_a_shell_splits_takes_no_folder(repository, is_mod
         assert request_for(repository, **options).placement.model.folder == repository / "m"
 
 
+def test_a_path_that_separates_folders_takes_no_folder(repository):
+    odd = repository / "a:b"
+    (repository / "m").rename(odd)
+    project = open_project(repository, Settings())
+    with pytest.raises(InputError) as caught:
+        build_request(project, open_model(odd))
+    error = caught.value
+    assert (error.kind, error.where) == ("bad-path", str(odd))
+    assert error.message == f"the path '{odd}' contains ':', which separates the folders of PATH and LD_LIBRARY_PATH"
+    assert "or build an archive: `envpack build --format tar.gz`" in error.hint
+    archive = open_project(repository, Settings(format="tar.gz"))
+    assert build_request(archive, open_model(odd)).placement.model.folder == odd
+
+
 def place(repository, name, minor):
     """Let the model have an environment of envpack, as far as its metadata goes."""
     path = repository / "m" / name
