@@ -241,13 +241,14 @@ def refuse_foreign(paths: Iterable[Path], *, force: bool) -> None:
 def foreign_paths(request: Placement, minor: str) -> Iterator[Path]:
     """What a build would replace and envpack did not make."""
     path = request.environment_for(minor)
-    yield from _foreign(path, is_ours=is_made_by_envpack(path))
+    yield from _foreign(path, is_ours=is_made_by_envpack(path), is_folder=request.archive_format == "dir")
     if request.archive_format != "dir":
         yield from _foreign(archive_metadata_file(path), is_ours="key" in read_metadata(path))
     if request.stub != "never":
         yield from foreign_stub(request.model.folder)
     if backend := request.backend(minor):
-        yield from _foreign(backend.folder, is_ours=_is_our_stub(backend.stub) or backend.has_bridge)
+        is_ours = _is_our_stub(backend.stub) or backend.has_bridge
+        yield from _foreign(backend.folder, is_ours=is_ours, is_folder=True)
 
 
 def foreign_stub(folder: Path) -> Iterator[Path]:
@@ -265,14 +266,16 @@ def refuse_own_source(taken: TakenOver, request: Placement, minor: str) -> None:
         raise InputError("source-replaced", what, fix, str(taken.prefix))
 
 
-def _foreign(path: Path, *, is_ours: bool) -> Iterator[Path]:
-    if os.path.lexists(path) and (path.is_symlink() or not (is_ours or _is_empty(path))):
+def _foreign(path: Path, *, is_ours: bool, is_folder: bool = False) -> Iterator[Path]:
+    if os.path.lexists(path) and (path.is_symlink() or not (is_ours or _is_empty(path, is_folder=is_folder))):
         yield path
 
 
-def _is_empty(path: Path) -> bool:
-    """Whether there is nothing that could be lost."""
-    return not any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size == 0
+def _is_empty(path: Path, *, is_folder: bool) -> bool:
+    """Whether there is nothing that could be lost, and a folder is not in the place of a file."""
+    if path.is_dir():
+        return is_folder and not any(path.iterdir())
+    return path.is_file() and path.stat().st_size == 0
 
 
 def _is_our_stub(path: Path) -> bool:

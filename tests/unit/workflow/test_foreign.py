@@ -40,6 +40,13 @@ def test_a_folder_without_our_manifest_is_foreign(model):
     assert foreign(model) == []
 
 
+def test_a_folder_in_the_place_of_a_file_is_foreign_even_if_it_is_empty(model):
+    for name in (STUB_NAME, "python3.10.tar.gz", "python3.10.tar.gz.json"):
+        (model.folder / name).mkdir()
+    assert foreign(model, archive_format="tar.gz") == ["python3.10.tar.gz", "python3.10.tar.gz.json", STUB_NAME]
+    assert list(foreign_stub(model.folder)) == [model.folder / STUB_NAME]
+
+
 @pytest.mark.parametrize("leads_to", ["nowhere", "elsewhere"])
 def test_a_link_is_foreign_wherever_it_leads(model, leads_to, tmp_path):
     (tmp_path / "elsewhere").mkdir()
