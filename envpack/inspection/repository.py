@@ -126,8 +126,10 @@ def _settings_findings(project: Project) -> Iterator[Finding]:
 
 
 def _unreadable(error: OSError, folder: Path) -> InputError:
-    what = f"cannot be read: {error.strerror}"
-    return InputError("unreadable", what, f"make it readable: `chmod -R u+rX {folder}`", str(error.filename or folder))
+    what, fix = f"cannot be read: {error.strerror}", "replace it by a file that can be read, or remove it"
+    if isinstance(error, PermissionError):
+        fix = f"make it readable: `chmod -R u+rX {folder}`"
+    return InputError("unreadable", what, fix, str(error.filename or folder))
 
 
 def _of_model(

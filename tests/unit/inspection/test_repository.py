@@ -53,6 +53,15 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivile
     ]
 
 
+def test_modes_are_not_blamed_for_a_file_that_is_too_large(project, release):
+    config = project.repository / "one/config.pbtxt"
+    with config.open("r+b") as file:
+        file.truncate(1 << 40)
+    (finding,) = (found for found in inspect_repository(project, release, ["one"]).findings if found.where == config)
+    assert (finding.kind, finding.fix) == ("unreadable", "replace it by a file that can be read, or remove it")
+    assert finding.what == "cannot be read: it is larger than 4194304 bytes"
+
+
 def test_an_ensemble_of_a_model_that_cannot_be_read(project, release, permissions_for_root):
     (project.repository / "two/config.pbtxt").chmod(0)
     assert inspect_repository(project, release, ["both"]).findings == ()
