@@ -332,7 +332,7 @@ class Objects:
         return self._failing_proxy(proxy, text) if proxy else self._unusable(_reason(text))
 
     def _unusable(self, reason: str) -> StorageError:
-        fix = "check the address and the network, and run the command again; --store none works without it"
+        fix = "check the address and the network, and try again; `envpack build --store none` works without a store"
         return StorageError("store-unreachable", f"the store cannot be used: {reason}", fix, str(self.location))
 
     def _failing_proxy(self, proxy: str, text: str) -> StorageError:

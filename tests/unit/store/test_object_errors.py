@@ -10,7 +10,7 @@ from envpack.support.errors import StorageError
 from envpack.support.failures import DISK_FULL_TEXT
 from tests.tables import every_row
 
-CHECK = "check the address and the network, and run the command again; --store none works without it"
+CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"
 ACCOUNT = "check with the cloud's own tools which account is used, and what it may do"
 FORBIDDEN = "the store refuses access, or there are no credentials for it"
 
