@@ -94,6 +94,9 @@ def mode_findings(model: Path) -> Iterator[Finding]:
             yield fault(
                 "broken-link", path, f"the link's target does not exist: {path.readlink()}", "fix or remove the link"
             )
+        elif path.is_symlink() and real_path(path.parent).is_relative_to(real_path(path)):
+            what = "this is a link to a folder that contains it: servers walk it many times, and it cannot be deployed"
+            yield caution("endless-link", path, what, "remove the link, or let it name only what the model needs")
         elif not _for_everybody(path.stat().st_mode):
             private.append(path)
     if private:
@@ -105,11 +108,11 @@ def mode_findings(model: Path) -> Iterator[Finding]:
 def _entries(model: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(model):
         yield from (Path(folder, name) for name in sorted((*folders, *files)))
-        # Of execution environments only the folders: they are large.
+        # Of execution environments only the folders: they are large. Their links may lead in circles.
         environments = [name for name in folders if Path(folder, name, "bin").is_dir()]
         for name in environments:
             for inside, deeper, _ in os.walk(Path(folder, name)):
-                yield from (Path(inside, below) for below in deeper)
+                yield from (Path(inside, below) for below in deeper if not Path(inside, below).is_symlink())
         folders[:] = [name for name in folders if name not in environments]
 
 

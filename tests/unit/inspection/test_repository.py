@@ -53,6 +53,14 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivile
     ]
 
 
+def test_an_endless_link_is_named(project, release):
+    endless_link(project.repository / "one")
+    (finding,) = inspect_repository(project, release, ["one"]).findings
+    assert finding.where == project.repository / "one/1/again"
+    what = "this is a link to a folder that contains it: servers walk it many times, and it cannot be deployed"
+    assert (finding.what, finding.fix) == (what, "remove the link, or let it name only what the model needs")
+
+
 def test_modes_are_not_blamed_for_a_file_that_is_too_large(project, release):
     config = project.repository / "one/config.pbtxt"
     with config.open("r+b") as file:
@@ -169,6 +177,12 @@ def broken_link(model):
     (model / "1/weights").symlink_to("/nowhere/weights")
 
 
+def endless_link(model):
+    (model / "1/again").symlink_to("..")
+    (model / "env/bin").mkdir(exist_ok=True)
+    (model / "env/bin/X11").symlink_to(".")  # as packages of an environment have them
+
+
 def no_step(model):
     shutil.rmtree(model)
 
@@ -207,6 +221,7 @@ BREAKS = {
     private_model: [("warning", "not-for-everybody")],
     private_folder_of_an_environment: [("warning", "not-for-everybody")],
     broken_link: [("error", "broken-link")],
+    endless_link: [("warning", "endless-link")],
     no_step: [("error", "step-missing")],
     unknown_backend: [("error", "backend-missing")],
     not_a_stub: [("error", "not-a-stub")],
