@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from envpack.adoption.answers import Answers, Tensor
 from envpack.adoption.artifact import Artifact, bad_artifact
 from envpack.adoption.model_code import model_code
 from envpack.support.failures import storage_errors
+from envpack.support.folders import real_path
 from envpack.support.tables import quote
 
 _LARGEST_BATCH = 64
@@ -64,8 +64,8 @@ def _copy_folder(source: Path, target: Path) -> None:
 
 def _check_link(path: Path, source: Path) -> None:
     """Refuse a link out of the artifact, by which its writer would choose what is copied, or to a folder around it."""
-    place, real = Path(os.path.realpath(path.parent)), Path(os.path.realpath(path))
-    if path.is_symlink() and (place.is_relative_to(real) or not real.is_relative_to(os.path.realpath(source))):
+    place, real = real_path(path.parent), real_path(path)
+    if path.is_symlink() and (place.is_relative_to(real) or not real.is_relative_to(real_path(source))):
         what = f"it is a link to {path.readlink()}, which is not a part of the artifact"
         raise bad_artifact(what, "put a copy in its place, or remove it", path)
 

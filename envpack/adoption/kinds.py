@@ -19,6 +19,7 @@ from envpack.adoption.mlflow_model import MLMODEL, read_mlflow_model
 from envpack.adoption.modules import read_function
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError, UsageError
+from envpack.support.folders import real_path
 from envpack.support.installation import install_command
 from envpack.support.processes import run
 from envpack.support.text import one_line, printable_line
@@ -111,11 +112,11 @@ def _weights(file: Path) -> dict[str, Path]:
     """The files beside an ONNX model that hold weights of it, by the names that it has for them."""
     with opened(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         found = {content[match.end() : match.end() + _length(match[1])] for match in _LOCATION.finditer(content)}
-    folders = (file.parent.resolve(), file.resolve().parent)  # the cache of Hugging Face links to one folder
+    folders = (real_path(file.parent), real_path(file).parent)  # the cache of Hugging Face links to one folder
     weights = {}
     for name in sorted(os.fsdecode(name) for name in found):
         place = file.parent / name
-        is_outside = place.is_file() and not any(map(place.resolve().is_relative_to, folders))
+        is_outside = place.is_file() and not any(map(real_path(place).is_relative_to, folders))
         if is_outside or Path(name).is_absolute() or ".." in Path(name).parts:
             what = f"it names weights outside of its folder: {printable_line(name)}"
             raise bad_artifact(what, "export the model again, with all files in one folder", file)

@@ -198,13 +198,13 @@ def _calls(tree):
 
 
 def test_links_in_a_circle_are_no_bug():
-    """`pathlib.Path.resolve` raises a RuntimeError for them. Adoption has its own rules for links in artifacts."""
+    """`pathlib.Path.resolve` raises a RuntimeError for them."""
     wrong = [
         f"{module}:{node.lineno}"
         for module, tree in _modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "resolve"
-        if not node.args and _room(module) != "adoption"
+        if not node.args
     ]
     assert wrong == []
 
