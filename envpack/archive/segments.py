@@ -218,7 +218,7 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
 
 def write_tar(
     out: Output,  # receives it
-    # files that come first, so that a reader can verify the rest while it reads; their content by name
+    # Files that come first, so that a reader can verify the rest while it reads; their content by name.
     head: Mapping[str, bytes],
     prefix: Path,
     entries: Sequence[Entry],

@@ -36,7 +36,7 @@ class _Loads:
 class OwnWrites:
     """The files that models write themselves."""
 
-    # for each model the files that were found, relative to its folder
+    # For each model the files that were found, relative to its folder.
     named: dict[str, set[str]] = field(default_factory=dict)
     _loads: dict[str, _Loads] = field(default_factory=dict)
 

@@ -74,7 +74,7 @@ class Served:
         self._ended: StopResult | None = None
         self._dead_before: frozenset[int] = frozenset()
         self._dying = DeadStubTimer(time.monotonic())
-        # the model whose load never ends because its process has: servers up to Triton 24.10 wait for it for ever
+        # The model whose load never ends because its process has: servers up to Triton 24.10 wait for it for ever.
         self.lost = self.last_output = ""
         self.has_died = False  # whether the server has ended by itself
         self._loader = Loader(self._load)

@@ -63,7 +63,7 @@ class Task:
 class Product(Made):
     """What a worker reports of a task."""
 
-    # class, message, kind, where, hint and details of the error that ended it; empty if there was none
+    # Class, message, kind, where, hint and details of the error that ended it; empty if there was none.
     error: tuple[str, ...] = ()
     seconds: float = 0.0  # how long it took
     worker: str = ""  # name of the worker

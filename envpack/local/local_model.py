@@ -38,7 +38,7 @@ class _Open:
     step: str = "it waited for an earlier request"  # what has become of the request, in words
     count: int = 0  # number of responses that have come
     has_final: bool = False  # whether the final one is among them
-    # those that nothing has taken yet, and whether each is the final one
+    # Those that nothing has taken yet, and whether each is the final one.
     responses: queue.SimpleQueue[tuple[Response, bool]] = dataclasses.field(default_factory=queue.SimpleQueue)
     is_cancelled: bool = False  # whether the model sees it as cancelled
 

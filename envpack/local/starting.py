@@ -127,7 +127,7 @@ class ModelSource:
     version: str
     config: ModelConfig  # the content of its config.pbtxt
     python: Python  # what it runs on
-    # variables that it gets beside those of all models
+    # Variables that it gets beside those of all models.
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property

@@ -110,10 +110,10 @@ _found: list[Format] = []
 def reads(
     *names: str,
     order: int,  # place in that search, and in the search by content
-    # whether a file of any name has this format; without it, the name alone decides
+    # Whether a file of any name has this format; without it, the name alone decides.
     recognises: Callable[[Source], bool] | None = None,
     similar: str = "",  # a pattern of other names that are searched after all names
-    # whether a file with a name and a text holds requirements; without it, every one does
+    # Whether a file with a name and a text holds requirements; without it, every one does.
     holds: Callable[[str, str], bool] | None = None,
 ) -> Callable[[Reader], Reader]:
     """Register the reader of a format."""

@@ -12,8 +12,8 @@ from envpack.support.errors import UsageError
 class Pybind11:
     """A version of pybind11, and the Pythons whose stubs it compiles."""
 
-    # the package that contains the headers. Two versions of one package cannot be installed together; pybind11-global
-    # has the same headers as pybind11, under a second name
+    # The package that contains the headers. Two versions of one package cannot be installed together; pybind11-global
+    # has the same headers as pybind11, under a second name.
     distribution: str
     version: str
     pythons: tuple[str, ...]  # minor versions, oldest first

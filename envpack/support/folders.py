@@ -50,7 +50,7 @@ class Kind:
     """What a folder of the cache holds."""
 
     what: str  # the entries, as a plural noun
-    # whether environments are made of it; it stays while any environment is resolved or built
+    # Whether environments are made of it; it stays while any environment is resolved or built.
     is_ingredient: bool = False
     is_whole: bool = False  # whether the folder is one entry
 

@@ -117,7 +117,7 @@ def raise_if_stopped() -> None:
 def run(
     command: Sequence[str | Path],  # program and arguments; never passed through a shell
     *,
-    # the complete environment of the program. There is no default, so that no variable is inherited by accident
+    # The complete environment of the program. There is no default, so that no variable is inherited by accident.
     env: Mapping[str, str],
     cwd: Path | None = None,  # working folder, by default the caller's
     timeout: float | None = None,  # seconds

@@ -23,7 +23,7 @@ class Given:
     """What is sent to a model."""
 
     requests: tuple[Request, ...]
-    # the samples that they are, with expected answers and tolerances; None if they come from elsewhere
+    # The samples that they are, with expected answers and tolerances; None if they come from elsewhere.
     samples: Samples | None = None
 
 

@@ -82,25 +82,44 @@ class _Run:
 
 
 def run_model(
-    project: Project,  # of the model's repository, which is not changed
-    name: str,  # name of the model's folder
-    inputs: Sequence[str] = (),  # files, as `envpack run --input` takes them
+    project: Project,
+    name: str,
+    inputs: Sequence[str] = (),
     *,
-    # the model waits at this port of 127.0.0.1 for a debugger, for any time; 0 for none. This and the next two need a
-    # run without a server
     debug_port: int = 0,
-    profile: bool = False,  # measure the time of each Python function
-    memory_record: Path | None = None,  # file for what memray records, if the environment has it; None for nothing
-    repeat: int = 1,  # how often the requests are sent
+    profile: bool = False,
+    memory_record: Path | None = None,
+    repeat: int = 1,
     show: Callable[[str, str], None] = lambda level, text: None,  # noqa: ARG005
-    progress: Progress | None = None,  # shows what is done
-    store: SharedStore | None = None,  # where environments and stubs are shared
-    timeout: float = 120.0,  # seconds for the load and for each answer
-    # file, .npz, for the outputs of the last response, unless that is an error; None for none
+    progress: Progress | None = None,
+    store: SharedStore | None = None,
+    timeout: float = 120.0,
     output: Path | None = None,
-    save_sample: bool = False,  # add what was sent and answered to the samples of the model, unless an answer is wrong
+    save_sample: bool = False,
 ) -> ModelRun:
-    """Load a model and send it requests; without inputs its own samples, or one that is made up."""
+    """Load a model and send it requests; without inputs its own samples, or one that is made up.
+
+    Args:
+        project: of the model's repository, which is not changed.
+        name: name of the model's folder.
+        inputs: files, as `envpack run --input` takes them.
+        debug_port: the model waits at this port of 127.0.0.1 for a debugger, for any time; 0 for none. This and the
+            next two need a run without a server.
+        profile: measure the time of each Python function.
+        memory_record: file for what memray records, if the environment has it; None for nothing.
+        repeat: how often the requests are sent.
+        show: takes the level and the text of each line that a model logs.
+        progress: shows what is done.
+        store: where environments and stubs are shared.
+        timeout: seconds for the load and for each answer.
+        output: file, ``.npz``, for the outputs of the last response, unless that is an error; None for none.
+        save_sample: add what was sent and answered to the samples of the model, unless an answer is wrong.
+
+    Raises:
+        InputError: kind ``model-failed``: it cannot be loaded; ``bad-input``: a file cannot be read or written.
+        ServerError: only a server runs it, and none can be started.
+        UsageError: only a server runs it, where the tools cannot be used.
+    """
     # What is wrong is an error before anything is made.
     check_sources(inputs)
     if output is not None:

@@ -20,7 +20,7 @@ class Fault:
     kind: str  # slug of its section in docs/reference/errors.md; "" for that of any load or request that fails
     fix: str  # how to fix it; it can use the named groups of the patterns
     raised: re.Pattern[str] | None = None  # matches an exception from its type on
-    # occurs in a message of the server or the stub that is not an exception of the model
+    # Occurs in a message of the server or the stub that is not an exception of the model.
     reported: re.Pattern[str] | None = None
     printed: re.Pattern[str] | None = None  # matches a line of output from its beginning
 

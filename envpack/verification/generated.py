@@ -39,7 +39,7 @@ class SmokeRequest:
 class Filling:
     """What generated inputs hold."""
 
-    # what is in inputs that can hold a file, by name; text in all others
+    # What is in inputs that can hold a file, by name; text in all others.
     contents: Mapping[str, Content] = field(default_factory=dict)
     size: int = 1  # length of every variable dimension
     number: int = 1  # element of inputs of numbers

@@ -33,8 +33,8 @@ class Chosen:
     requests: tuple[SmokeRequest, ...]  # at least one; the first is also the one that is timed
     samples: Samples | None = None  # the user's samples, None if the requests are generated
     filling: Filling = PLAIN  # what generated requests hold
-    # a request with other inputs than the first one; None if there is none, or if answers are compared with those that
-    # the samples expect
+    # A request with other inputs than the first one; None if there is none, or if answers are compared with those that
+    # the samples expect.
     other: SmokeRequest | None = None
 
 

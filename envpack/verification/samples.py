@@ -33,9 +33,9 @@ class Sample:
     """A request from the user's samples."""
 
     inputs: tuple[Tensor, ...]
-    # the outputs of each expected response, one unless the model is decoupled; None if none are given
+    # The outputs of each expected response, one unless the model is decoupled; None if none are given.
     expected: Responses | None
-    # parameters of the request, which place it in a sequence
+    # Parameters of the request, which place it in a sequence.
     parameters: Mapping[str, object] = field(default_factory=dict)
 
     def difference(self, found: Responses, samples: Samples) -> str:

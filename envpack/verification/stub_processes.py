@@ -37,7 +37,7 @@ class Instance:
     """
 
     stub: Process  # the process that the server has started
-    # the process that runs the model; the same for another stub than envpack's, and while there is none
+    # The process that runs the model; the same for another stub than envpack's, and while there is none.
     worker: Process
 
     @property

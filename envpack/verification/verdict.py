@@ -160,7 +160,7 @@ class ModelVerdict:
     name: str
     ok: bool  # whether the model is fit to serve, as far as it was checked; true if and only if failure is None
     load_seconds: float  # from the load request to READY, or until the load was abandoned
-    # the process of the first instance; None for an ensemble and if there was no process
+    # The process of the first instance; None for an ensemble and if there was no process.
     stub: StubIdentity | None = None
     _: KW_ONLY
     failure: Failure | None = None
