@@ -120,7 +120,7 @@ def prune_cache(
 def _entries(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
-            is_lock = path.suffix == ".lock" and folder.name != "solutions"  # of other programs, and earlier versions
+            is_lock = path.suffix == ".lock" and folder.name != "solutions"  # of other programs
             if not (path.name.startswith(".") or is_lock or _is_beside(path)):
                 yield path
 
