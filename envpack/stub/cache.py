@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import being_made, mark_used
 from envpack.support.failures import require_programs, storage_errors
 from envpack.support.links_and_modes import protect
@@ -65,4 +65,4 @@ def changed_stub_files(folder: Path) -> tuple[str, ...]:
 
 def _digests(folder: Path) -> dict[str, str]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != _MANIFEST)
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {str(path.relative_to(folder)): sha256_of(path) for path in files}

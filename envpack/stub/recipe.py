@@ -18,6 +18,7 @@ from envpack.stub.toolchain import (
     find_toolchain,
     pybind11_folder,
 )
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import StubError
 
 
@@ -61,7 +62,7 @@ class Cell:
     def key(self) -> str:
         """Its name in a store that machines share, without the compiler of one machine."""
         target, sources = self.target, source_digest(source_folder())
-        of_python = [target.minor, _sha256(target.configuration)]
+        of_python = [target.minor, sha256_of(target.configuration)]
         parts = [envpack.__version__, sources, self.cmake_releases, *of_python, self.toolchain, self.glibc]
         return entry_name(self.identifier, parts)
 
@@ -91,8 +92,8 @@ class Recipe:
         Of the Python only the minor version and the configuration header count, since the stub depends on nothing else.
         """
         target = self.cell.target
-        configuration = _sha256(target.configuration)
-        pybind11 = _sha256(pybind11_folder(target.minor) / PYBIND11_VERSION)
+        configuration = sha256_of(target.configuration)
+        pybind11 = sha256_of(pybind11_folder(target.minor) / PYBIND11_VERSION)
         own = [envpack.__version__, target.minor, configuration, pybind11]
         return entry_name(self.identifier, [*own, *self._common_parts])
 
@@ -103,12 +104,8 @@ class Recipe:
 
     @property
     def _common_parts(self) -> list[str]:
-        boost = _sha256(boost_folder() / BOOST_VERSION)
+        boost = sha256_of(boost_folder() / BOOST_VERSION)
         return [source_digest(self.sources), self.cell.cmake_releases or "all", self.tools.identity, boost]
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def source_folder() -> Path:

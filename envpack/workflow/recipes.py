@@ -15,6 +15,7 @@ from envpack.server import find_server
 from envpack.settings import Project, ToolchainName, release_for_stub
 from envpack.store import SharedStore
 from envpack.stub import Cell, find_toolchain, prebuilt_pythons, target_from_interpreter
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError
 from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform, this_machine
@@ -70,7 +71,7 @@ def make_ingredients(recipe: Recipe, *, progress: Progress, store: SharedStore |
     with made_ingredients(recipe, progress, store) as (environment, stub):
         digests = {"environment": environment.content}
         if stub is not None:
-            digests["stub"] = hashlib.sha256(stub.read_bytes()).hexdigest()
+            digests["stub"] = sha256_of(stub)
         return Made(fresh=environment.fresh, digests=digests)
 
 
@@ -97,7 +98,7 @@ def make_stub(
     progress.begin(f"stub for Python {python}")
     stub = stub_for(Cell(target, releases, toolchain, glibc), progress=progress, store=store)
     progress.end("compiled" if stub.fresh else "up to date")
-    return Made(fresh=stub.fresh, digests={"stub": hashlib.sha256(stub.path.read_bytes()).hexdigest()})
+    return Made(fresh=stub.fresh, digests={"stub": sha256_of(stub.path)})
 
 
 def is_of_interpreter(cell: Cell) -> bool:
