@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def _fault(entry: Any, kind: str, *, is_batched: bool) -> str:
     who = f"{kind} '{entry.name}'"
     shape = entry.reshape.shape
     reshapes = entry.HasField("reshape")
-    has_other_size = -1 not in (*entry.dims, *shape) and math.prod(entry.dims) != math.prod(shape)
+    variable, others = list(entry.dims).count(-1), list(shape).count(-1)
     faults = (
         (not entry.name, f"{kind} must specify 'name'"),
         (not entry.data_type, f"{who} must specify 'data_type'"),
@@ -83,12 +83,31 @@ def _fault(entry: Any, kind: str, *, is_batched: bool) -> str:
             reshapes and not shape and not is_batched,
             f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported",
         ),
-        (reshapes and has_other_size, f"{who} has different size for dims and reshape"),
+        (
+            any(size < 1 and size != -1 for size in shape),
+            f"{who} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension",
+        ),
+        (
+            variable and others and variable != others,
+            f"{who} has different number of variable-size dimensions for dims and reshape",
+        ),
+        (reshapes and _sizes(entry.dims) != _sizes(shape), f"{who} has different size for dims and reshape"),
         (getattr(entry, "format", 0) and len(entry.dims) != _IMAGE_DIMS, f"{who} has a format, which needs 3 dims"),
         (entry.is_shape_tensor, f"{who} has is_shape_tensor, which only TensorRT takes"),
         (entry.is_non_linear_format_io, f"{who} has is_non_linear_format_io, which only TensorRT takes"),
     )
     return next((text for is_wrong, text in faults if is_wrong), "")
+
+
+def _sizes(dims: Iterable[int]) -> list[int]:
+    """The numbers of elements before, between and behind the variable dimensions: a reshape keeps each of them."""
+    sizes = [1]
+    for dim in dims:
+        if dim == -1:
+            sizes.append(1)
+        else:
+            sizes[-1] *= dim
+    return sizes
 
 
 def _batch_faults(config: ModelConfig) -> Iterator[str]:

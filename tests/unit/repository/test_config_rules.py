@@ -159,6 +159,38 @@ def test_complete_configurations_that_a_server_loads(text, tmp_path):
     assert list(config_faults(parse_config(text, "config.pbtxt"), tmp_path, is_complete=True)) == []
 
 
+SIZE = "has different size for dims and reshape"
+COUNT = "has different number of variable-size dimensions for dims and reshape"
+
+
+@every_row(
+    ("dims", "shape", "fault"),
+    [
+        ([2, -1], [1, 2, -1], ""),
+        ([-1], [1, -1], ""),
+        ([-1, 1, 1], [-1], ""),
+        ([2, -1, 3], [2, -1, 1, 3], ""),
+        ([-1, 6, -1], [-1, 2, 3, -1], ""),
+        ([2, 2], [4], ""),
+        ([1, 1], [], ""),
+        ([2, -1], [2, 2], SIZE),
+        ([2, -1], [-1, 2], SIZE),
+        ([-1], [-1, 2], SIZE),
+        ([-1], [], SIZE),
+        ([2, -1, 3], [6, -1], SIZE),
+        ([-1, 6, -1], [-1, 3, -1, 2], SIZE),
+        ([4], [-1, -1], SIZE),
+        ([-1, -1], [-1], COUNT),
+        ([2, -1], [2, -1, -1], COUNT),
+        ([2], [2, 0], "reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension"),
+    ],
+)
+def test_a_reshape_keeps_what_is_around_each_variable_dimension(dims, shape, fault, tmp_path):
+    text = f"{BATCHED}{tensors(x=f'reshape {{ shape: {shape} }}', dims=str(dims)[1:-1])}"
+    found = list(config_faults(parse_config(text, "config.pbtxt"), tmp_path, is_complete=True))
+    assert found == ([f"model input 'X' {fault}"] if fault else [])
+
+
 # The last release that refuses a field, and the first that takes it, of those whose servers were tried.
 LATER = (
     ("sequence_batching { oldest { preserve_ordering: true } }", "preserve_ordering", "23.07", "23.10"),
