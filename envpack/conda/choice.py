@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -144,9 +145,19 @@ def _complaint(interpreter: Interpreter, *, headers: bool, glibc: str) -> str:
 
 
 def _newer_symbols(executable: Path, library: Path, glibc: str) -> str:
-    needed = required_abi((executable, library)).glibc.version
+    needed = _needed_glibc(executable, library, _stamp(executable), _stamp(library))
     is_newer = version_key(needed) > version_key(glibc)
     return f"symbols of glibc {needed} (the target has {glibc})" if is_newer else ""
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+@functools.lru_cache(maxsize=64)  # each model of a repository asks several times about the same few files
+def _needed_glibc(executable: Path, library: Path, *_stamps: tuple[int, int]) -> str:
+    return required_abi((executable, library)).glibc.version
 
 
 def _rank(interpreter: Interpreter) -> tuple[object, ...]:

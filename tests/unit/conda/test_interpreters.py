@@ -1,11 +1,13 @@
 """Interpreters are found and selected; scripts stand in for them here, tests/environment uses real ones."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from envpack.conda.choice import interpreter_for, interpreter_here
+from envpack.conda.choice import _needed_glibc, interpreter_for, interpreter_here
 from envpack.conda.interpreters import available_interpreters, interpreter_at, unreadable_folders
 from envpack.settings import FIELDS
 from envpack.settings.pythons import SUPPORTED
@@ -346,3 +348,15 @@ def test_a_damaged_record_of_interpreters_is_written_again(tmp_path, content):
     (tmp_path / "cache/interpreters.json").write_text(content)
     assert available_interpreters([make_interpreter(tmp_path / "bin", "3.10.2")])
     assert "3.10.2" in (tmp_path / "cache/interpreters.json").read_text()
+
+
+def test_the_symbols_of_an_interpreter_are_read_once_until_its_files_change(tmp_path):
+    folder = make_interpreter(tmp_path / "bin", "3.10.13")
+    before = _needed_glibc.cache_info()
+    for _ in range(3):
+        assert interpreter_here("3.10", [folder], glibc="1.0").version == "3.10.13"
+    after = _needed_glibc.cache_info()
+    assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
+    shutil.copy(sys.executable, folder / "libpython3.10.so.1.0")
+    with pytest.raises(EnvironmentBuildError, match=r"has symbols of glibc 2\.\d+ \(the target has 1\.0\)"):
+        interpreter_here("3.10", [folder], glibc="1.0")
