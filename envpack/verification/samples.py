@@ -188,7 +188,8 @@ def _tensors(entry: object, known: Mapping[str, TensorConfig], where: str, *, ba
     tensors = []
     for name, value in entry.items():
         if name not in known:
-            raise ValueError(f"{where}: the model has no tensor {name!r}, only {', '.join(sorted(known))}")
+            others = f", only {', '.join(sorted(known))}" if known else ""
+            raise ValueError(f"{where}: the model has no tensor {name!r}{others}")
         try:
             tensors.append(_tensor(known[name], value, batched=batched))
         except (ValueError, TypeError, KeyError, OverflowError) as error:

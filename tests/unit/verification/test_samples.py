@@ -158,6 +158,13 @@ def test_sequences_without_a_request_are_no_samples(tmp_path):
         read_samples(file, config)
 
 
+def test_a_model_without_tensors_has_none_to_propose(tmp_path):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, {"data": [{"IN": [1]}]}, read_served_config({}))
+    assert caught.value.message == "invalid samples: data[0]: the model has no tensor 'IN'"
+    assert caught.value.kind == "bad-samples"
+
+
 def test_samples_that_are_no_readable_file_are_bad_samples(tmp_path):
     with pytest.raises(InputError, match="cannot be read: Is a directory") as caught:
         read_samples(tmp_path, CONFIG)
