@@ -183,9 +183,17 @@ _ERROR_PATTERNS = (
     ),
     ErrorPattern(
         kind="index-unreachable",
-        pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding",
+        pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding"
+        r"|Failed to fetch:? `?https?://\S{1,2000}/`?\s",  # the page of a package, with any other status
         message="{index} does not answer: {cause}",
         hint="check the address and the network; UV_DEFAULT_INDEX or PIP_INDEX_URL names another, unless the file does",
+    ),
+    ErrorPattern(
+        kind="pip-failed",
+        pattern=r"Failed to parse environment variable|invalid value '.{0,200}' for '--|Failed to initialize cache"
+        r"|[Ff]ailed to (?:open|parse|read)(?: file)?:? `[^`]{0,4000}uv\.toml`",
+        message="uv rejects one of its own settings:\n{lines}",
+        hint="correct it: the variable of that name, which begins with UV_, or the file uv.toml",
     ),
     ErrorPattern(
         kind="wheel-invalid",
@@ -217,7 +225,7 @@ _UNKNOWN = ErrorPattern(
     kind="pip-failed",
     pattern="",
     message="uv could not install the pip requirements:\n{lines}",
-    hint="check the network and the index; UV_INDEX_URL or PIP_INDEX_URL names another",
+    hint="check the network and the index; UV_DEFAULT_INDEX or PIP_INDEX_URL names another",
 )
 
 

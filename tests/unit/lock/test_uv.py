@@ -130,6 +130,36 @@ def test_an_index_that_fails_is_named_by_the_line_of_its_option():
     assert (error.kind, error.where) == ("index-forbidden", "r.txt:3")
 
 
+@every_row(
+    "cause",
+    [
+        "HTTP status client error (412 Precondition Failed) for url (https://index.example/simple/b/)",
+        "Server returned redirect (HTTP 301 Moved Permanently) without a Location",
+    ],
+)
+def test_versions_are_not_blamed_for_an_index_that_answers_with_an_error(cause):
+    stderr = f"error: Failed to fetch: https://index.example/simple/b/\n  cause: {cause}"
+    error = uv_error(CompletedProcess(2, "", stderr), ["b==1"], Path("/"), places={"b==1": "r.txt:1"})
+    assert error.kind == "index-unreachable"
+    assert error.message == f"the package index https://index.example/simple does not answer: {cause}"
+    assert error.hint.startswith("check the address and the network; UV_DEFAULT_INDEX or PIP_INDEX_URL names another")
+
+
+@every_row(
+    "line",
+    [
+        "Failed to parse environment variable `UV_HTTP_TIMEOUT` with invalid value `abc`: invalid digit",
+        "invalid value 'wrong' for '--index-strategy <INDEX_STRATEGY>'",
+        "Failed to initialize cache at `/proc/x`",
+        "failed to open file `/home/me/uv.toml`: No such file or directory (os error 2)",
+    ],
+)
+def test_the_network_is_not_blamed_for_a_setting_of_uv(line):
+    error = uv_error(CompletedProcess(2, "", f"error: {line}\n"), ["b==1"], Path("/"))
+    assert (error.kind, error.message) == ("pip-failed", f"uv rejects one of its own settings:\nerror: {line}")
+    assert error.hint == "correct it: the variable of that name, which begins with UV_, or the file uv.toml"
+
+
 def test_an_address_at_which_no_file_is_has_to_be_corrected():
     requirement = "own @ https://files.example/own-2.0-py3-none-any.whl"
     stderr = f"error: Failed to download `{requirement}`\n  cause: HTTP status client error (404 Not Found) for url (x)"
