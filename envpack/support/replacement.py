@@ -184,7 +184,7 @@ def new_folder(destination: Path) -> Iterator[Path]:
     temporary folder for it was left by a killed process and is removed first, and so is a damaged ``destination``.
     """
     _remove_stale_folders(destination)
-    shutil.rmtree(destination, ignore_errors=True)
+    delete(destination)
     temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
     try:
         yield temporary

@@ -155,6 +155,19 @@ def test_a_folder_that_cannot_be_exchanged_is_an_error(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["folder", "moved"]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", [os.mkfifo, Path.touch, os.mkdir, lambda path: path.symlink_to("elsewhere")])
+def test_a_new_folder_takes_the_place_of_whatever_is_no_entry(tmp_path, make):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/precious").touch()
+    make(tmp_path / "entry")
+    with new_folder(tmp_path / "entry") as partial:
+        (partial / "file").touch()
+    assert [path.name for path in (tmp_path / "entry").iterdir()] == ["file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "entry"]
+    assert (tmp_path / "elsewhere/precious").exists()
+
+
 def test_a_new_folder_is_complete_or_absent_and_leftovers_of_killed_processes_go(tmp_path):
     for name in (".entry.partial-old", ".entry2.partial-old"):
         (tmp_path / name).mkdir()
