@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -352,11 +353,12 @@ def test_a_damaged_record_of_interpreters_is_written_again(tmp_path, content):
 
 def test_the_symbols_of_an_interpreter_are_read_once_until_its_files_change(tmp_path):
     folder = make_interpreter(tmp_path / "bin", "3.10.13")
+    ask = partial(interpreter_for, "3.10", [folder], preference="only-system", glibc="1.0")
     before = _needed_glibc.cache_info()
     for _ in range(3):
-        assert interpreter_here("3.10", [folder], glibc="1.0").version == "3.10.13"
+        assert ask().version == "3.10.13"
     after = _needed_glibc.cache_info()
     assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
     shutil.copy(sys.executable, folder / "libpython3.10.so.1.0")
     with pytest.raises(EnvironmentBuildError, match=r"has symbols of glibc 2\.\d+ \(the target has 1\.0\)"):
-        interpreter_here("3.10", [folder], glibc="1.0")
+        ask()
