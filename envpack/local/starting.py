@@ -43,7 +43,7 @@ class Output:
         return self._tail.decode("utf-8", "replace")
 
     def _forward(self) -> None:
-        with contextlib.suppress(OSError):  # a terminal's other end is closed; nobody reads the target any more
+        with contextlib.suppress(OSError):  # a terminal's other end is closed, or the target has no reader
             while chunk := os.read(self._read_end, _CHUNK):  # no limit: the end of the process ends it
                 self._tail = (self._tail + chunk)[-_KEPT:]
                 shown = self._shown(chunk)

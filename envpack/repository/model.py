@@ -200,11 +200,8 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
         faults += _step_faults(folder, config)
     else:
         faults += _platform_faults(folder, config)
-        faults += (
-            ()
-            if is_foreign
-            else (*_shell_faults(folder), *_file_name_faults(folder, config), *_code_faults(folder, config))
-        )
+        if not is_foreign:
+            faults += [*_shell_faults(folder), *_file_name_faults(folder, config), *_code_faults(folder, config)]
         faults += _module_faults(folder, config) if backend == _PYTHON else ()
     faults += starting_faults(config, folder / CONFIG_NAME)
     return Model(config.name or folder.name, folder, config, is_ensemble, backend, is_foreign), tuple(faults)
@@ -326,7 +323,7 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
             what = "the number of this version does not fit into 64 bits, so a server cannot load the model"
             yield InputError("odd-version", what, "give the folder a smaller number", str(version))
     if not (config.backend or config.platform or config.default_model_filename or _has_code(folder)):
-        what = f"nothing tells a server the backend: {CONFIG_NAME} names none, and no version has a {file_name}"
+        what = f"a server cannot determine the backend: {CONFIG_NAME} names none, and no version has a {file_name}"
         fix = (
             f'put the model\'s code in {folder.name}/1/{file_name}, or write backend: "NAME" for a model of another one'
         )

@@ -280,7 +280,7 @@ def test_a_model_of_another_backend_needs_no_configuration(tmp_path):
 def test_a_model_needs_a_backend_or_a_file_that_tells_it(tmp_path, code):
     """As servers say: "Could not determine backend"."""
     (fault,) = examine_model(make(tmp_path / "core", "max_batch_size: 8", code))[1]
-    what = "nothing tells a server the backend: config.pbtxt names none, and no version has a model.py"
+    what = "a server cannot determine the backend: config.pbtxt names none, and no version has a model.py"
     assert (fault.kind, fault.message, fault.where) == ("model-without-code", what, str(tmp_path / "core"))
 
 
