@@ -32,10 +32,11 @@ def command(models: tuple[str, ...], said: Settings, output: Path, repository: P
     Prints the command that serves it. The Dockerfile in the tree makes an image that serves it.
     """
     from envpack.settings import open_project
+    from envpack.support.folders import whole_path
     from envpack.workflow import lay_out, model_names
 
     project = open_project(repository, said)
     done = lay_out(project, model_names(project, models), output, console)
     console.warned(*done.cautions)
     console.serve_with(done.docker)
-    console.result({"layout": str(output.absolute()), **options.as_json(done)})
+    console.result({"layout": str(whole_path(output)), **options.as_json(done)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -195,9 +197,16 @@ def server_arguments(deployment: Deployment) -> tuple[str, ...]:
 def docker_command(deployment: Deployment, tree: Path) -> tuple[str, ...]:
     """A command that serves the tree of a deployment with Docker, in the release's own image."""
     start = ("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001")
-    mounts = [f"{tree}/models:{deployment.served_from}:ro"]
-    mounts += [f"{tree}/backends/{backend.name}:{SERVER_BACKENDS}/{backend.name}:ro" for backend in deployment.backends]
-    options = [word for mount in mounts for word in ("-v", mount)]
+    places = {"models": deployment.served_from}
+    places |= {f"backends/{backend.name}": f"{SERVER_BACKENDS}/{backend.name}" for backend in deployment.backends}
+    options = [word for name, place in places.items() for word in ("--mount", _mount(f"{tree}/{name}", place))]
     # From 25.08 on servers do not run an environment's activate, which keeps the user's own packages out.
     isolation = ("-e", "PYTHONNOUSERSITE=1")
     return (*start, *isolation, *options, deployment.release.image, *server_arguments(deployment))
+
+
+def _mount(source: str, target: str) -> str:
+    """The value of Docker's ``--mount``: fields of CSV, in which a path may have a colon or a comma."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(("type=bind", f"source={source}", f"target={target}", "readonly"))
+    return line.getvalue()

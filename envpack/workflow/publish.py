@@ -78,7 +78,7 @@ def lay_out(project: Project, names: Sequence[str], output: Path, progress: Prog
         description=dict(description),
         cautions=(*plan.cautions, *texts_with_credentials(plan)),
         command=tuple(server_arguments(plan)),
-        docker=tuple(docker_command(plan, output.absolute())),
+        docker=tuple(docker_command(plan, whole_path(output))),
     )
 
 

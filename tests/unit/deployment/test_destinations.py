@@ -1,6 +1,7 @@
 """From a repository to each place where servers read it, as `envpack layout` and `envpack publish` do it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -32,12 +33,12 @@ def test_a_folder_gets_the_models_and_the_commands_that_serve_them(project, tmp_
     monkeypatch.chdir(tmp_path)
     steps = Steps()
     project = project.saying(Settings(backends=tmp_path / "backends", link_mode="copy"))
-    done = lay_out(project, ["late", "early"], tmp_path.joinpath("tree").relative_to(tmp_path), steps)
+    done = lay_out(project, ["late", "early"], Path("early/../tree"), steps)
     files, size = done.description["files"], done.description["size"]
-    assert steps.seen == [f"assemble 2 models and 1 backend in tree: {files} files, {size / 1e6:.1f} MB"]
+    assert steps.seen == [f"assemble 2 models and 1 backend in early/../tree: {files} files, {size / 1e6:.1f} MB"]
     assert sorted(path.name for path in (tmp_path / "tree/models").iterdir()) == ["early", "late"]
     assert done.command == ("tritonserver", "--model-repository=/models")
-    assert f"{tmp_path}/tree/models:/models:ro" in done.docker
+    assert f"type=bind,source={tmp_path}/tree/models,target=/models,readonly" in done.docker
     assert done.cautions == ()
     model = tmp_path / "tree/models/late/1/model.py"
     assert model.stat().st_ino != (project.repository / "late/1/model.py").stat().st_ino

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -47,9 +48,9 @@ def test_models_of_other_backends_go_along(project, release):
 def test_the_start_command_mounts_each_part_and_keeps_archives_apart(project, release, tmp_path):
     deployment = plan(project, release)
     command = " ".join(docker_command(deployment, tmp_path / "tree"))
-    assert f"-v {tmp_path}/tree/models:/models:ro " in command
+    assert f"--mount type=bind,source={tmp_path}/tree/models,target=/models,readonly " in command
     backend = "backends/python_3_8"
-    assert f"-v {tmp_path}/tree/{backend}:/opt/tritonserver/{backend}:ro " in command
+    assert f"source={tmp_path}/tree/{backend},target=/opt/tritonserver/{backend},readonly " in command
     assert command.endswith("nvcr.io/nvidia/tritonserver:24.10-py3 tritonserver --model-repository=/models")
     for name in ("early", "late"):
         (project.repository / name / "env.tar").touch()
@@ -241,7 +242,14 @@ def test_models_may_be_at_the_root_of_a_server(project, release):
 def test_the_whole_command_that_serves_a_tree(project, release, tmp_path):
     assert docker_command(plan(project, release), tmp_path) == (
         *("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001", "-e", "PYTHONNOUSERSITE=1"),
-        *("-v", f"{tmp_path}/models:/models:ro"),
-        *("-v", f"{tmp_path}/backends/python_3_8:/opt/tritonserver/backends/python_3_8:ro"),
+        *("--mount", f"type=bind,source={tmp_path}/models,target=/models,readonly"),
+        "--mount",
+        f"type=bind,source={tmp_path}/backends/python_3_8,target=/opt/tritonserver/backends/python_3_8,readonly",
         *("nvcr.io/nvidia/tritonserver:24.10-py3", "tritonserver", "--model-repository=/models"),
     )
+
+
+def test_the_command_mounts_a_tree_whatever_its_path(project, release):
+    project = project.saying(Settings(served_from="/a,b"))
+    command = docker_command(plan_deployment(project, ["late"]), Path("/srv/at 9:00"))
+    assert 'type=bind,source=/srv/at 9:00/models,"target=/a,b",readonly' in command
