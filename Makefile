@@ -16,7 +16,7 @@ help:
 	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; two minutes"
 	@echo "make test   the gate: style, types, documentation, unit tests, and every kind of real thing once; a quarter of an hour"
 	@echo "make test-all  everything: all Pythons, releases, sanitizers, stores, containers; an hour"
-	@echo "make slice SLICE=2  one quarter of what test-all adds to test"
+	@echo "make slice SLICE=2  a sixth of what test-all adds to test"
 	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
 	@echo "make recipes  build, test and verify all recipes on the real server; gigabytes of packages"
 	@echo "make mutants  put small faults into the code and show which of them no test notices; two hours"
@@ -64,13 +64,17 @@ test-all: prepared-all
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 slice: .venv/for-test
-	@test -n "$(SLICE)" || { echo "name one of the four: make slice SLICE=1"; exit 2; }
+	@test -n "$(SLICE)" || { echo "name one of the six: make slice SLICE=1"; exit 2; }
 	$(BIN)/python -m tests.compiled $(SLICE)
 	$(BIN)/pytest $(SIDE_BY_SIDE) --part $(SLICE)
 
 # What needs no test process, side by side.
 prepared-%: .venv/for-test
-	$(MAKE) --no-print-directory --jobs=4 --output-sync=target style types docs compiled-$*
+	$(MAKE) --no-print-directory --jobs=4 --output-sync=target style types docs collected compiled-$*
+
+# Compiles the tests to byte code once, which otherwise each test process does, at the same time.
+collected: .venv/for-test
+	@mkdir -p build; ENVPACK_MINIMUM_PYTHONS=0 $(BIN)/pytest --collect-only -qq > build/collected.txt || { cat build/collected.txt; exit 1; }
 
 compiled-%: .venv/for-test
 	$(BIN)/python -m tests.compiled $*

@@ -2,7 +2,7 @@
 
     pytest --part gate      every kind of real thing once; `make test`
     pytest --part quick     of the gate, the unit tests and the wire that take little time; `make check`
-    pytest --part 2         one of four slices of the rest; `make slice SLICE=2`
+    pytest --part 2         one of six slices of the rest; `make slice SLICE=2`
     pytest                  everything; `make test-all`
 
 A test belongs to the gate, unless the Python or the Triton release that it runs on is not one of the gate's, or it has
@@ -27,6 +27,7 @@ RINGS = {
     "tests/field": "field",
     "tests/server/stub": "stub",
     "tests/server/releases": "releases",
+    "tests/server/flow": "flow",
     "tests/server": "verification",
     "tests/local": "local",
     "tests/report": "report",
@@ -41,10 +42,10 @@ _SERVERS = {"stub": re.compile(r"[\[-](3\.\d+)(?=[-\]])"), "releases": re.compil
 # Rings that share one daemon, or what one command builds, from beginning to end.
 _WHOLE = {"container", "distribution"}
 # Rings that wait for servers and other programs more than they compute.
-_WAITING = {"container", "environment", "local", "releases", "store", "stub", "verification"}
+_WAITING = {"container", "environment", "flow", "local", "releases", "store", "stub", "verification"}
 
 GATE, QUICK, ALL = "gate", "quick", "all"
-SLICES = ("1", "2", "3", "4")
+SLICES = ("1", "2", "3", "4", "5", "6")
 PARTS = (GATE, *SLICES)
 # Rings without a test in the gate: they compile for other machines and build wheels.
 _SLICED = {"distribution", "portability"}
@@ -56,7 +57,8 @@ _GATE_PARAMETERS = {
     "local": {"python": _GATE_PYTHONS[-1:]},
     "releases": {"release": ("23.04", "24.10"), "python": ("3.6", "3.10")},
     "environment": {"minor": _GATE_PYTHONS[:1], "virtual": ("venv",), "locked": (True,)},
-    "verification": {"template": ("model",), "form": (("dir",),), "attempt": (0,)},
+    "flow": {"template": ("model",), "form": (("dir",),)},
+    "verification": {"attempt": (0,)},
     "native": {"sanitized": ("some epochs",), "release": ("23.04", "24.10", "26.07")},
 }
 # The slices of the ring `stub`; on a Python of the gate, only thorough tests are left.
@@ -64,7 +66,7 @@ _PYTHONS_OF_SLICES = {
     "1": ("3.6", "3.7", "3.8"),
     "2": ("3.9", "3.10"),
     "3": ("3.11", "3.12"),
-    "4": ("3.13", "3.14", "3.15"),
+    "5": ("3.13", "3.14", "3.15"),
 }
 # Unit tests that take long, such as by real time-outs, programs and whole builds, and are not in the inner loop.
 NOT_QUICK = {
@@ -100,20 +102,21 @@ NOT_QUICK = {
     )
 }
 _QUICK_NATIVE = "tests/native/test_native.py::test_wire["
-_BY_PYTHON = {"stub", "verification"}  # rings whose tests belong to the slice of their Python
+_BY_PYTHON = {"flow", "stub"}  # rings whose tests belong to the slice of their Python
 _SLICE_OF_PYTHON = {python: part for part, pythons in _PYTHONS_OF_SLICES.items() for python in pythons}
 _SLICE_OF_RING = {
-    "distribution": "3",
-    "container": "4",
+    "distribution": "6",
+    "container": "6",
     "portability": "3",
     "environment": "2",
-    "field": "2",
-    "releases": "1",
+    "field": "6",
+    "flow": "5",
+    "releases": "5",
     "verification": "4",
     "local": "1",
-    "report": "4",
-    "store": "4",
-    "golden": "4",
+    "report": "6",
+    "store": "6",
+    "golden": "6",
     "native": "1",
     "unit": "2",
 }
@@ -172,7 +175,7 @@ def slice_of(ring):
 
 
 def pytest_addoption(parser):
-    words = "the gate, the quick tests of it, or one of four slices of all other tests"
+    words = "the gate, the quick tests of it, or one of six slices of all other tests"
     parser.addoption("--part", choices=(GATE, QUICK, *SLICES), help=words)
 
 

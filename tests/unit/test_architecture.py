@@ -76,6 +76,7 @@ def _room(module):
     return module.split(".")[1]
 
 
+@functools.cache
 def _names_of_face(package):
     """Names that a package offers, each with the module that defines it."""
     return {
@@ -86,16 +87,19 @@ def _names_of_face(package):
     }
 
 
+@functools.cache
 def _imports(tree):
     """Modules of ours that a module imports, with names of a package's face traced to the module that defines them."""
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "envpack":
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 face = _names_of_face(node.module) if node.module in _trees() else {}
-                yield whole if whole in _trees() else face.get(alias.name, node.module)
+                found.append(whole if whole in _trees() else face.get(alias.name, node.module))
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "envpack")
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "envpack"]
+    return found
 
 
 def _imported_rooms(tree):

@@ -1,4 +1,4 @@
-"""Every test belongs to the gate or to one of four slices, and a run says which ring became slower."""
+"""Every test belongs to the gate or to one of six slices, and a run says which ring became slower."""
 
 import json
 import os

@@ -118,7 +118,7 @@ def test_commands_for_people_to_copy_are_quoted(repository, tmp_path, capsys, mo
         (("fetch", f"file://{place}", str(tmp_path / "fet ched")), f"'--model-repository={tmp_path}/fet ched'"),
         (
             ("layout", "--output", str(tmp_path / "tr ee"), "--repository", str(repository)),
-            f"'{tmp_path}/tr ee/models:",
+            f"'type=bind,source={tmp_path}/tr ee/models,target=/models,readonly'",
         ),
     ):
         assert run(words) == 0

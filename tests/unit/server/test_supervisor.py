@@ -231,10 +231,11 @@ def test_what_outlives_a_server_is_ended_removed_and_named(start, supervisor, pr
 def sleeping(parent):
     """For how long the descendants of a process sleep."""
     found = set()
-    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-        found |= {words[1]} if words[0] == "sleep" else set()
-        found |= sleeping(child)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one has ended
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            found |= {words[1]} if words[0] == "sleep" else set()
+            found |= sleeping(child)
     return found
 
 
