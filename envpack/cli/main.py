@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import os
 import signal
@@ -17,7 +16,6 @@ from envpack.cli import interrupts
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
-from envpack.settings import FIELDS
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.failures import storage_error, system_limit
 from envpack.support.interruption import repeat_unhandled
@@ -65,6 +63,8 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            import difflib
+
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
             if not near:
                 raise
@@ -246,6 +246,8 @@ def removed_option(error: click.ClickException) -> Failure | None:
 
 def _assignment(command: str, option: str) -> str:
     """The words that say the same through ``--set``; ``""`` if the command has no such setting."""
+    from envpack.settings import FIELDS
+
     field = next((field for field in FIELDS.values() if field.flag == option), None)
     if field is None or command.replace(" ", "-") not in field.has_set:
         return ""

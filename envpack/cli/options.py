@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -163,6 +162,8 @@ def _assigned(assignments: Iterable[str], command: str, said: dict[str, Any]) ->
 
 
 def _unknown(name: str, command: str) -> str:
+    import difflib
+
     command = command.replace("-", " ")
     if name in FIELDS:
         return f"envpack {command} has no setting {name}."

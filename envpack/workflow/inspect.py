@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from envpack.archive import (
     Inspection,
@@ -14,7 +14,6 @@ from envpack.archive import (
     is_archive,
     other_format,
 )
-from envpack.deployment import Trust, check_signed, parse_image_address, pull_image
 from envpack.environment import INVENTORY, MANIFEST
 from envpack.inspection import (
     RepositoryInspection,
@@ -35,6 +34,9 @@ from envpack.support.progress import Progress
 from envpack.support.replacement import write_output
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
+
+if TYPE_CHECKING:
+    from envpack.deployment import Trust
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ def identify(path: Path) -> Literal["models", "environment", "stub"]:
 
 def compare_with_signed(path: Path, trust: Trust, progress: Progress) -> None:
     """Compare downloaded models with what was signed; raises what `check_signed` does."""
+    from envpack.deployment import check_signed
+
     progress.begin(f"compare {path} with what was signed")
     progress.end(counted(check_signed(path, trust), "file"))
 
@@ -152,6 +156,8 @@ def inspect_image(
     url: str, said: Settings, trust: Trust | None, progress: Progress, *, strict: bool
 ) -> InspectedModels:
     """Fetch the models of an image, and inspect them."""
+    from envpack.deployment import parse_image_address, pull_image  # most inspections need neither
+
     address = parse_image_address(url)
     with temp_dir("image") as folder:
         (folder / "image").mkdir()
