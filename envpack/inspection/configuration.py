@@ -17,6 +17,7 @@ from envpack.repository import (
     config_faults,
     data_type,
     later_fields,
+    unfilled_parameters,
     version_folders,
     warmup_faults,
 )
@@ -24,15 +25,21 @@ from envpack.settings import Release
 from envpack.support.errors import Finding, caution, fault
 
 _WARMUP_FIX = "correct model_warmup, or the file"
+_MOST_SHOWN = 3  # parameters in one finding
 
 
 def declaration_findings(model: Model) -> Iterator[Finding]:
-    """Inputs and outputs that are declared more than once: a server loads such a model, and takes one of them."""
+    """What a server takes as it is: a tensor that is declared more than once, and a parameter that is not filled in."""
     for kind, tensors in (("input", model.config.input), ("output", model.config.output)):
         for name, count in Counter(tensor.name for tensor in tensors).items():
             if count > 1:
                 what = f"the {kind} {name!r} is declared {count} times, and servers take only one of them"
                 yield caution("declared-twice", model.folder / CONFIG_NAME, what, f"give each {kind} its own name")
+    if unfilled := unfilled_parameters(model.config):
+        shown = ", ".join(f"{name} is {value}" for name, value in list(unfilled.items())[:_MOST_SHOWN])
+        more = f", and {len(unfilled) - _MOST_SHOWN} more are so" if len(unfilled) > _MOST_SHOWN else ""
+        what = f"parameters have words of a template as values, which no server fills in: {shown}{more}"
+        yield caution("template-unfilled", model.folder / CONFIG_NAME, what, "write the values, unless the model does")
 
 
 def loading_findings(model: Model, release: Release) -> Iterator[Finding]:

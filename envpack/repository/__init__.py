@@ -8,7 +8,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.repository.code import called_models
-    from envpack.repository.config import ModelConfig, parse_config
+    from envpack.repository.config import ModelConfig, parse_config, unfilled_parameters
     from envpack.repository.config_choices import custom_configs, is_custom_config, python_configs
     from envpack.repository.config_editor import START_PARAMETER, set_backend, set_execution_environment
     from envpack.repository.config_rules import (

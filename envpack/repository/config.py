@@ -130,6 +130,12 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
     return parsed
 
 
+def unfilled_parameters(config: ModelConfig) -> dict[str, str]:
+    """The parameters whose whole value is a word that a tool replaces, such as ``${tokenizer_dir}``."""
+    values = {name: parameter.string_value for name, parameter in config.parameters.items()}
+    return {name: value for name, value in sorted(values.items()) if _BLANK.fullmatch(value)}
+
+
 def _blanks(text: str) -> dict[str, int]:
     """The words of a template that are not filled in, each with its first line; none in lines that are comments."""
     found: dict[str, int] = {}

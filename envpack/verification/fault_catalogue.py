@@ -36,11 +36,25 @@ def _system(types: str, number: int, text: str) -> str:
 
 
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
+_LIBPYTHON = r"(?P<library>libpython(?P<python>\d{1,3}\.\d{1,3})[\w.]{1,100})"
 _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
+# How libraries of Hugging Face name what they neither have nor can ask for.
+_HUB = (
+    r"(?:OSError|HFValidationError): (?:Repo id must [^\n]{1,300}?: "
+    r"|Incorrect path_or_model_id: |Can't load [\w ]{1,100} (?:for|of) )?"
+)
 _NO_FILE = "No such file or directory: "
 _NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
+_UNRESOLVED = rf"(?:NameResolutionError|Failed to resolve|{_NO_ADDRESS})"
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
+
+NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
+# A line that libraries write before they try again, until the load takes too long.
+RETRIES = re.compile(
+    rf"'[^\n]{{0,2000}}{_UNRESOLVED}[^\n]{{0,2000}} thrown while requesting [A-Z]{{1,9}} https?://"
+    rf"|[^\n]{{0,300}}Retry\([^\n]{{0,300}} after connection broken by '[^\n]{{0,2000}}{_UNRESOLVED}"
+)
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
 # specific patterns come before general ones.
@@ -71,6 +85,11 @@ FAULTS = (
         "backend-missing",
         "correct backend in config.pbtxt, or name the folder of the backend {backend} with --set backends=DIRECTORY",
         reported=r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
+    ),
+    _fault(
+        "version-missing",
+        "put what the backend loads into a folder {model}/1, or name a version that is there in version_policy",
+        reported=r"at least one version must be available under the version policy of model '(?P<model>[^'\n]{1,300})'",
     ),
     _fault(
         "ensemble-mismatch",
@@ -181,11 +200,22 @@ FAULTS = (
     ),
     _fault(
         "",
-        "the server does not reach that host: correct it, or put what the model downloads into its version folder",
+        "write a value in place of {word}, as the tool does that the template is for",
+        raised=_HUB + r"'(?P<word>\$\{[^{}'\n]{1,80}\})'",
+    ),
+    _fault(
+        "",
+        "the folder {path}, or a file in it, is not there, and the library takes it for a name on the Hugging Face Hub:"
+        " put the files there, or correct the path",
+        raised=_HUB
+        + r"'?(?P<path>/[^'\s]{1,300})(?:'| is not a local folder and is| does not appear to have a file named)",
+    ),
+    _fault(
+        "",
+        NOT_REACHED,
         raised=rf"gaierror: {_NO_ADDRESS}|URLError: <urlopen error {_NO_ADDRESS}"
         r"|OSError: We couldn't connect to 'https?://"
-        r"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{0,2000}(?:NameResolutionError|Failed to resolve"
-        rf"|{_NO_ADDRESS})",
+        rf"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{{0,2000}}{_UNRESOLVED}",
     ),
     _fault(
         "environment-unusable",
@@ -245,9 +275,9 @@ FAULTS = (
     ),
     _fault(
         "libpython-missing",
-        "the stub needs {library}, which is not in the environment: build stub and environment for the same Python",
-        reported=r"error while loading shared libraries: (?P<library>libpython[\w.]{1,100})",
-        printed=_LOADER + r"(?P<library>libpython[\w.]{1,100})",
+        "no execution environment of the model has {library}: make one with envpack build MODEL --python {python}",
+        reported=f"error while loading shared libraries: {_LIBPYTHON}",
+        printed=_LOADER + _LIBPYTHON,
     ),
     _fault(
         "library-missing",

@@ -21,6 +21,7 @@ from envpack.server import (
     read_model_error,
 )
 from envpack.verification.explanation import explain
+from envpack.verification.fault_catalogue import NOT_REACHED, RETRIES
 from envpack.verification.stub_processes import abort_stubs, abort_workers, dead_stubs, describe_exit
 from envpack.verification.verdict import Failure
 
@@ -180,8 +181,11 @@ def _stub_died(log: str) -> Failure:
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:
     frames = abort_and_read_frames(server, model)
     where = frames[0] if frames else "the model's imports or initialize"
+    lines = plain_lines(log)
     fix = f"find what blocks in {where}, or allow more time: --timeout"
-    return Failure("load-timeout", f"not loaded after {timeout:g} s", (*plain_lines(log), *frames), fix)
+    if any(map(RETRIES.match, lines)):
+        fix = NOT_REACHED
+    return Failure("load-timeout", f"not loaded after {timeout:g} s", (*lines, *frames), fix)
 
 
 def abort_and_read_frames(server: Server, model: Model) -> tuple[str, ...]:

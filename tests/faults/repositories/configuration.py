@@ -239,6 +239,15 @@ ENTRIES = (
         options=("--strict",),
     ),
     Broken(
+        "template-parameter",
+        "a parameter has a word of a template as its value",
+        _append('parameters { key: "tokenizer_dir" value { string_value: "${tokenizer_dir}" } }\n'),
+        "template-unfilled",
+        "config.pbtxt: parameters have words of a template as values, which no server fills in: tokenizer_dir is ${",
+        "write the values",
+        options=("--strict",),
+    ),
+    Broken(
         "ensemble-map",
         "an ensemble maps an input that its step does not have",
         lambda site: _ensemble(site, "", takes="INPUT"),

@@ -1,7 +1,7 @@
 """What Python, the loader, the shell, the server and the stub write of each known fault, and the fix that users get."""
 
 from envpack.verification.explanation import explain
-from envpack.verification.fault_catalogue import FAULTS
+from envpack.verification.fault_catalogue import FAULTS, RETRIES
 from tests.tables import every_row
 
 TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
@@ -47,6 +47,10 @@ KNOWN = [
     (
         ("backend-missing", "of the backend pythn with --set backends=DIRECTORY"),
         {"reported": ["unable to find backend library for backend 'pythn', try specifying runtime on the model"]},
+    ),
+    (
+        ("version-missing", "put what the backend loads into a folder net/1, or name"),
+        {"reported": ["at least one version must be available under the version policy of model 'net'"]},
     ),
     (
         ("ensemble-mismatch", "in config.pbtxt of both with those of its member models"),
@@ -180,6 +184,32 @@ KNOWN = [
         {"raised": ["FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'"]},
     ),
     (
+        ("load-failed", "write a value in place of ${tokenizer_dir}, as the tool does"),
+        {
+            "raised": [
+                (
+                    "OSError: Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with"
+                    " '-' or '.' and the maximum length is 96: '${tokenizer_dir}'."
+                ),
+                "OSError: Can't load the configuration of '${tokenizer_dir}'. If you were trying to load it from",
+            ]
+        },
+    ),
+    (
+        ("load-failed", "the folder /models/llama, or a file in it, is not there, and the library takes it for a name"),
+        {
+            "raised": [
+                (
+                    "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or"
+                    " 'namespace/repo_name': '/models/llama'. Use `repo_type` argument if needed."
+                ),
+                "OSError: Incorrect path_or_model_id: '/models/llama'. Please provide either the path to a loc",
+                "OSError: Can't load tokenizer for '/models/llama'. If you were trying to load it from 'https://hugg",
+                "OSError: /models/llama does not appear to have a file named config.json. Checkout 'https://huggingf",
+            ]
+        },
+    ),
+    (
         ("load-failed", "put what the model downloads into its version folder"),
         {
             "raised": [
@@ -278,7 +308,7 @@ KNOWN = [
         },
     ),
     (
-        ("libpython-missing", "the stub needs libpython3.8.so.1.0, which is not in the environment"),
+        ("libpython-missing", "has libpython3.8.so.1.0: make one with envpack build MODEL --python 3.8"),
         {
             "reported": [f"it printed: {LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],
             "printed": [f"{LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],
@@ -476,3 +506,18 @@ def test_every_fault_is_among_these_in_every_way_in_which_it_shows():
 )
 def test_what_is_an_exception_is_known_by_its_frames_or_its_name(message, kind):
     assert explain(message, "load-failed")[0] == kind
+
+
+@every_row(
+    "line",
+    [
+        "'[Errno -2] Name or service not known' thrown while requesting HEAD https://huggingface.co/a/b/c.json",
+        (
+            "WARNING:urllib3.connectionpool:Retrying (Retry(total=2, connect=None)) after connection broken by"
+            " 'NewConnectionError(': Failed to establish: [Errno -3] Temporary failure in name resolution')': /x"
+        ),
+    ],
+)
+def test_a_host_that_is_tried_again_and_again_is_known_by_the_lines_of_the_library(line):
+    assert RETRIES.match(line)
+    assert not RETRIES.match(line.replace("[Errno -", "[Errno 1"))
