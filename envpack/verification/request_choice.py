@@ -81,6 +81,7 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
 
     That a model refuses what was made up is no fault of the model.
     """
+    first: tuple[SmokeRequest, str] | None = None
     refusal, until = "", time.monotonic() + _FILLING_SECONDS
     for filling in fillings(config):
         request = next(generate_requests(config, filling))
@@ -94,7 +95,9 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
             is_refusal = may_be_refusal(found.text) or (
                 bool(refusal) and explain_answer(found.text, "inference-failed")[0] == "out-of-memory"
             )
-            if error.timed_out or not error.status or not is_refusal or server.ended():
+            first = first or (request, found.text)
+            whatever = found.text == first[1] and _is_known(found.text) and _have_nothing_in_common(request, first[0])
+            if error.timed_out or not error.status or not is_refusal or whatever or server.ended():
                 raise
             refusal = refusal or ", at ".join((found.reason, *found.frames[-1:]))
             if time.monotonic() > until:
@@ -102,3 +105,13 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
         else:
             return filling, ""
     return None, refusal
+
+
+def _is_known(message: str) -> bool:
+    """Whether an error names a thing outside of the request that has to be there, such as a file or a host."""
+    return bool(explain_answer(message, "inference-failed")[1])
+
+
+def _have_nothing_in_common(request: SmokeRequest, other: SmokeRequest) -> bool:
+    """Whether no element of an input is in the same input of another request: their errors are not due to it."""
+    return all(set(one.data).isdisjoint(two.data) for one, two in zip(request.inputs, other.inputs, strict=True))

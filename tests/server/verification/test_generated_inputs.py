@@ -62,6 +62,7 @@ ACCEPTED = {
 FAULTY = {
     "forgot_import": ("np.mean(scipy.zeros(1))", [STRING]),
     "ends": ("__import__('os')._exit(3)", [STRING]),
+    "file_of_its_own": ("len(open('/srv/weights/words.txt').read())", [STRING]),
 }
 
 
@@ -84,6 +85,7 @@ def verdicts(environment, tmp_path_factory):
         write(name, expression, inputs)
     for name, (expression, inputs) in FAULTY.items():
         write(name, expression, inputs)
+    write("names_a_file", "len(open('/srv/' + given.decode()).read())", [STRING])
     write("picky", "ValueError('no such customer')", [STRING], statement="raise ")
     batches = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
     blue = "np.asarray(Image.open(io.BytesIO(given)))[..., 2].mean()"
@@ -117,6 +119,18 @@ def test_a_model_that_refuses_everything_needs_a_sample(verdicts):
     assert infer.evidence.startswith(refused)
     assert infer.evidence.endswith("/picky/1/model.py:9 in answer")
     assert infer.fix == "record one: envpack run picky -i FILE --save-sample"
+
+
+def test_a_file_that_the_input_names_is_none_of_the_model(verdicts):
+    verdict = verdicts["names_a_file"]
+    assert (verdict.ok, verdict.complete) == (True, False)
+    assert "No such file or directory: '/srv/1'" in check(verdict, "infer").evidence
+
+
+def test_a_file_that_is_missing_whatever_is_sent_is_named(verdicts):
+    failure = verdicts["file_of_its_own"].failure
+    assert (failure.kind, "/srv/weights/words.txt" in failure.reason) == ("inference-failed", True)
+    assert "put the file there" in failure.fix
 
 
 @pytest.mark.parametrize("name", FAULTY)

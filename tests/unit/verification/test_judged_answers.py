@@ -227,6 +227,24 @@ def test_too_little_memory_is_a_fault_unless_plain_inputs_were_only_refused(serv
     assert (verdict.ok, verdict.complete) == (ok, not ok)
 
 
+MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '/srv/{}'"
+NO_HOST = "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='a.b', port=443): Failed to resolve 'a.b'"
+
+
+@pytest.mark.parametrize(
+    ("message", "is_fault"),
+    [(MISSING.format("words.txt"), True), (NO_HOST, True), (MISSING.format("{}"), False), ("ValueError: boom", False)],
+    ids=["file of the model", "host", "file that the input names", "refusal"],
+)
+def test_what_is_missing_for_inputs_without_anything_in_common_is_the_models_fault(server, model, message, is_fault):
+    class Missing(Client):
+        def infer(self, _, inputs, **__):
+            raise RequestError(message.format(inputs[0].data[0]), status=500)
+
+    verdict = Judge(server, Missing(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model)
+    assert verdict.ok is not is_fault
+
+
 @pytest.mark.parametrize(
     "message",
     [
