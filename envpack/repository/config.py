@@ -124,7 +124,9 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
         reason = str(error)
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
         what = f"not a valid Triton model configuration: {reason.rstrip('.')}"
-        fix = "see Triton's model configuration guide; a field may be newer than envpack's schema"
+        fix = "correct this line, or give the one before it its value; Triton's model configuration guide has the form"
+        if "has no field named" in reason:
+            fix = "see Triton's model configuration guide; the field may be newer than envpack's schema"
         raise InputError("bad-config", what, fix, f"{where}:{line}" if line else str(where)) from error
     parsed: ModelConfig = message
     return parsed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from envpack.server import UNHEALTHY
 from envpack.support.text import clipped
-from envpack.verification.fault_catalogue import FAULTS, Fault
+from envpack.verification.fault_catalogue import FAULTS, NOT_REACHED, UNRESOLVED, Fault
 
 _MOST = 64 << 10  # characters of a message that are searched
 _TRACE = "\n\nAt:\n"  # between an exception and its frames
@@ -38,7 +38,9 @@ def explain_answer(message: str, default_kind: str) -> tuple[str, str]:
     """As `explain`, for the error with which a loaded model answered a request."""
     said = _said(message)
     is_of_the_server = _ANSWER_OF_THE_SERVER.match(said) is not None
-    return explain(said, default_kind) if is_of_the_server or _exception(said) else (default_kind, "")
+    if is_of_the_server or _exception(said):
+        return explain(said, default_kind)
+    return default_kind, NOT_REACHED if UNRESOLVED.search(said) else ""
 
 
 def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> tuple[str, str]:

@@ -46,14 +46,14 @@ _HUB = (
 )
 _NO_FILE = "No such file or directory: "
 _NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
-_UNRESOLVED = rf"(?:NameResolutionError|Failed to resolve|{_NO_ADDRESS})"
+UNRESOLVED = re.compile(rf"(?:NameResolutionError|Failed to resolve|{_NO_ADDRESS})")
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
 # A line that libraries write before they try again, until the load takes too long.
 RETRIES = re.compile(
-    rf"'[^\n]{{0,2000}}{_UNRESOLVED}[^\n]{{0,2000}} thrown while requesting [A-Z]{{1,9}} https?://"
-    rf"|[^\n]{{0,300}}Retry\([^\n]{{0,300}} after connection broken by '[^\n]{{0,2000}}{_UNRESOLVED}"
+    rf"'[^\n]{{0,2000}}{UNRESOLVED.pattern}[^\n]{{0,2000}} thrown while requesting [A-Z]{{1,9}} https?://"
+    rf"|[^\n]{{0,300}}Retry\([^\n]{{0,300}} after connection broken by '[^\n]{{0,2000}}{UNRESOLVED.pattern}"
 )
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
@@ -215,7 +215,7 @@ FAULTS = (
         NOT_REACHED,
         raised=rf"gaierror: {_NO_ADDRESS}|URLError: <urlopen error {_NO_ADDRESS}"
         r"|OSError: We couldn't connect to 'https?://"
-        rf"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{{0,2000}}{_UNRESOLVED}",
+        rf"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{{0,2000}}{UNRESOLVED.pattern}",
     ),
     _fault(
         "environment-unusable",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.inspection import BuildState, find_damage
-from envpack.repository import UNADDRESSABLE, Model, linked_path_fault
+from envpack.repository import UNADDRESSABLE, Model, called_models, linked_path_fault
 from envpack.server import (
     UNHEALTHY,
     Client,
@@ -45,6 +45,7 @@ from envpack.verification.verdict import (
     SampleCount,
     failed,
     passed,
+    unchecked,
     warning,
 )
 
@@ -214,7 +215,8 @@ class Judge:
             phases = read_phases(self.server.log(), self._log())
             verdict = replace(verdict, stub=running.stub if running else None, phases=phases)
         result = self._infer_all(model)
-        if unverified := self._missing.check_of_answer(model, _error_answer(result)):
+        error = _error_answer(result)
+        if unverified := self._missing.check_of_answer(model, error) or self._check_of_caller(model, error):
             result = _InferenceResult((unverified,))
         checks += [*result.checks, *_check_files(model)]
         verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=tuple(checks))
@@ -224,6 +226,14 @@ class Judge:
         if bad is None:
             return verdict
         return replace(verdict, ok=False, failure=Failure(CHECKS[bad.id].kind, bad.evidence, (), bad.fix))
+
+    def _check_of_caller(self, model: Model, error: str) -> Check | None:
+        """The check in place of requests that a model answers with an error, if it calls one that is unfit."""
+        called = next((name for name in called_models(model.folder) if name in self._failed), "")
+        if not (called and error):
+            return None
+        why = f"it calls {called}, which is not fit to serve; its answer: {error.splitlines()[0]}"
+        return unchecked("infer", why, f"correct {called} first")
 
     def _infer_all(self, model: Model) -> _InferenceResult:
         """Check the responses of every version that the server serves, the newest first; stops at the first failure."""

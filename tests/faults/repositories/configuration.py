@@ -68,7 +68,7 @@ ENTRIES = (
         _configure("[ -1 ] } ]", "[ -1 } ]"),
         "bad-config",
         'config.pbtxt:3: not a valid Triton model configuration: … Expected ","',
-        "see Triton's model configuration guide; a field may be newer than envpack's schema",
+        "correct this line, or give the one before it its value; Triton's model configuration guide has the form",
     ),
     Broken(
         "config-field",
@@ -76,7 +76,7 @@ ENTRIES = (
         _append("max_batch: 4\n"),
         "bad-config",
         'config.pbtxt:9: … has no field named "max_batch"',
-        "see Triton's model configuration guide; a field may be newer than envpack's schema",
+        "see Triton's model configuration guide; the field may be newer than envpack's schema",
     ),
     Broken(
         "config-escape",
@@ -84,7 +84,7 @@ ENTRIES = (
         _append('parameters { key: "folder" value { string_value: "C:\\models" } }\n'),
         "bad-config",
         "config.pbtxt:9: … Invalid escape sequence in string literal",
-        "see Triton's model configuration guide; a field may be newer than envpack's schema",
+        "correct this line, or give the one before it its value; Triton's model configuration guide has the form",
     ),
     Broken(
         "config-datatype",
@@ -92,7 +92,7 @@ ENTRIES = (
         _configure("TYPE_FP32", "FP32"),
         "bad-config",
         'config.pbtxt:3: … Enum type "inference.DataType" has no value named FP32',
-        "see Triton's model configuration guide; a field may be newer than envpack's schema",
+        "correct this line, or give the one before it its value; Triton's model configuration guide has the form",
     ),
     Broken(
         "config-start",

@@ -9,6 +9,7 @@ from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.server import RequestError, Tensor
 from envpack.server.interface import Process
 from envpack.server.kserve import unfinished
+from envpack.support.errors import InputError
 from envpack.verification import answers, judge as judging
 from envpack.verification.checks import concurrency
 from envpack.verification.judge import Judge, JudgeOptions
@@ -215,6 +216,19 @@ def test_only_an_error_is_put_down_to_a_model_whose_backend_the_server_lacks(ser
     assert statuses == ["ok", "unchecked"]
 
 
+def test_the_error_of_a_model_that_calls_an_unfit_one_is_put_down_to_that(server, model):
+    (model.folder / "1/model.py").write_text(
+        "import triton_python_backend_utils as p\np.InferenceRequest(model_name='net')"
+    )
+    (model.folder.parent / "net/1").mkdir(parents=True)
+    (model.folder.parent / "net/1/model.py").touch()
+    judged = judge(server, error=RequestError("AttributeError: 'NoneType' object has no attribute 'x'", status=500))
+    judged.reject("net", InputError("bad-config", "dims are missing", "add dims"))
+    check = judged.judge(model).checks[-1]
+    assert (check.id, check.status, check.fix) == ("infer", "unchecked", "correct net first")
+    assert check.evidence.startswith("it calls net, which is not fit to serve; its answer: AttributeError: 'NoneType'")
+
+
 @pytest.mark.parametrize(("first", "ok"), [("ValueError: boom", True), ("MemoryError", False)])
 def test_too_little_memory_is_a_fault_unless_plain_inputs_were_only_refused(server, model, first, ok):
     messages = iter([first])
@@ -233,8 +247,14 @@ NO_HOST = "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='a.b', 
 
 @pytest.mark.parametrize(
     ("message", "is_fault"),
-    [(MISSING.format("words.txt"), True), (NO_HOST, True), (MISSING.format("{}"), False), ("ValueError: boom", False)],
-    ids=["file of the model", "host", "file that the input names", "refusal"],
+    [
+        (MISSING.format("words.txt"), True),
+        (NO_HOST, True),
+        ("Error of the request: ConnectError: [Errno -2] Name or service not known", True),
+        (MISSING.format("{}"), False),
+        ("ValueError: boom", False),
+    ],
+    ids=["file of the model", "host", "host in the model's words", "file that the input names", "refusal"],
 )
 def test_what_is_missing_for_inputs_without_anything_in_common_is_the_models_fault(server, model, message, is_fault):
     class Missing(Client):
