@@ -19,7 +19,7 @@ _REQUEST = re.compile(r"InferenceRequest\s*\(")
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
-_NAME = re.compile(r"\w[\w.-]*")
+_NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
 
 def called_models(folder: Path) -> tuple[str, ...]:

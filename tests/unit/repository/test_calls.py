@@ -25,6 +25,8 @@ def asker(tmp_path):
         ('pb_utils.InferenceRequest(model_name="scale", inputs=[])', ("scale",)),
         ("NAMES = ['scale', 'other.v2', 'scales', 'asker', 'docs', '..']", ("other.v2", "scale")),
         ('NAMES = "scale,core".split(",")', ("core", "scale")),
+        ("PLACES = ['/srv/scale/1/', 'core/1/x.bin', '../other.v2']", ()),
+        ("TO = '{\"model\": \"scale\"}'; AT = 'model=core'", ("core", "scale")),
         ("core = 1  # what core does", ()),
         ('"""Says what core does."""', ()),
         ('text = """\nscale\n"""\nname = "core"', ("core",)),
