@@ -9,7 +9,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 
 from envpack.support.bounded_reading import parse_json
-from envpack.support.text import clipped
+from envpack.support.text import clipped, one_line
 
 STUB_REPORT = "envpack-stub "  # begins the line in which a stub says what it runs
 # What the server says of a stub that does not respond: with an instance's name in a request, without it in a load.
@@ -86,7 +86,8 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
         match = _FRAME.match(line)
         if match and _is_of_the_model(match["file"], model_folder):
             frames.append(f"{match['file']}:{match['line']} in {match['function']}")
-    reason = next((line.strip() for line in head.splitlines() if line.strip()), _NO_REASON)
+    lines = [line.strip() for line in head.splitlines() if line.strip()] or [_NO_REASON]
+    reason = one_line(" ".join(lines)) if lines[0].endswith(":") else lines[0]
     return ModelError(clipped(reason), tuple(clipped(frame) for frame in reversed(frames)), body)
 
 

@@ -199,6 +199,11 @@ FAULTS = (
         raised=_system("FileNotFoundError", 2, rf"{_NO_FILE}'(?P<path>[^'\n]{{1,300}})'"),
     ),
     _fault(
+        "module-missing",
+        "add sentencepiece and tiktoken to the model's requirements: the tokenizer is read with one of them",
+        raised=r"ValueError: Couldn't instantiate the backend tokenizer from one of",
+    ),
+    _fault(
         "",
         "write a value in place of {word}, as the tool does that the template is for",
         raised=_HUB + r"'(?P<word>\$\{[^{}'\n]{1,80}\})'",

@@ -32,6 +32,14 @@ def test_an_error_without_a_traceback_stays():
     assert (error.reason, error.frames) == ("something else", ())
 
 
+def test_the_reason_of_a_message_that_begins_a_list_has_the_list():
+    text = "ValueError: one of these is missing:\n(1) a file\n(2) a package\n\nAt:\n  /repo/boom/1/model.py(4): f\n"
+    assert (
+        read_model_error(text, "/repo/boom").reason == "ValueError: one of these is missing: (1) a file (2) a package"
+    )
+    assert read_model_error("KeyError: 'a'\nmore", "/repo/boom").reason == "KeyError: 'a'"
+
+
 def test_an_error_without_text():
     assert read_model_error("", "/repo/boom").reason == "no reason given"
 

@@ -184,6 +184,14 @@ KNOWN = [
         {"raised": ["FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'"]},
     ),
     (
+        ("module-missing", "add sentencepiece and tiktoken to the model's requirements"),
+        {
+            "raised": [
+                "ValueError: Couldn't instantiate the backend tokenizer from one of: \n(1) a `tokenizers` library"
+            ]
+        },
+    ),
+    (
         ("load-failed", "write a value in place of ${tokenizer_dir}, as the tool does"),
         {
             "raised": [
