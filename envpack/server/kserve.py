@@ -29,6 +29,7 @@ class RequestError(Exception):
         self.status = status
         self.timed_out = timed_out
         self.streamed = streamed
+        self.sent = ""  # what was special about the request, of several, as in "with two items in one request"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,15 @@ _WHATEVER_THE_INPUT = re.compile(
     rf"|(?:in ensemble '[^'\n]{{1,300}}', )?{UNHEALTHY.pattern}"
 )
 
+# What a model that reports an error in its own words has passed on of the system or the server, and the fix.
+_IN_ANY_WORDS = (
+    (UNRESOLVED, NOT_REACHED),
+    (
+        re.compile(r"Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}'"),
+        "add the model that it calls to the repository, or correct what keeps that from being ready",
+    ),
+)
+
 
 def explain_answer(message: str, default_kind: str) -> tuple[str, str]:
     """As `explain`, for the error with which a loaded model answered a request."""
@@ -40,7 +49,7 @@ def explain_answer(message: str, default_kind: str) -> tuple[str, str]:
     is_of_the_server = _ANSWER_OF_THE_SERVER.match(said) is not None
     if is_of_the_server or _exception(said):
         return explain(said, default_kind)
-    return default_kind, NOT_REACHED if UNRESOLVED.search(said) else ""
+    return default_kind, next((fix for pattern, fix in _IN_ANY_WORDS if pattern.search(said)), "")
 
 
 def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Value
 _MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
 _MOST_FILLINGS = 64
 _SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
+TWO_ITEMS = "with two items in one request"
 _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
@@ -103,7 +104,7 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
         yield SmokeRequest("without the optional inputs", needed, parameters)
     if config.largest_batch > 1 and not config.sequence and 2 * _elements(config, filling.size) <= _MOST_ELEMENTS:
         two = _inputs(config, filling, filling.number, batch=2)
-        yield SmokeRequest("with two items in one request", two, parameters)
+        yield SmokeRequest(TWO_ITEMS, two, parameters)
 
 
 def generate_variants(config: ServedConfig, count: int, filling: Filling = PLAIN) -> Iterator[SmokeRequest]:

@@ -24,6 +24,7 @@ from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.explanation import explain_answer
+from envpack.verification.generated import TWO_ITEMS
 from envpack.verification.loading import (
     LoadResult,
     abort_and_read_frames,
@@ -308,7 +309,10 @@ class Judge:
         blocked = abort_and_read_frames(self.server, model) if error.timed_out else ()
         details = model_error.frames or (*plain_lines(log), *blocked)
         fix = locate(fix, model_error.frames) or _suggest_fix(model, blocked or model_error.frames, error)
-        return Failure(kind, append_exit(model_error.reason, ended), details, fix)
+        sent = f"sent {error.sent}: " if error.sent else ""
+        if error.sent == TWO_ITEMS and kind == "inference-failed":
+            fix += ", or set max_batch_size: 1 if it takes one item at a time"
+        return Failure(kind, f"{sent}{append_exit(model_error.reason, ended)}", details, fix)
 
     def _log(self) -> str:
         """The log since the verification of this model began."""

@@ -53,7 +53,11 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     shown, shape, lost, infinite = "", "", "", ""
     one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
     for request in requests:
-        responses = ask(client, model, config, request.inputs, request.parameters)
+        try:
+            responses = ask(client, model, config, request.inputs, request.parameters)
+        except RequestError as error:
+            error.sent = request.description if request is not requests[0] else ""
+            raise
         shown = shown or _in_words(responses, config)
         items = _items_of(config, request.inputs)
         for outputs in responses:

@@ -241,6 +241,25 @@ def test_too_little_memory_is_a_fault_unless_plain_inputs_were_only_refused(serv
     assert (verdict.ok, verdict.complete) == (ok, not ok)
 
 
+def test_an_error_that_only_two_items_in_one_request_get_says_so(server, model):
+    class OneByOne(Client):
+        def infer(self, model, inputs, **how):
+            if inputs[0].shape[0] == 2:
+                raise RequestError(TRACE, status=500)
+            return super().infer(model, inputs, **how)
+
+    config = {**CONFIG, "max_batch_size": 8}
+    failure = Judge(server, OneByOne(server, config), JudgeOptions(5.0, requests=1)).judge(model).failure
+    assert (failure.kind, failure.reason) == (
+        "inference-failed",
+        "sent with two items in one request: ValueError: boom",
+    )
+    assert (
+        failure.fix
+        == "correct the model's code at /srv/m/1/model.py:9, or set max_batch_size: 1 if it takes one item at a time"
+    )
+
+
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '/srv/{}'"
 NO_HOST = "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='a.b', port=443): Failed to resolve 'a.b'"
 
@@ -251,10 +270,18 @@ NO_HOST = "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='a.b', 
         (MISSING.format("words.txt"), True),
         (NO_HOST, True),
         ("Error of the request: ConnectError: [Errno -2] Name or service not known", True),
+        ("Error when running inference: Failed for execute the inference request. Model 'x' is not ready.", True),
         (MISSING.format("{}"), False),
         ("ValueError: boom", False),
     ],
-    ids=["file of the model", "host", "host in the model's words", "file that the input names", "refusal"],
+    ids=[
+        "file of the model",
+        "host",
+        "host in the model's words",
+        "model in its words",
+        "file that the input names",
+        "refusal",
+    ],
 )
 def test_what_is_missing_for_inputs_without_anything_in_common_is_the_models_fault(server, model, message, is_fault):
     class Missing(Client):
