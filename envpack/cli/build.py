@@ -1,4 +1,4 @@
-"""`envpack build`: put execution environments beside their models."""
+"""`envpack lock` and `envpack build`: resolve the packages of models, and put execution environments beside them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,70 @@ from envpack.cli.each_model import EachModel
 if TYPE_CHECKING:
     from envpack.fleet import Task
     from envpack.settings import Project, Settings
-    from envpack.workflow import BuiltModel, ModelPlan
+    from envpack.workflow import BuiltModel, LockedModel, ModelPlan
 
-_MEGA = 1e6
+
+@click.command(cls=options.GroupedCommand, short_help="Resolve the packages of models and write them to lockfiles.")
+@options.models
+@click.option(
+    "--update",
+    multiple=True,
+    metavar="NAME",
+    help="Resolve this package anew; repeatable. Others stay as they are where they still fit.",
+)
+@options.settings("lock")
+@options.repository
+@options.with_console
+def lock(
+    models: tuple[str, ...], said: Settings, repository: Path, console: Console, *, update: tuple[str, ...]
+) -> int:
+    """Write envpack.lock into the folder of each MODEL, by default all: every package with its address and hash.
+
+    `envpack build` then installs exactly these. A model that fails does not keep the others from being locked.
+    """
+    from envpack.settings import open_project
+    from envpack.workflow import check_model, chosen_folders, lock_model, project_store
+
+    project = open_project(repository, said)
+    names = chosen_folders(project, models)
+    console.warned(*project.warnings)
+    shared = project_store(project)
+    each = EachModel(names, console)
+    each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
+
+    def tasks(name: str) -> Sequence[Task]:
+        from envpack.fleet import lock_tasks
+
+        return lock_tasks(project, [name], update, shared)
+
+    done = each.on_cluster(project.of().on, tasks)
+    resolved = {name: part.product.lock for part in done.done for name in part.task.names}
+
+    def lock_one(name: str) -> LockedModel:
+        known = resolved.get(name, "")
+        return lock_model(project, name, update=update, progress=console, store=shared, resolved=known)
+
+    locked = each.do(lock_one)
+    for model in locked:
+        console.warned(*model.warnings)
+        for change in model.changes:
+            console.show(f"    {plain(change)}")
+        if not (shared and shared.push):
+            console.warned(_local_packages(model))
+    if any(model.changed for model in locked):
+        each.next_step("build", repository, models)
+    return each.finish({"models": locked} | done.as_json(), "locked")
+
+
+def _local_packages(model: LockedModel) -> str:
+    """What to know about a lock that other machines cannot install, or ``""``."""
+    if not model.local:
+        return ""
+    return (
+        f"{model.name}: the lock names {', '.join(model.local)} by a path of this machine; "
+        "for other machines lock with --store URL --set push=true; "
+        "or with --channel ADDRESS, see `envpack channel add-python --help`"
+    )
 
 
 @click.command(cls=options.GroupedCommand, short_help="Build execution environments and put them beside their models.")
@@ -33,7 +94,7 @@ _MEGA = 1e6
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change and why; change nothing.")
 @options.with_console
-def command(
+def build(
     models: tuple[str, ...],
     said: Settings,
     repository: Path,
@@ -81,8 +142,7 @@ def command(
     console.warned(unpacked_at_once(project, {model.backend for model in built}))
     if any(model.changed for model in built):
         each.next_step("verify", repository, models)
-    entries = [options.as_json(model) for model in built]
-    return each.finish({"models": entries} | done.as_json(), "built")
+    return each.finish({"models": built} | done.as_json(), "built")
 
 
 def _make(file: Path, project: Project, console: Console) -> int:
@@ -101,7 +161,7 @@ def _dry_run(project: Project, each: EachModel, console: Console) -> int:
     for plan in plans:
         for line in _plan_lines(plan):
             console.show(line)
-    return each.finish({"models": [options.as_json(plan) for plan in plans]}, "planned")
+    return each.finish({"models": plans}, "planned")
 
 
 def _unpacked_often(built: Sequence[BuiltModel]) -> str:
@@ -128,5 +188,5 @@ def _forms_line(model: BuiltModel) -> str:
     forms = []
     for form in model.forms:
         later = f", loads about {form.unpack_seconds} s later" if form.unpacked else ""
-        forms.append(f"{form.form} {form.size / _MEGA:.0f} MB{later}")
+        forms.append(f"{form.form} {form.size / 1e6:.0f} MB{later}")
     return f"    {plain(model.name)}: {' · '.join(forms)}"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain
+from envpack.cli.console import Console, plain, table
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -18,18 +17,16 @@ if TYPE_CHECKING:
 
     from envpack.workflow import CacheEntry
 
-_MEGABYTE = 1e6
 
-
-@click.group(name="cache")
-def command() -> None:
+@click.group()
+def cache() -> None:
     """List, verify or remove what envpack keeps for the next build."""
 
 
 _store = click.option("--store", default="", metavar="URL", help="A store that machines share, instead of the cache.")
 
 
-@command.command(name="ls")
+@cache.command(name="ls")
 @_store
 @options.with_console
 def list_command(store: str, console: Console) -> None:
@@ -42,11 +39,11 @@ def list_command(store: str, console: Console) -> None:
 
     entries = list_cache()
     console.show(_table(entries))
-    console.show(f"{plain(str(cache_root()))}: {sum(entry.size for entry in entries) / _MEGABYTE:.1f} MB")
-    console.result({"cache": str(cache_root()), "entries": [options.as_json(entry) for entry in entries]})
+    console.show(f"{plain(str(cache_root()))}: {sum(entry.size for entry in entries) / 1e6:.1f} MB")
+    console.result({"cache": cache_root(), "entries": entries})
 
 
-@command.command()
+@cache.command()
 @click.option(
     "--days",
     type=options.Days(min=0),
@@ -67,20 +64,19 @@ def prune(days: float, store: str, locks: tuple[Path, ...], console: Console, *,
     """Remove entries that were not used for some days. Environments beside models stay as they are."""
     if locks and not store:
         raise click.UsageError("Give --store with --locks.")
-    if store:
-        _prune_store(store, days, locks, console, dry_run=dry_run)
-        return
-    from envpack.workflow import prune_cache
+    from envpack.workflow import prune_cache, prune_shared
 
     console.begin("would remove" if dry_run else "remove")
-    pruned = prune_cache(days, dry_run=dry_run, progress=console)
-    console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / _MEGABYTE:.1f} MB")
-    console.result(
-        {"removed": [options.as_json(entry) for entry in pruned.entries], "size": pruned.size, "dry_run": dry_run}
-    )
+    pruned: Any
+    if store:
+        pruned = prune_shared(store, days, locks=locks, dry_run=dry_run, progress=console)
+    else:
+        pruned = prune_cache(days, dry_run=dry_run, progress=console)
+    console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / 1e6:.1f} MB")
+    console.result({"removed": pruned.entries, "size": pruned.size, "dry_run": dry_run})
 
 
-@command.command()
+@cache.command()
 @_store
 @click.option(
     "--repair", is_flag=True, help="Remove what is damaged, so that it is put there again; only with --store."
@@ -99,35 +95,22 @@ def verify(store: str, console: Console, *, repair: bool) -> int:
         files = f": {', '.join(entry.files)}" if entry.files else ""
         console.show(plain(f"damaged: {entry.path}{files}"))
     console.show(f"{counted(check.checked, 'entry')} verified, {len(check.damaged)} damaged")
-    damaged = [options.as_json(entry) for entry in check.damaged]
-    console.result({"checked": check.checked, "damaged": damaged})
+    console.result({"checked": check.checked, "damaged": check.damaged})
     return 1 if check.damaged else 0
 
 
 def _list_store(url: str, console: Console) -> None:
-    from rich.table import Table
-
     from envpack.workflow import list_shared
 
     content = list_shared(url)
-    table = Table("kind", "what", "MB", box=None)
+    shown = table("kind", "what", "MB")
     for entry in content.entries:
         state = "" if entry.complete else " (incomplete)"
-        table.add_row(entry.kind, plain(entry.label) + state, f"{entry.size / _MEGABYTE:.1f}")
-    console.show(table)
-    loose = f", {content.loose / _MEGABYTE:.1f} MB of them of no entry" if content.loose else ""
-    console.show(f"{plain(url)}: {content.size / _MEGABYTE:.1f} MB{loose}")
-    console.result({"store": url} | dataclasses.asdict(content))
-
-
-def _prune_store(url: str, days: float, locks: tuple[Path, ...], console: Console, *, dry_run: bool) -> None:
-    from envpack.workflow import prune_shared
-
-    console.begin("would remove" if dry_run else "remove")
-    pruned = prune_shared(url, days, locks=locks, dry_run=dry_run, progress=console)
-    console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / _MEGABYTE:.1f} MB")
-    removed = [dataclasses.asdict(entry) for entry in pruned.entries]
-    console.result({"removed": removed, "size": pruned.size, "dry_run": dry_run})
+        shown.add_row(entry.kind, plain(entry.label) + state, f"{entry.size / 1e6:.1f}")
+    console.show(shown)
+    loose = f", {content.loose / 1e6:.1f} MB of them of no entry" if content.loose else ""
+    console.show(f"{plain(url)}: {content.size / 1e6:.1f} MB{loose}")
+    console.result({"store": url} | vars(content))
 
 
 def _verify_store(url: str, console: Console, *, repair: bool) -> int:
@@ -139,22 +122,20 @@ def _verify_store(url: str, console: Console, *, repair: bool) -> int:
     for path in check.damaged:
         console.show(plain(f"{'removed' if check.removed else 'damaged'}: {path}"))
     console.show(f"{counted(check.checked, 'blob')} verified, {len(check.damaged)} damaged")
-    console.result({"checked": check.checked, "damaged": list(check.damaged), "removed": check.removed})
+    console.result({"checked": check.checked, "damaged": check.damaged, "removed": check.removed})
     return 1 if check.damaged and not check.removed else 0
 
 
 def _table(entries: Sequence[CacheEntry]) -> Table:
-    from rich.table import Table
-
     from envpack.support.folders import KINDS
 
-    table = Table("kind", "entries", "what", "MB", box=None)
+    shown = table("kind", "entries", "what", "MB")
     kinds = dict.fromkeys(entry.kind for entry in entries)
     for kind in kinds:
         of_kind = [entry for entry in entries if entry.kind == kind]
-        total = sum(entry.size for entry in of_kind) / _MEGABYTE
-        table.add_row(kind, str(len(of_kind)), KINDS[kind].what, f"{total:.1f}")
+        total = sum(entry.size for entry in of_kind) / 1e6
+        shown.add_row(kind, str(len(of_kind)), KINDS[kind].what, f"{total:.1f}")
         if kind == "environments":
             for entry in of_kind:
-                table.add_row("", "", f"  {plain(entry.label)}", f"{entry.size / _MEGABYTE:.1f}", style="dim")
-    return table
+                shown.add_row("", "", f"  {plain(entry.label)}", f"{entry.size / 1e6:.1f}", style="dim")
+    return shown

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain
+from envpack.cli.console import Console, plain, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from envpack.settings import Settings
-    from envpack.workflow import ChannelPackage
 
 
 @click.group(short_help="Make a conda channel of this machine's Pythons.")
-def command() -> None:
+def channel() -> None:
     """Make a conda channel of this machine's Pythons, to serve it, or to carry it to machines without a network."""
 
 
-@command.command("add-python")
+@channel.command("add-python")
 @click.argument("python", metavar="3.8")
 @click.option(
     "--from",
@@ -54,12 +49,12 @@ def add(
 
     added = add_python(python, place, folder, said, console)
     console.show(plain(f"--channel {added.channel}"))
-    console.result(dataclasses.asdict(added))
+    console.result(vars(added))
     minor = ".".join(added.package.version.split(".")[:2])
     console.next_step("envpack", "build", "--channel", added.channel, "--python", minor)
 
 
-@command.command("ls")
+@channel.command("ls")
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:
@@ -67,17 +62,10 @@ def ls(folder: Path | None, console: Console) -> None:
     from envpack.workflow import list_channel
 
     address, packages = list_channel(folder)
-    console.show(_table(packages))
-    console.show(plain(f"--channel {address}"))
-    console.result({"channel": address, "packages": [dataclasses.asdict(package) for package in packages]})
-
-
-def _table(packages: Iterable[ChannelPackage]) -> Table:
-    from rich.table import Table
-
-    table = Table("package", "version", "build", "platform", "MB", box=None)
+    shown = table("package", "version", "build", "platform", "MB")
     for package in packages:
-        table.add_row(
-            *map(plain, (package.name, package.version, package.build, package.subdir)), f"{package.size / 1e6:.1f}"
-        )
-    return table
+        names = map(plain, (package.name, package.version, package.build, package.subdir))
+        shown.add_row(*names, f"{package.size / 1e6:.1f}")
+    console.show(shown)
+    console.show(plain(f"--channel {address}"))
+    console.result({"channel": address, "packages": packages})

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from envpack.cli.streams import Remarks, Results
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console as RichConsole, ConsoleOptions, RenderableType
     from rich.status import Status
+    from rich.table import Table
 
 
 SCHEMA = 1
@@ -155,13 +157,14 @@ class Console:
     def failed(self, failure: Failure) -> None:
         """Write the error that ends a command, as text and as JSON."""
         self.show_failure(failure)
-        self.result({"error": dataclasses.asdict(failure)})
+        self.result({"error": failure})
 
-    def show_failure(self, failure: Failure) -> None:
+    def show_failure(self, failure: Failure, of: str = "") -> None:
         """Write an error, even when quiet: one line, then further lines of its message, then what to do."""
         self._end_step()
         place = f"{plain(failure.where)}: " if failure.where else ""
-        first, *others = failure.message.splitlines() or [""]
+        message = f"{of}: {failure.message}" if of else failure.message
+        first, *others = message.splitlines() or [""]
         self.terminal.print(f"[bold red]error:[/bold red] {place}{plain(first)} [dim]({failure.kind})[/dim]")
         for line in others:
             self.terminal.print(f"    {plain(line)}", style="dim")
@@ -265,18 +268,32 @@ def plain(text: str) -> str:
     return escape(printable_line(text))
 
 
+def table(*heads: str, **options: Any) -> Table:
+    """A table without lines around it, and without a first line unless it has heads."""
+    from rich.table import Table
+
+    return Table(*heads, box=None, show_header=bool(heads), **options)
+
+
 def _json(document: dict[str, Any]) -> str:
     """A document as JSON, which has no numbers that are not finite: these are the strings that protobuf uses."""
     try:
-        return json.dumps(document, indent=2, allow_nan=False)
+        return json.dumps(document, indent=2, allow_nan=False, default=_fields)
     except ValueError:
-        return json.dumps(_finite(document), indent=2, allow_nan=False)
+        return json.dumps(_finite(json.loads(json.dumps(document, default=_fields))), indent=2)
+
+
+def _fields(value: Any) -> Any:
+    """What JSON has of a result: its fields; and of a path its text."""
+    if isinstance(value, Path):
+        return str(value)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""Commands on several models: one that fails does not keep the others from being done."""
+"""Commands on several models: one that fails does not keep the others from being done, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from envpack.cli.cluster_view import ClusterWork, on_cluster
 from envpack.cli.console import Console, Failure, plain
 from envpack.support.errors import EnvpackError
 from envpack.support.failures import storage_error
 
 if TYPE_CHECKING:
-    from envpack.fleet import Task
+    from envpack.fleet import Done, Task
 
 Result = TypeVar("Result")
 
@@ -54,7 +53,7 @@ class EachModel:
             return combined(task for part in self.do(tasks_of) for task in part)
 
         work = on_cluster(address, tasks, self._console)
-        self._errors |= work.failed
+        self._errors |= {name: done.error for done in work.done if done.error for name in done.task.names}
         return work
 
     def next_step(self, command: str, repository: Path, named: Sequence[str]) -> None:
@@ -79,8 +78,8 @@ def show_errors(errors: Mapping[str, EnvpackError], count: str, console: Console
     failed = []
     for names in _alike(errors):
         failure = Failure.of(errors[names[0]], names[0])
-        console.show_failure(dataclasses.replace(failure, message=f"{', '.join(names)}: {failure.message}"))
-        failed += [{"name": name, "error": dataclasses.asdict(failure)} for name in names]
+        console.show_failure(failure, of=", ".join(names))
+        failed += [{"name": name, "error": failure} for name in names]
     console.show(count, even_if_quiet=True)
     console.result({**document, "failed": failed, "error": failed[0]["error"]})
     return next(iter(errors.values())).exit_code
@@ -92,3 +91,35 @@ def _alike(errors: Mapping[str, EnvpackError]) -> list[list[str]]:
     for name, error in errors.items():
         alike.setdefault((error.kind, error.message, error.where, error.hint), []).append(name)
     return list(alike.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterWork:
+    """What a cluster did for a command."""
+
+    address: str  # "" for none
+    done: Sequence[Done]
+
+    def raise_first_error(self, console: Console) -> None:
+        """Show all errors but the first, and raise that; nothing if there is none."""
+        failed = [(done.task.label, done.error) for done in self.done if done.error]
+        for label, error in failed[1:]:
+            console.show_failure(Failure.of(error), of=label)
+        if failed:
+            raise failed[0][1]
+
+    def as_json(self) -> dict[str, Any]:
+        """Who made what, where, and for how long; nothing without a cluster."""
+        if not self.address:
+            return {}
+        return {"cluster": {"address": self.address, "tasks": [done.as_json() for done in self.done]}}
+
+
+def on_cluster(address: str, plan: Callable[[], Sequence[Task]], console: Console) -> ClusterWork:
+    """Carry out tasks on a cluster, none without an address; a wrong one is an error before they are planned."""
+    if not address:
+        return ClusterWork("", ())
+    from envpack.fleet import carry_out_all, parse_address
+
+    cluster = parse_address(address)
+    return ClusterWork(address, carry_out_all(cluster, plan(), console))

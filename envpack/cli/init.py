@@ -44,7 +44,7 @@ _LIST = ""  # the value of --recipe and --template without a name
 @click.option("--native", is_flag=True, help="With --from and an ONNX file: let Triton's ONNX Runtime serve it.")
 @options.settings("init")
 @options.with_console
-def command(
+def init(
     directory: Path,
     recipe: str | None,
     template: str | None,
@@ -93,7 +93,7 @@ def _write_model(folder: Path, template: str, console: Console) -> None:
     console.end(", ".join(model.name for model in models))
     console.next_step("envpack", "build", "--repository", str(models[0].parent))
     names = [model.name for model in models]
-    console.result({"template": template, "repository": str(models[0].parent), "models": names})
+    console.result({"template": template, "repository": models[0].parent, "models": names})
 
 
 def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console: Console) -> None:
@@ -108,10 +108,10 @@ def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console
             "from": made.title,
             "repository": repository,
             "models": [made.folder.name],
-            "inputs": list(made.inputs),
-            "outputs": list(made.outputs),
+            "inputs": made.inputs,
+            "outputs": made.outputs,
             "samples": made.samples,
-            "warnings": list(made.warnings),
+            "warnings": made.warnings,
         }
     )
 
@@ -123,4 +123,4 @@ def _copy_recipe(directory: Path, recipe: str, console: Console) -> None:
     copy_recipe(recipe, directory)
     console.end(f"{directory}: README.md there has all steps")
     console.next_step("envpack", "build", *(() if directory == Path() else ("--repository", str(directory))))
-    console.result({"recipe": recipe, "directory": str(directory.absolute())})
+    console.result({"recipe": recipe, "directory": directory.absolute()})

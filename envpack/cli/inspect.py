@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain
+from envpack.cli.console import Console, plain, table
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from envpack.workflow import InspectedEnvironment, InspectedModels, InspectedStub
 
 _SHOWN = 20  # findings on an environment; all of them are in the JSON document
+_FINDING_KEYS = ("kind", "severity", "where", "what", "fix")
 _MANIFEST_KEYS = (
     *("key", "content", "python", "platform", "glibc", "glibcxx", "numpy_abi", "cuda_libraries", "hidden_libraries"),
     "selection",
@@ -56,7 +56,7 @@ _MANIFEST_KEYS = (
 @options.signature("Refuse downloaded models, or a file of one, that the owner of this public key did not sign.")
 @options.repository
 @options.with_console
-def command(
+def inspect(
     path: str | None,
     environment: Path | None,
     said: Settings,
@@ -88,26 +88,23 @@ def command(
 
 
 def _show_stub(stub: InspectedStub, console: Console) -> int:
-    from rich.table import Table
-
     facts = stub.facts
-    table = Table(box=None, show_header=False)
-    table.add_row("Triton", plain(f"ABI epochs {', '.join(facts.epochs)}"))
-    table.add_row("Python", plain(facts.python))
-    table.add_row("NumPy", " and ".join(map(str, facts.numpy)))
-    table.add_row("platform", plain(f"{facts.machine}, glibc {facts.glibc} or newer"))
-    table.add_row("built", plain(f"by envpack {facts.version} with {facts.compiler}"))
-    table.add_row("needs", "\n".join(map(plain, facts.needs)))
-    _add_mismatches(table, stub.mismatches)
-    console.show(table)
-    facts_entry = dataclasses.asdict(facts)
-    console.result({"stub": str(stub.path.absolute()), "facts": facts_entry, "mismatches": _entries(stub.mismatches)})
+    shown = table()
+    shown.add_row("Triton", plain(f"ABI epochs {', '.join(facts.epochs)}"))
+    shown.add_row("Python", plain(facts.python))
+    shown.add_row("NumPy", " and ".join(map(str, facts.numpy)))
+    shown.add_row("platform", plain(f"{facts.machine}, glibc {facts.glibc} or newer"))
+    shown.add_row("built", plain(f"by envpack {facts.version} with {facts.compiler}"))
+    shown.add_row("needs", "\n".join(map(plain, facts.needs)))
+    _add_mismatches(shown, stub.mismatches)
+    console.show(shown)
+    console.result({"stub": stub.path.absolute(), "facts": facts, "mismatches": _entries(stub.mismatches)})
     return 1 if stub.mismatches else 0
 
 
-def _add_mismatches(table: Table, mismatches: Sequence[Finding]) -> None:
+def _add_mismatches(shown: Table, mismatches: Sequence[Finding]) -> None:
     for mismatch in mismatches:
-        table.add_row(mismatch.kind, f"{plain(mismatch.what)}\n{plain(mismatch.fix)}", style="red")
+        shown.add_row(mismatch.kind, f"{plain(mismatch.what)}\n{plain(mismatch.fix)}", style="red")
 
 
 def _entries(mismatches: Sequence[Finding]) -> list[dict[str, str]]:
@@ -120,15 +117,15 @@ def _show_environment(environment: InspectedEnvironment, console: Console, *, st
     console.show(_environment_table(environment, strict=strict))
     console.result(
         {
-            "environment": str(found.path),
+            "environment": found.path,
             "form": found.form,
             "files": found.files,
             "size": found.size,
             "sha256": found.sha256 or None,
             "verified": found.verified,
             "manifest": {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest} or None,
-            "packages": [dataclasses.asdict(package) for package in found.packages],
-            "findings": [dataclasses.asdict(finding) for finding in found.findings],
+            "packages": found.packages,
+            "findings": found.findings,
             "counts": found.count,
             "mismatches": _entries(environment.mismatches),
         }
@@ -137,35 +134,30 @@ def _show_environment(environment: InspectedEnvironment, console: Console, *, st
 
 
 def _environment_table(environment: InspectedEnvironment, *, strict: bool) -> Table:
-    from rich.table import Table
-
-    found = environment.found
-    table = Table(box=None, show_header=False)
-    table.add_row("form", plain(found.form))
-    manifest = found.manifest
+    found, manifest = environment.found, environment.found.manifest
+    shown = table()
+    shown.add_row("form", plain(found.form))
     if manifest:
-        table.add_row(
-            "Python",
-            plain(f"{manifest.get('python')} for {manifest.get('platform')}, glibc {manifest.get('glibc')} or newer"),
-        )
-        table.add_row("content", plain(str(found.manifest.get("content"))))
+        where = f"{manifest.get('platform')}, glibc {manifest.get('glibc')} or newer"
+        shown.add_row("Python", plain(f"{manifest.get('python')} for {where}"))
+        shown.add_row("content", plain(str(manifest.get("content"))))
     if found.sha256:
-        table.add_row("SHA-256", found.sha256)
-    table.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")
+        shown.add_row("SHA-256", found.sha256)
+    shown.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")
     lines = [
         f"{package.name} {package.version}  {package.size / 1e6:.1f} MB  {package.license}".rstrip()
         for package in found.packages
     ]
-    table.add_row("packages", "\n".join(map(plain, lines)))
+    shown.add_row("packages", "\n".join(map(plain, lines)))
     for finding in found.findings[:_SHOWN]:
         wrong = strict or finding.kind != "unproven"
         text = f"{finding.path}: {finding.reason}" if finding.path else finding.reason
-        table.add_row(finding.kind, plain(text), style="red" if wrong else "yellow")
+        shown.add_row(finding.kind, plain(text), style="red" if wrong else "yellow")
     left = sum(found.count.values()) - _SHOWN
     if left > 0:
-        table.add_row("", f"and {left} more")
-    _add_mismatches(table, environment.mismatches)
-    return table
+        shown.add_row("", f"and {left} more")
+    _add_mismatches(shown, environment.mismatches)
+    return shown
 
 
 def _show_models(models: InspectedModels, console: Console) -> int:
@@ -175,40 +167,29 @@ def _show_models(models: InspectedModels, console: Console) -> int:
     console.show(_summary(models), even_if_quiet=not models.ok)
     console.result(
         {
-            "repository": str(found.repository),
+            "repository": found.repository,
             "triton": found.release.name,
-            "models": list(found.models),
-            "warm": list(found.warm),
+            "models": found.models,
+            "warm": found.warm,
             "ok": models.ok,
-            "findings": [
-                {
-                    "kind": each.kind,
-                    "severity": each.severity,
-                    "where": str(each.where),
-                    "what": each.what,
-                    "fix": each.fix,
-                }
-                for each in found.findings
-            ],
+            "findings": [{key: getattr(each, key) for key in _FINDING_KEYS} for each in found.findings],
         }
     )
     return 0 if models.ok else 1
 
 
 def _findings_table(models: InspectedModels) -> Table:
-    from rich.table import Table
-
     found = models.found
-    table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
+    shown = table(padding=(0, 2, 1, 0))
     for finding in found.findings:
         where = finding.where
         place = where.relative_to(found.repository) if where.is_relative_to(found.repository) else where
         style = "red" if finding.severity == "error" else "yellow"
-        table.add_row(
+        shown.add_row(
             f"[{style}]{finding.kind}[/{style}]",
             f"{plain(str(place))}: {plain(finding.what)}\n[bold]fix:[/bold] {plain(finding.fix)}",
         )
-    return table
+    return shown
 
 
 def _summary(models: InspectedModels) -> str:

@@ -29,11 +29,11 @@ _OVERLAY = click.option(
 
 
 @click.group(short_help="Print Kubernetes Jobs that build or verify models.")
-def command() -> None:
+def kubernetes() -> None:
     """Print Kubernetes Jobs that build or verify models in a cluster, as YAML for `kubectl apply -f -`."""
 
 
-@command.command("build", cls=options.GroupedCommand)
+@kubernetes.command("build", cls=options.GroupedCommand)
 @options.models
 @click.option(
     "--build-image",
@@ -69,7 +69,7 @@ def build(
     _show("jobs", jobs, console)
 
 
-@command.command("verify", cls=options.GroupedCommand)
+@kubernetes.command("verify", cls=options.GroupedCommand)
 @options.models
 @click.option(
     "--claim", default="models", metavar="NAME", help="PersistentVolumeClaim with the repository. Default: models."

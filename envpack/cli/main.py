@@ -13,33 +13,34 @@ import click
 
 import envpack
 from envpack.cli import interrupts
-from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
+from envpack.cli.about import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.failures import storage_error, system_limit
 from envpack.support.interruption import repeat_unhandled
 
-_COMMANDS = (
-    "init",
-    "lock",
-    "build",
-    "stub",
-    "inspect",
-    "channel",
-    "releases",
-    "run",
-    "dev",
-    "test",
-    "layout",
-    "publish",
-    "fetch",
-    "verify",
-    "kubernetes",
-    "cache",
-    "doctor",
-    "completion",
-)
+# Each command with the module that it is in.
+_COMMANDS = {
+    "init": "init",
+    "lock": "build",
+    "build": "build",
+    "stub": "stub",
+    "inspect": "inspect",
+    "channel": "channel",
+    "releases": "about",
+    "run": "run",
+    "dev": "dev",
+    "test": "run",
+    "layout": "publish",
+    "publish": "publish",
+    "fetch": "publish",
+    "verify": "verify",
+    "kubernetes": "kubernetes",
+    "cache": "cache",
+    "doctor": "about",
+    "completion": "about",
+}
 _BUG = 70
 _EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)
 
@@ -53,7 +54,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"envpack.cli.{cmd_name}").command
+        module = importlib.import_module(f"envpack.cli.{_COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(

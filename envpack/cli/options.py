@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +15,6 @@ from envpack.settings import FIELDS, BadValueError, Field, Settings
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from envpack.workflow import Trust
 
 Command = Callable[..., Any]
@@ -230,12 +227,6 @@ def complete_model(context: click.Context, _parameter: click.Parameter, incomple
     from envpack.workflow import complete_names
 
     return complete_names(Path(context.params.get("repository") or "."), incomplete)
-
-
-def as_json(result: DataclassInstance) -> dict[str, Any]:
-    """The fields of a result as values of JSON."""
-    fields = dataclasses.asdict(result)
-    return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
 
 def with_console(command: Command) -> Command:

@@ -1,8 +1,7 @@
-"""`envpack publish`: put a model repository into an object store or a registry, as a server reads it there."""
+"""`envpack layout`, `publish` and `fetch`: models where servers load them from."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,34 @@ from envpack.support.text import counted
 if TYPE_CHECKING:
     from envpack.settings import Settings
     from envpack.workflow import PublishedImage, PublishedObjects
+
+
+@click.command(cls=options.GroupedCommand, short_help="Assemble models and backends into a tree to deploy.")
+@options.models
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="DIRECTORY",
+    help="Where to put the tree. One that envpack made is replaced.",
+)
+@options.settings("layout")
+@options.repository
+@options.with_console
+def layout(models: tuple[str, ...], said: Settings, output: Path, repository: Path, console: Console) -> None:
+    """Assemble each MODEL, by default all, with the backends that they name into one tree.
+
+    Prints the command that serves it. The Dockerfile in the tree makes an image that serves it.
+    """
+    from envpack.settings import open_project
+    from envpack.support.folders import whole_path
+    from envpack.workflow import lay_out, model_names
+
+    project = open_project(repository, said)
+    done = lay_out(project, model_names(project, models), output, console)
+    console.warned(*done.cautions)
+    console.serve_with(done.docker)
+    console.result({"layout": whole_path(output), **vars(done)})
 
 
 @click.command(
@@ -47,7 +74,7 @@ if TYPE_CHECKING:
 @options.settings("publish")
 @options.repository
 @options.with_console
-def command(
+def publish(
     url: str,
     models: tuple[str, ...],
     said: Settings,
@@ -92,8 +119,7 @@ def command(
 
 def _show_objects(done: PublishedObjects, console: Console, *, dry_run: bool, delete: bool) -> None:
     published = done.published
-    for caution in done.cautions:
-        console.warned(caution)
+    console.warned(*done.cautions)
     verb = "would " if dry_run else ""
     for path in published.sent if dry_run else ():
         console.show(f"  {verb}send {plain(path)}")
@@ -110,19 +136,40 @@ def _show_objects(done: PublishedObjects, console: Console, *, dry_run: bool, de
     document = {
         "url": done.url,
         "dry_run": dry_run,
-        "pruned": list(done.pruned),
-        "command": list(done.command),
-        "cautions": list(done.cautions),
+        "pruned": done.pruned,
+        "command": done.command,
+        "cautions": done.cautions,
     }
-    console.result(document | dataclasses.asdict(published))
+    console.result(document | vars(published))
 
 
 def _show_image(url: str, published: PublishedImage, console: Console, *, dry_run: bool) -> None:
-    for caution in published.cautions:
-        console.warned(caution)
+    console.warned(*published.cautions)
     for title in published.sent:
         console.show(f"  {'would send' if dry_run else 'sent'} {plain(title)}")
     if published.unchanged:
         console.note(f"    the registry {'has' if dry_run else 'had'} {counted(published.unchanged, 'layer')} already")
     console.show(plain(published.image))
-    console.result({"url": url, "dry_run": dry_run} | dataclasses.asdict(published))
+    console.result({"url": url, "dry_run": dry_run} | vars(published))
+
+
+@click.command(cls=options.GroupedCommand, short_help="Copy published models to a folder, and check every file.")
+@click.argument("address")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@options.signature("Refuse models that the owner of this public key did not sign.")
+@options.with_console
+def fetch(
+    address: str, directory: Path, require_signature: tuple[Path, ...], max_age: float | None, console: Console
+) -> None:
+    """Copy the models at ADDRESS, such as s3://bucket/models/3b5d..., to DIRECTORY, for a server that reads them there.
+
+    Every file is compared with what was published, or signed, before DIRECTORY changes: it is created, filled if it
+    is empty, or each model in it is replaced if envpack fetched it.
+    """
+    from envpack.workflow import fetch_models
+
+    if address.startswith("oci://"):
+        raise click.UsageError("An image is mounted as a volume; `envpack verify` checks it.")
+    done = fetch_models(address, directory, console, trust=options.trust_of(require_signature, max_age))
+    console.serve_with(done.command)
+    console.result({"url": address} | vars(done))

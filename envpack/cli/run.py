@@ -1,11 +1,10 @@
-"""`envpack run`: send requests to a model without a server."""
+"""`envpack run` and `envpack test`: send requests to a model, and run the tests of models."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain
+from envpack.cli.console import Console, plain, table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from envpack.settings import Settings
     from envpack.testing import Answer, ModelRun, Tensor, Trial
 
@@ -24,6 +25,8 @@ _SHOWN_TEXT = 100
 _SHOWN_RESPONSES = 50  # to one request
 _SHOWN_FUNCTIONS = 15
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
+_REST = "envpack.cli.test"
+_STDERR = 2
 
 
 @click.command(cls=options.GroupedCommand, short_help="Send requests to a model.")
@@ -60,7 +63,7 @@ _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 @options.settings("run")
 @options.repository
 @options.with_console
-def command(
+def run(
     model: str,
     console: Console,
     *,
@@ -112,7 +115,10 @@ def command(
         _show_memory(done, console)
     phases = done.phases if profile else {}
     if phases:
-        console.show(_phase_table(phases))
+        shown = table("phase", "seconds", header_style="dim")
+        for phase, seconds in phases.items():
+            shown.add_row(phase, f"{seconds:.3f}")
+        console.show(shown)
     if done.functions:
         console.show(_functions(done.functions))
     console.result(_document(done) | {"phases": phases, "saved": str(done.saved or "")})
@@ -152,7 +158,10 @@ def _show(trial: Trial, console: Console) -> None:
     if trial.samples:
         console.show(plain(str(trial.samples)))
     if figures := trial.latency():
-        console.show(_latency(sum(len(answer.seconds) for answer in trial.answers), figures))
+        shown = table("requests", *(f"{name} ms" for name in figures), header_style="dim")
+        count = sum(len(answer.seconds) for answer in trial.answers)
+        shown.add_row(str(count), *(f"{value * 1e3:.3f}" for value in figures.values()))
+        console.show(shown)
 
 
 def _show_saved(file: Path | None, console: Console) -> None:
@@ -179,49 +188,28 @@ def _show_memory(done: ModelRun, console: Console) -> None:
         console.show(f"recorded by memray: {record}; for example: memray flamegraph {record}")
 
 
-def _phase_table(phases: dict[str, float]) -> Any:
-    from rich.table import Table
-
-    table = Table("phase", "seconds", box=None, header_style="dim")
-    for name, seconds in phases.items():
-        table.add_row(name, f"{seconds:.3f}")
-    return table
-
-
-def _functions(functions: Sequence[dict[str, Any]]) -> Any:
-    from rich.table import Table
-
-    table = Table("own s", "with calls s", "calls", "function", "where", box=None, header_style="dim")
+def _functions(functions: Sequence[dict[str, Any]]) -> Table:
+    shown = table("own s", "with calls s", "calls", "function", "where", header_style="dim")
     for found in functions[:_SHOWN_FUNCTIONS]:
         where = f"{found['file']}:{found['line']}" if found["line"] else ""
         own, total = f"{found['own_seconds']:.3f}", f"{found['seconds']:.3f}"
-        table.add_row(own, total, str(found["calls"]), plain(found["function"]), plain(where))
-    return table
+        shown.add_row(own, total, str(found["calls"]), plain(found["function"]), plain(where))
+    return shown
 
 
-def _table(tensors: tuple[Tensor, ...]) -> Any:
-    from rich.table import Table
-
-    table = Table("output", "type", "shape", "elements", box=None, header_style="dim")
+def _table(tensors: tuple[Tensor, ...]) -> Table:
+    found = table("output", "type", "shape", "elements", header_style="dim")
     for tensor in tensors:
         elements = ", ".join(map(_element, tensor.data[:_SHOWN_TEXT]))
         shown = elements if len(elements) <= _SHOWN_TEXT else elements[: _SHOWN_TEXT - 3] + "..."
-        table.add_row(plain(tensor.name), tensor.datatype, str(list(tensor.shape)), plain(shown))
-    return table
+        found.add_row(plain(tensor.name), tensor.datatype, str(list(tensor.shape)), plain(shown))
+    return found
 
 
 def _element(value: object) -> str:
     if isinstance(value, bytes):
         return repr(value.decode("utf-8", "backslashreplace"))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _latency(count: int, figures: Mapping[str, float]) -> Any:
-    from rich.table import Table
-
-    table = Table("requests", *(f"{name} ms" for name in figures), box=None, header_style="dim")
-    table.add_row(str(count), *(f"{value * 1e3:.3f}" for value in figures.values()))
-    return table
 
 
 def _document(done: ModelRun) -> dict[str, Any]:
@@ -234,7 +222,7 @@ def _document(done: ModelRun) -> dict[str, Any]:
         "peak_memory": done.peak_memory,
         "memory_record": str(done.memory_record or ""),
         "functions": done.functions,
-        "samples": dataclasses.asdict(trial.samples) if trial.samples else None,
+        "samples": trial.samples,
         "answers": [_answer(answer) for answer in trial.answers],
         "log": [{"level": line.level, "text": line.text, "place": line.place} for line in done.log],
     }
@@ -258,4 +246,66 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
     data = [item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else item for item in tensor.data]
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape), "data": data}
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "data": data}
+
+
+class _WithRest(click.Command):
+    """Keeps what follows ``--`` for pytest."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, rest = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+        ctx.meta[_REST] = rest
+        return super().parse_args(ctx, own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PYTEST_ARGUMENT...]"]
+
+
+@click.command(cls=_WithRest, short_help="Run the tests of models on a real server.")
+@options.models
+@click.option("--local", "is_local", is_flag=True, help="Run the models without a server.")
+@options.settings("test")
+@options.repository
+@options.with_console
+@click.pass_context
+def test(
+    context: click.Context,
+    models: tuple[str, ...],
+    console: Console,
+    *,
+    said: Settings,
+    is_local: bool,
+    repository: Path,
+) -> int:
+    """Run the tests of models by pytest: MODEL/tests and MODEL/test_*.py.
+
+    The fixture triton_model loads each MODEL in its environment, on a real Triton server whenever one can be started.
+    With --local, and where there is no server, it runs the Python models themselves. What follows -- goes to pytest.
+    """
+    from envpack.settings import open_project
+    from envpack.testing import run_tests
+    from envpack.workflow import model_names
+
+    if said.server and is_local:
+        raise click.UsageError("--server names a server, and --local wants none: give one of them.")
+
+    def show(where: str, on_server: bool) -> None:
+        console.note(f"models run {plain(where)}")
+        if not on_server and not is_local:
+            console.warned("no server can be started here: what only one can do is not tested; see envpack doctor")
+
+    project = open_project(repository, said)
+    done = run_tests(
+        project,
+        model_names(project, models),
+        is_local=is_local,
+        show=show,
+        arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
+        output=_STDERR if console.as_json else None,
+    )
+    without = [model.name for model in done.models if not done.of(model.name)]
+    if without:
+        console.note(f"[dim]no test ran of:[/dim] {plain(', '.join(without))}")
+    tested = [{"name": model.name, "tests": done.of(model.name)} for model in done.models]
+    console.result({"ok": done.ok, "on_server": done.on_server, "where": done.where, "models": tested})
+    return 0 if done.ok else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.cluster_view import ClusterWork, on_cluster
-from envpack.cli.console import Console, Failure, plain
-from envpack.support.errors import EnvpackError
+from envpack.cli.console import Console, Failure, plain, table
+from envpack.cli.each_model import ClusterWork, on_cluster
+from envpack.support.errors import EnvpackError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from envpack.fleet import Task
     from envpack.settings import Settings
     from envpack.workflow import Cell, CellPlan, CellResult, PlannedStubs, WantedStubs
@@ -68,7 +65,7 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once. Default: one for each core.")
 @options.settings("stub")
 @options.with_console
-def command(
+def stub(
     console: Console,
     *,
     said: Settings,
@@ -82,27 +79,32 @@ def command(
 
     With several Pythons or releases, --all-pythons, --only or --skip: a matrix of stubs, each in a folder of its own.
     """
-    from envpack.workflow import WantedStubs, plan_stubs
+    from envpack.workflow import WantedStubs, plan_build, plan_stubs
 
     stubs = WantedStubs(**wanted)
     _refuse(stubs, said)
-    if not (print_matrix or dry_run):
-        _require_output(output.absolute().parent if stubs.is_matrix else output)
+    folder = output.absolute().parent if stubs.is_matrix else output
+    if not (print_matrix or dry_run or folder.is_dir()):
+        raise InputError("output-missing", "this folder does not exist", "create it", str(folder))
     plan = plan_stubs(stubs, said, console)
     console.warned(*plan.warnings)
     for minor, error in plan.missing.items():
         console.detail(f"without Python {minor}: {error.message}")
     if print_matrix:
-        show_matrix(plan.cells, plan.missing, console)
+        _show_matrix(plan, console)
         return 0
     if dry_run:
-        from envpack.workflow import plan_build
-
         folders = [output / cell.identifier if stubs.is_matrix else output for cell in plan.cells]
-        plans = plan_build(plan.cells, folders)
-        show_plans(plans, plan.missing, console)
+        _show_plans(plan_build(plan.cells, folders), plan.missing, console)
         return 0
-    done = _on_cluster(plan.cells, said, console)
+
+    def tasks() -> Sequence[Task]:
+        from envpack.fleet import stub_tasks
+
+        return stub_tasks(plan.cells, said)
+
+    done = on_cluster(said.settled().on, tasks, console)  # what follows finds them in the cache or in the store
+    done.raise_first_error(console)
     if stubs.is_matrix:
         return _build_matrix(plan, output, said, console, done, jobs=jobs or 0)
     _build_one(plan.cells[0], output, said, console, done, jobs=jobs or 0)
@@ -120,42 +122,20 @@ def _refuse(stubs: WantedStubs, said: Settings) -> None:
         raise click.UsageError("Give either --python or --all-pythons.")
 
 
-def _on_cluster(cells: Sequence[Cell], said: Settings, console: Console) -> ClusterWork:
-    """Compile stubs on a cluster, so that what follows finds them in the cache or in the store."""
-
-    def tasks() -> Sequence[Task]:
-        from envpack.fleet import stub_tasks
-
-        return stub_tasks(cells, said)
-
-    done = on_cluster(said.settled().on, tasks, console)
-    done.raise_first_error(console)
-    return done
-
-
 def _build_one(cell: Cell, output: Path, said: Settings, console: Console, done: ClusterWork, *, jobs: int) -> None:
     from envpack.workflow import build_one_stub
 
     placed = build_one_stub(cell, output, said, console, jobs=jobs)
     if placed.model:
         console.next_step("envpack", "verify", "--repository", str(placed.model.parent), placed.model.name)
-    console.result(
-        {
-            "stub": str(placed.path),
-            "facts": dataclasses.asdict(placed.stub.facts),
-            "compiled": placed.stub.fresh,
-            "changed": placed.changed,
-            "seconds": round(placed.stub.seconds, 3),
-        }
-        | done.as_json()
-    )
-
-
-def _require_output(output: Path) -> None:
-    from envpack.support.errors import InputError
-
-    if not output.is_dir():
-        raise InputError("output-missing", "this folder does not exist", "create it", str(output))
+    document = {
+        "stub": placed.path,
+        "facts": placed.stub.facts,
+        "compiled": placed.stub.fresh,
+        "changed": placed.changed,
+        "seconds": round(placed.stub.seconds, 3),
+    }
+    console.result(document | done.as_json())
 
 
 def _build_matrix(
@@ -171,56 +151,52 @@ def _build_matrix(
         progress=console,
         store=stub_store(said),
     )
-    failures = [(result, Failure.of(result.error)) for result in results if result.error]
-    for result, failure in failures:
-        console.show_failure(dataclasses.replace(failure, message=f"{result.cell.identifier}: {failure.message}"))
-    entries = {"cells": [result_entry(result) for result in results], "missing": missing_entries(plan.missing)}
-    console.result(entries | done.as_json())
-    return failures[0][1].exit_code if failures else 0
+    failures = {result.cell.identifier: Failure.of(result.error) for result in results if result.error}
+    for identifier, failure in failures.items():
+        console.show_failure(failure, of=identifier)
+    cells = [_result(result, failures.get(result.cell.identifier)) for result in results]
+    console.result({"cells": cells, "missing": _missing(plan.missing)} | done.as_json())
+    return next((failure.exit_code for failure in failures.values()), 0)
 
 
-MissingPythons = Mapping[str, EnvpackError]
-
-
-def show_matrix(cells: Sequence[Cell], missing: MissingPythons, console: Console) -> None:
+def _show_matrix(plan: PlannedStubs, console: Console) -> None:
     """Show the stubs of a matrix; the JSON document lists them under ``include``, as a GitHub matrix does."""
-    from rich.table import Table
-
-    table = Table("stub", "Python", "Triton", "platform", "compiled against", box=None)
-    for cell in cells:
-        table.add_row(*map(plain, _entry(cell).values()), plain(str(cell.target.library)))
-    console.show(table)
-    console.result({"include": [_entry(cell) for cell in cells], "missing": missing_entries(missing)})
+    shown = table("stub", "Python", "Triton", "platform", "compiled against")
+    for cell in plan.cells:
+        shown.add_row(*map(plain, _entry(cell).values()), plain(str(cell.target.library)))
+    console.show(shown)
+    console.result({"include": list(map(_entry, plan.cells)), "missing": _missing(plan.missing)})
 
 
-def show_plans(plans: Sequence[CellPlan], missing: MissingPythons, console: Console) -> None:
+def _show_plans(plans: Sequence[CellPlan], missing: Mapping[str, EnvpackError], console: Console) -> None:
     """Show what a run would do."""
-    from rich.table import Table
-
-    table = Table("stub", "", "", "to", box=None)
+    shown = table("stub", "", "", "to")
     for plan in plans:
         made = "cached" if plan.cached else "to be compiled"
-        table.add_row(
-            plan.cell.identifier, made, "up to date" if plan.placed else "to be placed", plain(str(plan.path))
-        )
-    console.show(table)
-    console.result({"cells": [_plan_entry(plan) for plan in plans], "missing": missing_entries(missing)})
+        placed = "up to date" if plan.placed else "to be placed"
+        shown.add_row(plan.cell.identifier, made, placed, plain(str(plan.path)))
+    console.show(shown)
+    cells = [
+        _entry(plan.cell) | {"stub": plan.path.absolute(), "cached": plan.cached, "placed": plan.placed}
+        for plan in plans
+    ]
+    console.result({"cells": cells, "missing": _missing(missing)})
 
 
-def result_entry(result: CellResult) -> dict[str, Any]:
+def _result(result: CellResult, failure: Failure | None) -> dict[str, Any]:
     """The result of one stub as JSON."""
-    stub, error = result.stub, result.error
+    stub = result.stub
     return _entry(result.cell) | {
-        "stub": None if error else str(result.path.absolute()),
-        "facts": dataclasses.asdict(stub.facts) if stub else None,
+        "stub": None if failure else result.path.absolute(),
+        "facts": stub.facts if stub else None,
         "compiled": bool(stub and stub.fresh),
         "changed": result.changed,
         "seconds": round(stub.seconds, 3) if stub else None,
-        "error": dataclasses.asdict(Failure.of(error)) if error else None,
+        "error": failure,
     }
 
 
-def missing_entries(missing: MissingPythons) -> list[dict[str, str]]:
+def _missing(missing: Mapping[str, EnvpackError]) -> list[dict[str, str]]:
     """The Pythons that ``--all-pythons`` did not find, as JSON."""
     return [
         {"python": minor, "kind": error.kind, "message": error.message, "hint": error.hint}
@@ -228,11 +204,7 @@ def missing_entries(missing: MissingPythons) -> list[dict[str, str]]:
     ]
 
 
-def _plan_entry(plan: CellPlan) -> dict[str, Any]:
-    return _entry(plan.cell) | {"stub": str(plan.path.absolute()), "cached": plan.cached, "placed": plan.placed}
-
-
-def _entry(cell: Cell) -> dict[str, str]:
+def _entry(cell: Cell) -> dict[str, Any]:
     return {
         "identifier": cell.identifier,
         "python": cell.target.minor,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, Failure, plain
+from envpack.cli.each_model import on_cluster
 from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
 )
 @options.repository
 @options.with_console
-def command(
+def verify(
     models: tuple[str, ...],
     said: Settings,
     report: Path | None,
@@ -95,7 +94,7 @@ def _show(verdict: Verdict, more: Mapping[str, Any], report: Path | None, consol
         except EnvpackError as error:  # which must not hide the verdict
             failure = Failure.of(error)
             console.show_failure(failure)
-            document["error"] = dataclasses.asdict(failure)
+            document["error"] = failure
             code = code or failure.exit_code
     console.result(document)
     return code

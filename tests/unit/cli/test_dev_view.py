@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from envpack.cli.dev_view import _Page
+from envpack.cli.dev import _Page
 from envpack.development.state import ModelState
 
 LOG = """\
