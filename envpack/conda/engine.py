@@ -8,18 +8,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 from envpack.conda.settings import CondaSettings, Credentials
-from envpack.requirements import CondaPackage
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
 from envpack.support.temp_dirs import temp_dir
-
-if TYPE_CHECKING:
-    from envpack.conda.rattler_child import Envelope, Package, Request, Result
 
 ENGINE_HINT = "install envpack again; if the error returns, remove the cache folder and build again"
 FORBIDDEN_PATTERN = r"\b40[13]\b|Unauthorized|Forbidden"  # output of engines when a channel requires credentials
@@ -40,23 +36,28 @@ class EngineError(Exception):
 
 
 def run_engine(
-    request: Request, *, settings: CondaSettings | None = None, credentials: Credentials | None = None
-) -> Result:
-    """Run one request in ``rattler_child.py``."""
+    operation: str,
+    *,
+    settings: CondaSettings | None = None,
+    credentials: Credentials | None = None,
+    **arguments: object,
+) -> dict[str, Any]:
+    """Run one operation of ``rattler_child.py``."""
     with temp_dir("engine") as folder:
         request_file, result_file = folder / "request.json", folder / "result.json"
-        envelope: Envelope = {
+        request = {
             "parent": os.getpid(),
             "import_path": [part for part in sys.path if part],
-            "request": request,
+            "operation": operation,
+            "arguments": arguments,
         }
-        request_file.write_text(json.dumps(envelope), encoding="utf-8")
+        request_file.write_text(json.dumps(request, default=vars), encoding="utf-8")  # packages by their fields
         environment = clean_environment() | dict(settings.variables if settings else {})
         if credentials:
             environment["RATTLER_AUTH_FILE"] = str(_credentials_file(folder, credentials, environment))
         completed = run([sys.executable, "-I", "-B", _CHILD, request_file, result_file], env=environment)
         try:
-            result = cast("Result", read_json(result_file))
+            result: dict[str, Any] = read_json(result_file)
         except (OSError, ValueError) as error:
             what = f"the conda engine ended without a result (status {completed.returncode}): {completed.last_lines(4)}"
             raise EnvironmentBuildError("engine-failed", what, ENGINE_HINT) from error
@@ -67,40 +68,7 @@ def run_engine(
 
 def index_channel(folder: Path) -> None:
     """Write the index (``repodata.json``) of each platform in a channel folder."""
-    run_engine({"operation": "index", "folder": str(folder)})
-
-
-def as_request(package: CondaPackage) -> Package:
-    """A package in the form of a request."""
-    return {
-        "name": package.name,
-        "version": package.version,
-        "build": package.build,
-        "subdir": package.subdir,
-        "url": package.url,
-        "sha256": package.sha256,
-        "md5": package.md5,
-        "size": package.size,
-        "license": package.license,
-        "depends": list(package.depends),
-        "constrains": list(package.constrains),
-    }
-
-
-def from_result(package: Package) -> CondaPackage:
-    return CondaPackage(
-        name=package["name"],
-        version=package["version"],
-        build=package["build"],
-        subdir=package["subdir"],
-        url=package["url"],
-        sha256=package["sha256"],
-        md5=package["md5"],
-        size=package["size"],
-        license=package["license"],
-        depends=tuple(package["depends"]),
-        constrains=tuple(package["constrains"]),
-    )
+    run_engine("index", folder=str(folder))
 
 
 def _credentials_file(folder: Path, credentials: Credentials, environment: Mapping[str, str]) -> Path:

@@ -15,7 +15,6 @@ from envpack.conda.engine import (
     ENGINE_HINT,
     FORBIDDEN_PATTERN,
     EngineError,
-    as_request,
     run_engine,
 )
 from envpack.conda.settings import CondaSettings, Credentials
@@ -47,17 +46,15 @@ def install_conda(
     downloads = _downloads(packages, cache)
     try:
         run_engine(
-            {
-                "operation": "install",
-                "packages": [as_request(package) for package in packages],
-                "prefix": str(prefix),
-                "subdir": target.platform,
-                "prefix_placeholder": PREFIX_PLACEHOLDER,
-                "package_cache": str(downloads),
-                "patience": _PATIENCE,
-            },
+            "install",
             settings=settings,
             credentials=credentials,
+            packages=packages,
+            prefix=str(prefix),
+            subdir=target.platform,
+            prefix_placeholder=PREFIX_PLACEHOLDER,
+            package_cache=str(downloads),
+            patience=_PATIENCE,
         )
     except EngineError as error:
         raise _install_error(error, packages, prefix) from error

@@ -1,9 +1,10 @@
 """The program that runs the conda engine (py-rattler) in a process of its own.
 
-``python rattler_child.py REQUEST RESULT``; both files are JSON, see `Request` and `Result`. The folder of REQUEST is
-this process's own, and its caller removes it. The engine can crash while its process exits, after all work is done.
-Therefore the program flushes the result and exits at once, and the caller reads the result file and ignores the exit
-status. The program imports nothing of envpack, so that it runs with any import path of the caller.
+``python rattler_child.py REQUEST RESULT``; both files are JSON. REQUEST has the process id of the caller, its
+``sys.path``, and the name and the arguments of one of `_OPERATIONS`; RESULT has what that returns. The folder of
+REQUEST is this process's own, and its caller removes it. The engine can crash while its process exits, after all work
+is done. Therefore the program flushes the result and exits at once, and the caller reads the result file and ignores
+the exit status. The program imports nothing of envpack, so that it runs with any import path of the caller.
 """
 
 from __future__ import annotations
@@ -15,110 +16,40 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, cast
 
 _PR_SET_PDEATHSIG = 1
 _MOST_SECONDS = 60.0  # to find out which match specs cannot be met together
 _MOST_CULPRITS = 5
 
 
-class Package(TypedDict):
-    """A conda package; the fields are those of `envpack.requirements.CondaPackage`."""
-
-    name: str
-    version: str
-    build: str
-    subdir: str
-    url: str
-    sha256: str
-    md5: str
-    size: int
-    license: str
-    depends: list[str]
-    constrains: list[str]
+Result = dict[str, Any]
 
 
-class IndexRequest(TypedDict):
+async def _index(folder: str) -> Result:
     """Write the index of a channel folder."""
-
-    operation: Literal["index"]
-    folder: str
-
-
-class ResolveRequest(TypedDict):
-    """Resolve match specs, python first; ``virtual_packages`` are (name, version, build).
-
-    Of each list in ``specs``, the first whose channel has the package counts. ``prefer`` is kept where it still fits.
-    ``patience`` are the seconds that one download may take; the second is for channels that answer, and are slow.
-    """
-
-    operation: Literal["resolve"]
-    specs: list[list[str]]
-    channels: list[str]
-    subdir: str
-    virtual_packages: list[tuple[str, str, str]]
-    index_cache: str
-    prefer: list[Package]
-    patience: tuple[int, int]
-
-
-class InstallRequest(TypedDict):
-    """Install exactly these packages into ``prefix``; files contain ``prefix_placeholder`` in its place.
-
-    ``patience`` are the seconds that one download may take.
-    """
-
-    operation: Literal["install"]
-    packages: list[Package]
-    prefix: str
-    subdir: str
-    prefix_placeholder: str
-    package_cache: str
-    patience: int
-
-
-Request = IndexRequest | ResolveRequest | InstallRequest
-
-
-class Envelope(TypedDict):
-    """The request file: ``parent`` is the caller's process id, ``import_path`` becomes ``sys.path``."""
-
-    parent: int
-    import_path: list[str]
-    request: Request
-
-
-class Result(TypedDict, total=False):
-    """The result file: ``packages`` of a resolve request, or ``error`` and its exception's name ``error_type``.
-
-    ``culprits`` are the numbers of the match specs that cannot be met together, as few as possible; empty if unknown.
-    """
-
-    packages: list[Package]
-    error: str
-    error_type: str
-    culprits: list[int]
-
-
-async def _index(request: IndexRequest) -> Result:
     from rattler.index import index_fs
 
-    await index_fs(Path(request["folder"]), max_parallel=2)
+    await index_fs(Path(folder), max_parallel=2)
     return {}
 
 
-async def _resolve(request: ResolveRequest, scratch: Path) -> Result:
-    index_cache, (seconds, longer) = Path(request["index_cache"]), request["patience"]
+async def _resolve(index_cache: str, patience: tuple[int, int], **request: Any) -> Result:
+    """Resolve match specs to the ``packages`` of the result; ``culprits`` are those that cannot be met together.
+
+    ``patience`` are the seconds that one download may take; the second is for channels that answer, and are slow.
+    """
+    folder, scratch, (seconds, longer) = Path(index_cache), Path(sys.argv[1]).parent / "index", patience
     while True:
         try:
-            return await _Resolver(request, index_cache, seconds).result()
+            return await _Resolver(folder, seconds, **request).result()
         except Exception as error:
-            if "304 Not Modified" in str(error) and index_cache != scratch / "index":
+            if "304 Not Modified" in str(error) and folder != scratch:
                 # The engine fails on servers that answer "not modified" for an index in its cache; without the cache it
                 # works. Other processes may be using that one.
-                index_cache = scratch / "index"
+                folder = scratch
             elif "operation timed out" in str(error) and "sending request" not in str(error) and seconds != longer:
                 seconds = longer
             else:
@@ -126,21 +57,36 @@ async def _resolve(request: ResolveRequest, scratch: Path) -> Result:
 
 
 class _Resolver:
-    """Resolves the match specs of a request, all or some of them."""
+    """Resolves match specs, all or some of them."""
 
-    def __init__(self, request: ResolveRequest, index_cache: Path, seconds: int) -> None:
+    def __init__(
+        self,
+        index_cache: Path,
+        seconds: int,
+        *,
+        specs: list[list[str]],  # python first; of each list, the first whose channel has the package counts
+        channels: list[str],
+        subdir: str,
+        virtual_packages: list[tuple[str, str, str]],  # name, version, build
+        prefer: list[dict[str, Any]],  # packages that are kept where they still fit
+    ) -> None:
         import rattler
 
-        self._request = request
+        self._alternatives = specs
         self._gateway = rattler.Gateway(cache_dir=index_cache, client=_client(seconds))
-        self._channels = [rattler.Channel(channel) for channel in request["channels"]]
-        self._platforms = [rattler.Platform(request["subdir"]), rattler.Platform("noarch")]
+        self._channels = [rattler.Channel(channel) for channel in channels]
+        self._platforms = [rattler.Platform(subdir), rattler.Platform("noarch")]
+        self._virtual_packages = [
+            rattler.GenericVirtualPackage(rattler.PackageName(name), rattler.Version(version), build)
+            for name, version, build in virtual_packages
+        ]
+        self._preferred = list(map(_record, prefer))
         self._specs: list[Any] = []
 
     async def result(self) -> Result:
         from rattler.exceptions import InvalidMatchSpecError, SolverError
 
-        for number, alternatives in enumerate(self._request["specs"]):
+        for number, alternatives in enumerate(self._alternatives):
             try:
                 self._specs.append(await self._available(alternatives))
             except InvalidMatchSpecError as error:
@@ -175,8 +121,8 @@ class _Resolver:
             [self._specs[number] for number in numbers],
             gateway=self._gateway,
             platforms=self._platforms,
-            virtual_packages=_virtual_packages(self._request["virtual_packages"]),
-            locked_packages=[_record(package) for package in self._request["prefer"]],
+            virtual_packages=self._virtual_packages,
+            locked_packages=self._preferred,
         )
         return records
 
@@ -216,26 +162,31 @@ class _Resolver:
 
 
 def _failure(error: Exception, culprits: list[int]) -> Result:
+    """The result if a request fails; ``culprits`` are numbers of match specs, as few as possible; empty if unknown."""
     return {"error": str(error) or repr(error), "error_type": type(error).__name__, "culprits": culprits}
 
 
-async def _install(request: InstallRequest) -> Result:
+async def _install(
+    packages: list[dict[str, Any]], prefix: str, subdir: str, prefix_placeholder: str, package_cache: str, patience: int
+) -> Result:
+    """Install exactly these packages; files contain ``prefix_placeholder`` in the place of ``prefix``."""
     import rattler
 
     await rattler.install(
-        [_record(package) for package in request["packages"]],
-        target_prefix=request["prefix"],
-        platform=rattler.Platform(request["subdir"]),
-        cache_dir=Path(request["package_cache"]),
-        alternative_target_prefix=request["prefix_placeholder"],
-        client=_client(request["patience"]),
+        list(map(_record, packages)),
+        target_prefix=prefix,
+        platform=rattler.Platform(subdir),
+        cache_dir=Path(package_cache),
+        alternative_target_prefix=prefix_placeholder,
+        client=_client(patience),
         execute_link_scripts=False,
         show_progress=False,
     )
     return {}
 
 
-def _package(record: Any) -> Package:
+def _package(record: Any) -> dict[str, Any]:
+    """The fields of `envpack.requirements.CondaPackage`."""
     return {
         "name": record.name.normalized,
         "version": str(record.version),
@@ -251,7 +202,7 @@ def _package(record: Any) -> Package:
     }
 
 
-def _record(package: Package) -> Any:
+def _record(package: dict[str, Any]) -> Any:
     from rattler import PackageRecord, RepoDataRecord
 
     channel, subdir, file = package["url"].rsplit("/", 2)
@@ -278,18 +229,11 @@ def _client(seconds: int) -> Any:
     return Client.from_config(Config.load_from_default_locations("pixi"), timeout=seconds)
 
 
-def _virtual_packages(packages: list[tuple[str, str, str]]) -> list[Any]:
-    from rattler import GenericVirtualPackage, PackageName, Version
-
-    return [GenericVirtualPackage(PackageName(name), Version(version), build) for name, version, build in packages]
-
-
-async def _run(request: Request, scratch: Path) -> Result:
-    if request["operation"] == "index":
-        return await _index(request)
-    if request["operation"] == "resolve":
-        return await _resolve(request, scratch)
-    return await _install(request)
+_OPERATIONS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
+    "index": _index,
+    "resolve": _resolve,
+    "install": _install,
+}
 
 
 def end_with_parent(parent: int) -> None:
@@ -301,11 +245,11 @@ def end_with_parent(parent: int) -> None:
 
 def main(request_file: Path, result_file: Path) -> None:
     """Run the request and write the result; never returns."""
-    envelope: Envelope = json.loads(request_file.read_text(encoding="utf-8"))
-    end_with_parent(envelope["parent"])
-    sys.path[:] = envelope["import_path"]
+    request = json.loads(request_file.read_text(encoding="utf-8"))
+    end_with_parent(request["parent"])
+    sys.path[:] = request["import_path"]
     try:
-        result = asyncio.run(_run(envelope["request"], request_file.parent))
+        result = asyncio.run(_OPERATIONS[request["operation"]](**request["arguments"]))
     except Exception as error:
         result = _failure(error, [])
     with result_file.open("w", encoding="utf-8") as stream:

@@ -12,8 +12,6 @@ from envpack.conda.engine import (
     FORBIDDEN_PATTERN,
     UNTRUSTED_PATTERN,
     EngineError,
-    as_request,
-    from_result,
     run_engine,
 )
 from envpack.conda.settings import Channels, CondaSettings
@@ -43,24 +41,26 @@ def resolve_conda(
     """Resolve match specs; returns the packages, sorted by name."""
     try:
         result = run_engine(
-            {
-                "operation": "resolve",
-                "specs": specs_with_addresses(specs, settings),
-                "channels": list(channels.urls),
-                "subdir": target.platform,
-                "virtual_packages": virtual_packages(target),
-                "index_cache": str(cache_folder("conda-index", cache)),
-                "prefer": [as_request(package) for package in prefer],
-                "patience": _PATIENCE,
-            },
+            "resolve",
             settings=settings,
             credentials=channels.credentials,
+            specs=specs_with_addresses(specs, settings),
+            channels=channels.urls,
+            subdir=target.platform,
+            virtual_packages=virtual_packages(target),
+            index_cache=str(cache_folder("conda-index", cache)),
+            prefer=prefer,
+            patience=_PATIENCE,
         )
     except EngineError as error:
         culprits = [specs[number] for number in error.culprits]
         raise _resolve_error(error, culprits, places, channels, target, cache) from error
     mark_used(cache_folder("conda-index", cache))
-    return tuple(sorted(map(from_result, result["packages"]), key=lambda package: package.name))
+    packages = [
+        CondaPackage(**found | {key: tuple(found[key]) for key in ("depends", "constrains")})
+        for found in result["packages"]
+    ]
+    return tuple(sorted(packages, key=lambda package: package.name))
 
 
 def virtual_packages(target: Target) -> list[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from envpack.conda.engine import as_request, run_engine
+from envpack.conda.engine import run_engine
 from envpack.conda.install import PREFIX_PLACEHOLDER
 from envpack.conda.settings import CondaSettings
 from envpack.environment.inventory import read_inventory
@@ -48,17 +48,14 @@ def conda_lock(tmp_path_factory, small_channel):
 def conda(conda_lock, tmp_path):
     """A conda environment as its tools install it: files name the folder that they lie in."""
     root = tmp_path / "somebody's conda" / "env"
-    packages = [as_request(package) for package in conda_lock.conda]
     run_engine(
-        {
-            "operation": "install",
-            "packages": packages,
-            "prefix": str(root),
-            "subdir": "linux-64",
-            "prefix_placeholder": str(root),
-            "package_cache": str(tmp_path / "p"),
-            "patience": 600,
-        }
+        "install",
+        packages=conda_lock.conda,
+        prefix=str(root),
+        subdir="linux-64",
+        prefix_placeholder=str(root),
+        package_cache=str(tmp_path / "p"),
+        patience=600,
     )
     assert (root / "etc/rooted.conf").read_text() == f"root = {root}/share\n"
     return root
