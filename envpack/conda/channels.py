@@ -6,8 +6,6 @@ before the index that names it, and is never removed.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import re
 import shutil
@@ -16,12 +14,12 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from envpack.conda.engine import ENGINE_HINT, EngineError, index_channel
-from envpack.conda.interpreter_package import InterpreterPackage, fingerprint, make_package
+from envpack.conda.interpreter_package import fingerprint, make_package
 from envpack.conda.interpreters import Interpreter
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.failures import storage_errors
@@ -37,23 +35,19 @@ _STAGE = ".envpack-index-"
 _SUFFIXES = (".conda", ".tar.bz2")
 
 
-class _Description(TypedDict):
-    """The file `_DESCRIPTION` of a channel in the cache; ``file`` is relative to the channel."""
-
-    schema: int
-    file: str
-    version: str
-    build: str
-    glibc: str
-    sha256: str
-
-
 @dataclass(frozen=True)
-class LocalChannel:
-    """A channel in the cache with the package of one interpreter; complete and never changed once it exists."""
+class InterpreterPackage:
+    """The conda package of an interpreter, in a channel in the cache that is never changed once it exists."""
 
-    folder: Path
-    package: InterpreterPackage
+    file: Path  # the .conda file
+    version: str  # Python version
+    build: str  # build string; contains the `fingerprint` of the interpreter
+    sha256: str  # of the file, in hexadecimal digits
+
+    @property
+    def channel(self) -> Path:
+        """The folder of the channel."""
+        return self.file.parent.parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,31 +75,30 @@ class ChannelPackage:
 
 def local_channel(
     interpreter: Interpreter, *, cache: Path | None = None, progress: Progress | None = None
-) -> LocalChannel:
-    """The channel with ``interpreter`` in the cache; it is made first if it does not exist.
+) -> InterpreterPackage:
+    """The package of an interpreter in the cache; its channel is made first if it does not exist.
 
     If several processes call this at once, one makes the channel and the others wait.
     """
     progress = progress or NoProgress()
-    root = cache_folder("channel", cache)
-    folder = root / fingerprint(interpreter)
-    channel = _read_local(folder)
-    if channel:
+    folder = cache_folder("channel", cache) / fingerprint(interpreter)
+    package = _read_local(folder)
+    if package:
         mark_used(folder)
-        return channel
+        return package
     with being_made(folder):
-        channel = _read_local(folder)
-        if channel:
-            return channel
+        package = _read_local(folder)
+        if package:
+            return package
         progress.begin(f"turn Python {interpreter.version} of this machine into a conda package")
         with new_folder(folder) as partial:
             _make_local(interpreter, partial)
-        channel = _read_local(folder)
-        if channel is None:
+        package = _read_local(folder)
+        if package is None:
             what = "the local channel is incomplete"
             raise EnvironmentBuildError("engine-failed", what, f"remove {folder} and build again", str(folder))
-        progress.end(f"{channel.package.file.stat().st_size / 1e6:.1f} MB")
-        return channel
+        progress.end(f"{package.file.stat().st_size / 1e6:.1f} MB")
+        return package
 
 
 def _make_local(interpreter: Interpreter, folder: Path) -> None:
@@ -117,42 +110,28 @@ def _make_local(interpreter: Interpreter, folder: Path) -> None:
     except EngineError as error:
         what = f"the local channel could not be indexed: {error}"
         raise EnvironmentBuildError("engine-failed", what, ENGINE_HINT) from error
-    _describe(folder, package)
+    _describe(folder, package, sha256_of(package))
 
 
-def _describe(folder: Path, package: InterpreterPackage) -> None:
-    description: _Description = {
-        "schema": 1,
-        "file": str(package.file.relative_to(folder)),
-        "version": package.version,
-        "build": package.build,
-        "glibc": package.glibc,
-        "sha256": package.sha256,
-    }
+def _describe(folder: Path, package: Path, sha256: str) -> None:
+    description = {"file": str(package.relative_to(folder)), "sha256": sha256}
     (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1), encoding="utf-8")
 
 
-def _read_local(folder: Path) -> LocalChannel | None:
-    """The channel in a folder of the cache; None if there is none, or it is damaged."""
+def _read_local(folder: Path) -> InterpreterPackage | None:
+    """The package of the channel in a folder of the cache; None if there is none, or it is damaged."""
     try:
-        description: _Description = read_json(folder / _DESCRIPTION)
-        package = InterpreterPackage(
-            folder / description["file"],
-            str(description["version"]),
-            str(description["build"]),
-            str(description["glibc"]),
-            str(description["sha256"]),
-        )
-        indexed = _find(folder, package.file.name)
+        description = read_json(folder / _DESCRIPTION)
+        file, sha256 = folder / description["file"], description["sha256"]
+        indexed = _find(folder, file.name)
     except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError, InputError):
         return None
-    is_intact = indexed is not None and indexed.sha256 == package.sha256 and package.file.is_file()
-    return LocalChannel(folder, package) if is_intact else None
+    if indexed is None or indexed.sha256 != sha256 or not file.is_file():
+        return None
+    return InterpreterPackage(file, indexed.version, indexed.build, sha256)
 
 
-def keep_package(
-    cache: Path, *, sha256: str, file: str, version: str, build: str, fill: Callable[[Path], None]
-) -> Path:
+def keep_package(cache: Path, *, sha256: str, file: str, fill: Callable[[Path], None]) -> Path:
     """Put a conda package of another machine's interpreter into the cache, unless it is there.
 
     Returns the file in the cache.
@@ -163,7 +142,7 @@ def keep_package(
             with new_folder(folder) as partial:
                 (partial / file).parent.mkdir()
                 fill(partial / file)
-                _describe(partial, InterpreterPackage(partial / file, version, build, "", sha256))
+                _describe(partial, partial / file, sha256)
     return folder / file
 
 
@@ -189,13 +168,14 @@ def add_interpreter(
 
     progress = progress or NoProgress()
     with storage_errors(folder), ingredients_in_use(cache_root()):
-        package = local_channel(interpreter, progress=progress).package
+        package = local_channel(interpreter, progress=progress)
         (folder / host_platform()).mkdir(parents=True, exist_ok=True)
         (folder / "noarch").mkdir(exist_ok=True)
         with FileLock(folder / _LOCK):
             destination = folder / host_platform() / package.file.name
             indexed = None if _stages(folder) else _find(folder, package.file.name)  # of two, one may be old
-            if indexed and indexed.sha256 == package.sha256 == _digest(destination):
+            has_file = destination.is_file() and sha256_of(destination) == package.sha256
+            if indexed and indexed.sha256 == package.sha256 and has_file:
                 return indexed, False
             with replaced_file(destination) as partial:
                 shutil.copyfile(package.file, partial)
@@ -250,12 +230,6 @@ def _find(folder: Path, file: str) -> ChannelPackage | None:
         return None
     packages = read_channel(folder)
     return next((found for found in packages if (found.subdir, found.file) == (host_platform(), file)), None)
-
-
-def _digest(file: Path) -> str:
-    with contextlib.suppress(FileNotFoundError), file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-    return ""
 
 
 def _stages(folder: Path) -> list[Path]:

@@ -9,29 +9,16 @@ import os
 import tarfile
 import tempfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda.interpreters import Interpreter
 from envpack.conda.relocatable_copy import PLACEHOLDER, copy_interpreter
-from envpack.support.bounded_reading import sha256_of
 from envpack.support.elf import is_elf, required_abi
 from envpack.support.platforms import host_platform, this_machine
 from envpack.support.replacement import replaced_file
 
 _TIME = 315532800  # 1980-01-01, the oldest time in a zip archive, in seconds since 1970
 _RECIPE = 3  # increased whenever the same interpreter gives another package
-
-
-@dataclass(frozen=True)
-class InterpreterPackage:
-    """A conda package file of an interpreter."""
-
-    file: Path  # the .conda file
-    version: str  # Python version
-    build: str  # build string; contains the `fingerprint` of the interpreter
-    glibc: str  # the oldest glibc that it runs with, "" for any
-    sha256: str  # of the file, in hexadecimal digits
 
 
 def fingerprint(interpreter: Interpreter) -> str:
@@ -56,8 +43,8 @@ def _build_of(interpreter: Interpreter) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if interpreter.fetched and file.is_file() else ""
 
 
-def make_package(interpreter: Interpreter, folder: Path) -> InterpreterPackage:
-    """Write the conda package of an interpreter into ``folder``."""
+def make_package(interpreter: Interpreter, folder: Path) -> Path:
+    """Write the conda package of an interpreter into ``folder``; returns its file."""
     build = f"local_{fingerprint(interpreter)}"
     name = f"python-{interpreter.version}-{build}"
     with tempfile.TemporaryDirectory(prefix=".copy-", dir=folder) as temporary:
@@ -68,10 +55,10 @@ def make_package(interpreter: Interpreter, folder: Path) -> InterpreterPackage:
         glibc = required_abi(file for file in files if is_elf(file)).glibc.version
         info = _info_files(interpreter, build, glibc, [_path_record(file, tree) for file in files])
         payload = [(str(file.relative_to(tree)), file) for file in files]
-        with replaced_file(folder / f"{name}.conda") as partial:
+        package = folder / f"{name}.conda"
+        with replaced_file(package) as partial:
             _write_package(partial, name, info, payload)
-    package = folder / f"{name}.conda"
-    return InterpreterPackage(package, interpreter.version, build, glibc, sha256_of(package))
+    return package
 
 
 def _path_record(file: Path, tree: Path) -> dict[str, object]:

@@ -149,7 +149,7 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
     if package.build.startswith("local_"):
         for interpreter in _candidates(assembly):
             if package.build == f"local_{fingerprint(interpreter)}":
-                again = local_channel(interpreter, cache=assembly.options.cache, progress=assembly.progress).package
+                again = local_channel(interpreter, cache=assembly.options.cache, progress=assembly.progress)
                 # Other versions of the tools that pack the same interpreter give another hash.
                 return dataclasses.replace(package, url=again.file.as_uri(), sha256=again.sha256)
     if file.is_file():

@@ -122,7 +122,7 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
         )
     from envpack.conda import local_channel
 
-    made = local_channel(base, cache=cache, progress=progress).package
+    made = local_channel(base, cache=cache, progress=progress)
     return CondaPackage(
         name="python",
         version=made.version,

@@ -139,8 +139,8 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
             interpreter = interpreter_for(
                 target.python, preference=options.python_preference, glibc=target.glibc, progress=progress
             )
-            channel = local_channel(interpreter, cache=options.cache, progress=progress)
-            names.append(channel.folder.as_uri())
+            package = local_channel(interpreter, cache=options.cache, progress=progress)
+            names.append(package.channel.as_uri())
         else:
             names.append(name)
     return options.settings.resolve(names)

@@ -298,8 +298,6 @@ def _located_conda(store: SharedStore, package: CondaPackage, cache: Path, progr
             cache,
             sha256=blob.sha256,
             file=f"{package.subdir}/{name}",
-            version=package.version,
-            build=package.build,
             fill=lambda target, blob=blob: _fetch_package(store, package, blob, target, progress),  # type: ignore[misc]
         )
         return dataclasses.replace(package, url=file.as_uri())

@@ -48,7 +48,7 @@ def packaged(cache):
     """Give another cache the package of an interpreter, where making it is not what is tested."""
 
     def give(minor, other):
-        made = local_channel(need_interpreter(minor), cache=cache).folder
+        made = local_channel(need_interpreter(minor), cache=cache).channel
         shutil.copytree(made, other / "channel" / made.name, copy_function=os.link)
         return other
 

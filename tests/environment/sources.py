@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from envpack.conda.channels import LocalChannel, local_channel
+from envpack.conda.channels import InterpreterPackage, local_channel
 from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import Interpreter
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
@@ -25,7 +25,7 @@ _EXTENSIONS = {
 }
 
 
-def small_python(cache: Path) -> LocalChannel:
+def small_python(cache: Path) -> InterpreterPackage:
     """A channel with a Python that has what installers and these tests import, so environments are made quickly."""
     found = interpreter_for(PYTHON)
     return local_channel(dataclasses.replace(found, stdlib=small_library(found, cache / "stdlib")), cache=cache)
@@ -41,9 +41,9 @@ def small_library(found: Interpreter, folder: Path) -> Path:
     return library
 
 
-def fill_channel(channel: Path, python: LocalChannel) -> None:
+def fill_channel(channel: Path, python: InterpreterPackage) -> None:
     (channel / "linux-64").mkdir(parents=True)
-    shutil.copy(python.package.file, channel / "linux-64")
+    shutil.copy(python.file, channel / "linux-64")
     for version in ("1.0", "1.1"):
         make_conda_package(channel, "plain", version, {f"share/plain-{version}": b"x"})
     make_conda_package(

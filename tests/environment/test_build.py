@@ -155,8 +155,8 @@ def test_byte_code_is_there_and_independent_of_time(numpy_env):
 
 @pytest.mark.thorough
 def test_channel_over_http_gives_the_same_environment(tmp_path):
-    channel = local_channel(interpreter_for(need("3.8")))
-    handler = functools.partial(QuietHandler, directory=str(channel.folder))
+    package = local_channel(interpreter_for(need("3.8")))
+    handler = functools.partial(QuietHandler, directory=str(package.channel))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -25,7 +25,7 @@ from tests.faults.command_line import listing
 def conda_lock(tmp_path_factory, small_channel):
     """A channel with files that name their prefix, and a lock of it."""
     channel = tmp_path_factory.mktemp("channel")
-    shutil.copytree(small_channel.folder, channel, dirs_exist_ok=True)
+    shutil.copytree(small_channel.channel, channel, dirs_exist_ok=True)
     name = PLACEHOLDER.encode()
     rooted = {
         "etc/rooted.conf": b"root = " + name + b"/share\n",

@@ -92,7 +92,7 @@ def test_the_interpreter_can_be_named(changes, tmp_path, what):
     to = tmp_path / "channel"
     completed = envpack("channel", "add-python", "3.8", "--from", place, "--to", to, "--json", changes=changes)
     assert completed.code == 0, completed.err
-    assert completed.document["package"]["sha256"] == local_channel(found).package.sha256
+    assert completed.document["package"]["sha256"] == local_channel(found).sha256
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_killed_command_leaves_the_old_or_the_new_index(changes, tmp_path):
     assert envpack("channel", "add-python", "3.8", "--to", kept, changes=changes).code == 0
     old = {interpreter_for("3.8").version}
     new = old | {interpreter_for("3.10").version}
-    added = folder / "linux-64" / local_channel(interpreter_for("3.10")).package.file.name
+    added = folder / "linux-64" / local_channel(interpreter_for("3.10")).file.name
     chance = random.Random(5)
     for _ in range(6):
         shutil.rmtree(folder, ignore_errors=True)

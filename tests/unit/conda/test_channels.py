@@ -7,7 +7,6 @@ import pytest
 
 from envpack.conda import channels
 from envpack.conda.channels import keep_package, local_channel
-from envpack.conda.interpreter_package import InterpreterPackage
 from envpack.conda.interpreters import Interpreter
 from tests.conda_packages import index, make_conda_package
 from tests.tables import every_row
@@ -22,7 +21,7 @@ def made(tmp_path_factory):
     file = make_conda_package(folder, "python", "3.9.1", {"bin/python3.9": b""})
     index(folder)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    channels._describe(folder, InterpreterPackage(file, "3.9.1", "0", "2.17", digest))
+    channels._describe(folder, file, digest)
     return folder
 
 
@@ -55,9 +54,9 @@ def make(made, monkeypatch, tmp_path):
 
 
 def test_a_channel_is_made_once(make):
-    channel, fresh = make()
-    assert (fresh, make()) == (True, (channel, False))
-    assert (channel.package.file, channel.package.version) == (channel.folder / FILE, "3.9.1")
+    package, fresh = make()
+    assert (fresh, make()) == (True, (package, False))
+    assert (package.file, package.version) == (package.channel / FILE, "3.9.1")
 
 
 DOCUMENTS = ("envpack-package.json", "linux-64/repodata.json", "noarch/repodata.json")
@@ -73,20 +72,18 @@ DOCUMENTS = ("envpack-package.json", "linux-64/repodata.json", "noarch/repodata.
     ],
 )
 def test_a_damaged_channel_is_made_again(make, made, file, content):
-    folder = make()[0].folder
+    folder = make()[0].channel
     (folder / file).unlink()
     if content is not None:
         (folder / file).write_text(content)
-    channel, fresh = make()
+    package, fresh = make()
     assert fresh
-    assert channel.package.file.read_bytes() == (made / FILE).read_bytes()
-    assert make() == (channel, False)
+    assert package.file.read_bytes() == (made / FILE).read_bytes()
+    assert make() == (package, False)
 
 
 def test_a_package_of_another_machine_whose_file_was_removed_is_fetched_again(tmp_path):
     for _ in range(2):
-        kept = keep_package(
-            tmp_path, sha256="0" * 64, file=FILE, version="3.9.1", build="0", fill=lambda file: file.write_text("x")
-        )
+        kept = keep_package(tmp_path, sha256="0" * 64, file=FILE, fill=lambda file: file.write_text("x"))
         assert kept.read_text() == "x"
         kept.unlink()
