@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from envpack.archive.manifest import PlacedMetadata
 from envpack.archive.tar_members import BLOCK, escaping_links, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, holds_credentials, parse_inventory
 from envpack.support.bounded_reading import parse_json
@@ -54,7 +53,7 @@ class Inspection:
 
     path: Path
     form: str
-    manifest: PlacedMetadata = field(default_factory=PlacedMetadata)
+    manifest: dict[str, Any] = field(default_factory=dict)
     packages: tuple[Package, ...] = ()
     files: int = 0
     size: int = 0
@@ -116,7 +115,7 @@ class Comparison:
                 self._listed = {entry.path: _plausible(entry) for entry in parse_inventory(content)}
             else:
                 manifest = parse_json(content)
-                self.result.manifest = cast("PlacedMetadata", manifest) if isinstance(manifest, dict) else {}
+                self.result.manifest = manifest if isinstance(manifest, dict) else {}
         except (ValueError, TypeError, RecursionError) as error:
             self.result.find("changed", name, f"it is damaged: {error}")
 

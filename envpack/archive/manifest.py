@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import check_entries
@@ -19,7 +19,6 @@ from envpack.environment import (
     MANIFEST,
     Entry,
     Environment,
-    EnvironmentManifest,
     inventory_text,
     parse_inventory,
     read_inventory,
@@ -41,48 +40,13 @@ _NAMED = (
 )
 
 
-class FileCount(TypedDict):
-    """A number of files, and the bytes of their content."""
-
-    files: int
-    size: int
-
-
-class SelectionKey(TypedDict):
-    """What decides which files are selected, and their content: the same values describe the same files."""
-
-    final_prefix: str  # folder that replaces the prefix placeholder, "" if it is not known
-    digest: str  # `Selection.digest`
-    of: str  # SHA-256 of the inventory of the whole environment
-    exclude: list[str]  # the user's patterns
-    include: list[str]  # the user's patterns
-
-
-class SelectionEntry(SelectionKey):
-    """The selection in placed metadata; ``left_out`` counts the excluded files."""
-
-    left_out: FileCount
-
-
-class PlacedMetadata(EnvironmentManifest, total=False):
-    """The metadata of a placed environment: the manifest in a folder, or the file beside an archive."""
-
-    unpacked: FileCount  # the selected files, once unpacked
-    selection: SelectionEntry  # how they were selected
-    form: str  # "tar.gz" or "tar"; only of archives, as the following keys. There size is the archive's
-    made_by: str  # program and settings that decide the bytes of the archive
-    packer: str  # "envpack" or "conda-pack"
-    sha256: str  # SHA-256 of the archive
-    mtime_ns: int  # time stamp of the archive in nanoseconds
-
-
 @dataclass(frozen=True)
 class SelectedFiles:
     """The files of an environment that leave the store, and the metadata that describes exactly those."""
 
     entries: tuple[Entry, ...]  # the files, without manifest and inventory
     descriptions: dict[str, bytes]  # the content of manifest and inventory, by file name
-    manifest: PlacedMetadata
+    manifest: dict[str, Any]
     folder: Path  # where the store keeps manifest and inventory
     final_prefix: str = ""  # the folder that replaces the prefix placeholder, "" if it is not known
 
@@ -92,13 +56,13 @@ def archive_metadata_file(archive: Path) -> Path:
     return archive.with_name(f"{archive.name}.json")
 
 
-def read_metadata(path: Path) -> PlacedMetadata:
+def read_metadata(path: Path) -> dict[str, Any]:
     """The metadata of a placed folder or archive; empty if it is missing or unreadable."""
     try:
         metadata = read_json(metadata_file(path))
     except (OSError, ValueError):
         return {}
-    return cast("PlacedMetadata", metadata) if isinstance(metadata, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def is_made_by_envpack(path: Path) -> bool:
@@ -229,9 +193,9 @@ def _select(environment: Environment, selection: Selection, folder: Path, final_
         sizes[entry.package] += entry.size
     size = sum(sizes.values())
     inventory = inventory_text(entries).encode()
-    left_out: FileCount = {"files": len(all_entries) - len(entries), "size": environment.size - size}
-    manifest: PlacedMetadata = {
-        **cast("PlacedMetadata", stored),
+    left_out = {"files": len(all_entries) - len(entries), "size": environment.size - size}
+    manifest = {
+        **stored,
         "unpacked": {"files": len(entries), "size": size},
         "content": hashlib.sha256(inventory).hexdigest(),
         "size": size,
@@ -267,17 +231,18 @@ def holds(folder: Path, environment: Environment, selection: Selection, final_pr
         return False
 
 
-def _selected(environment: Environment, selection: Selection, final_prefix: str) -> SelectionKey:
+def _selected(environment: Environment, selection: Selection, final_prefix: str) -> dict[str, object]:
+    """What decides which files are selected, and their content: the same values describe the same files."""
     return {
-        "final_prefix": final_prefix,
+        "final_prefix": final_prefix,  # replaces the prefix placeholder, "" if it is not known
         "digest": selection.digest,
-        "of": environment.content,
+        "of": environment.content,  # the whole environment
         "exclude": list(selection.exclude),
         "include": list(selection.include),
     }
 
 
-def _read(prefix: Path) -> tuple[tuple[Entry, ...], EnvironmentManifest]:
+def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     try:
         manifest = read_json(prefix / MANIFEST)
         if not all(isinstance(package, dict) and "name" in package for package in manifest["packages"]):
@@ -323,7 +288,7 @@ class Format:
     unpack_seconds: float
 
 
-def format_costs(metadata: PlacedMetadata) -> tuple[Format, ...]:
+def format_costs(metadata: Mapping[str, Any]) -> tuple[Format, ...]:
     """Bytes and seconds that each format of a placed environment costs."""
     unpacked = metadata.get("unpacked", {"files": 0, "size": 0})
     files, size = int(unpacked.get("files", 0)), int(unpacked.get("size", 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,6 @@ def _entries(mismatches: Sequence[Finding]) -> list[dict[str, str]]:
 
 def _show_environment(environment: InspectedEnvironment, console: Console, *, strict: bool) -> int:
     found = environment.found
-    manifest: Mapping[str, object] = found.manifest
     console.show(_environment_table(environment, strict=strict))
     console.result(
         {
@@ -123,7 +122,7 @@ def _show_environment(environment: InspectedEnvironment, console: Console, *, st
             "size": found.size,
             "sha256": found.sha256 or None,
             "verified": found.verified,
-            "manifest": {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest} or None,
+            "manifest": {name: found.manifest[name] for name in _MANIFEST_KEYS if name in found.manifest} or None,
             "packages": found.packages,
             "findings": found.findings,
             "counts": found.count,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from envpack.environment.relocation import check_prefix, replace_placeholder, rewrite
     from envpack.environment.store import (
         Environment,
-        EnvironmentManifest,
         Index,
         differing,
         environment_in_use,

@@ -42,7 +42,7 @@ from envpack.environment.inventory import (
     write_inventory,
 )
 from envpack.environment.relocation import relocate, update_records, write_activation
-from envpack.environment.store import SCHEMA, EnvironmentManifest
+from envpack.environment.store import SCHEMA
 from envpack.lock import Lock, LockOptions, install_pip
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
@@ -210,7 +210,7 @@ def _write_manifest(
 ) -> None:
     target = assembly.lock.target
     packages = installed_packages(prefix, target.python, entries, assembly.lock)
-    manifest: EnvironmentManifest = {
+    manifest = {
         "schema": SCHEMA,
         "key": assembly.key or assembly.lock.environment_key(strip=assembly.strip),
         "python": version,
@@ -220,10 +220,10 @@ def _write_manifest(
         "glibcxx": needs.glibcxx.version,
         "numpy_abi": numpy_abi(packages),
         "cuda_libraries": cuda_libraries(entries),
-        "hidden_libraries": hidden_libraries(entries),
+        "hidden_libraries": hidden_libraries(entries),  # the loader finds these before the system's
         "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
-        "stand_ins": sum(bool(entry.placeholder) for entry in entries),
+        "stand_ins": sum(bool(entry.placeholder) for entry in entries),  # files that contain the prefix placeholder
         "packages": [dataclasses.asdict(package) for package in packages],
         "changed_hands": [dataclasses.asdict(replaced) for replaced in owners.changed],
     }

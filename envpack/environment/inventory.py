@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.records import (
-    CondaRecord,
     conda_record_files,
     read_conda_record,
     read_record_rows,
@@ -215,7 +214,7 @@ def _source_of(path: str) -> str:
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
 
 
-def _conda_claims(records: Mapping[str, CondaRecord]) -> Iterator[tuple[str, str]]:
+def _conda_claims(records: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     for file, record in records.items():
         name = normalise_name(record["name"])
         yield name, f"conda-meta/{file}"
@@ -223,7 +222,7 @@ def _conda_claims(records: Mapping[str, CondaRecord]) -> Iterator[tuple[str, str
             yield name, path
 
 
-def _conda_placeholders(records: Iterable[CondaRecord]) -> Iterator[tuple[str, PlaceholderKind]]:
+def _conda_placeholders(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, PlaceholderKind]]:
     for record in records:
         files = set(record.get("files", ()))
         for entry in record_paths(record):
@@ -286,7 +285,7 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     return tuple(sorted(found.values(), key=lambda package: (package.source, package.name)))
 
 
-def _of_conda(record: CondaRecord, sizes: Counter[str]) -> Package:
+def _of_conda(record: Mapping[str, Any], sizes: Counter[str]) -> Package:
     name = normalise_name(record["name"])
     fields = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
     return Package(

@@ -16,7 +16,7 @@ from typing import Any
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import PlaceholderKind, ReplacedFile
 from envpack.environment.prefix_files import Prefix, PrefixFile
-from envpack.environment.records import CondaPath, record_paths
+from envpack.environment.records import record_paths
 from envpack.environment.relocation import relocatable_script
 from envpack.support.bounded_reading import opened, parse_json, read_bytes
 from envpack.support.elf import is_elf
@@ -132,7 +132,7 @@ def _declared(prefix: Prefix) -> Iterator[tuple[str, DeclaredFile]]:
             yield str(path.get("_path", "")), _declaration(path, name)
 
 
-def _declaration(path: CondaPath, package: str) -> DeclaredFile:
+def _declaration(path: Mapping[str, Any], package: str) -> DeclaredFile:
     if path.get("path_type") == "softlink":
         return DeclaredFile(package)
     hashes = tuple(str(digest) for digest in (path.get("sha256_in_prefix"), path.get("sha256")) if digest)

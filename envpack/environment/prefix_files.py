@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from envpack.environment.inventory import INVENTORY, require_text
-from envpack.environment.records import CondaRecord, conda_record_files, read_conda_record
+from envpack.environment.records import conda_record_files, read_conda_record
 from envpack.settings import check_minor
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError, InputError
@@ -43,7 +43,7 @@ class Prefix:
     version: str  # full version from the environment's own metadata; "" if it has none
     platform: str  # for example "linux-64"
     home: Path | None = None  # folder of the interpreter that a virtual environment was created from; None for conda's
-    records: tuple[CondaRecord, ...] = ()  # conda's records of the packages
+    records: tuple[Mapping[str, Any], ...] = ()  # conda's records of the packages
 
 
 def detect_prefix(root: Path) -> Prefix:
@@ -84,7 +84,7 @@ def _conda(root: Path) -> Prefix:
     )
 
 
-def _record(file: Path) -> CondaRecord:
+def _record(file: Path) -> Mapping[str, Any]:
     try:
         return read_conda_record(file)
     except EnvironmentBuildError as error:

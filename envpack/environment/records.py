@@ -5,41 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any
 
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError
-
-
-class CondaPath(TypedDict, total=False):
-    """A file of a package in conda's record of it; conda declares more keys."""
-
-    _path: str
-    path_type: str
-    sha256: str
-    sha256_in_prefix: str
-    prefix_placeholder: str
-    file_mode: str
-
-
-class CondaPaths(TypedDict, total=False):
-    """The files of a package in conda's record of it."""
-
-    paths: list[CondaPath]
-
-
-class CondaRecord(TypedDict, total=False):
-    """Conda's record of an installed package, ``conda-meta/*.json``; conda declares more keys."""
-
-    name: str
-    version: str
-    build: str
-    subdir: str
-    url: str
-    files: list[str]
-    paths_data: CondaPaths
-
 
 _TEXTS_OF_PATH = ("_path", "path_type", "prefix_placeholder", "file_mode")
 
@@ -49,17 +20,17 @@ def conda_record_files(prefix: Path) -> list[Path]:
     return sorted((prefix / "conda-meta").glob("*.json"))
 
 
-def read_conda_record(file: Path) -> CondaRecord:
-    """Conda's record of a package; what `CondaRecord` declares has the declared types."""
+def read_conda_record(file: Path) -> dict[str, Any]:
+    """Conda's record of an installed package; its name, version and files have the types that conda gives them."""
     try:
-        record = read_json(file)
+        record: dict[str, Any] = read_json(file)
         fits = isinstance(record, dict) and isinstance(record["name"], str) and isinstance(record["version"], str)
         fits = fits and _fits(record)
     except (OSError, ValueError, KeyError) as error:
         raise _damaged(file) from error
     if not fits:
         raise _damaged(file)
-    return cast("CondaRecord", record)
+    return record
 
 
 def _fits(record: dict[str, object]) -> bool:
@@ -84,9 +55,10 @@ def _is_name(value: object) -> bool:
         return False
 
 
-def record_paths(record: CondaRecord) -> list[CondaPath]:
+def record_paths(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What a record declares about each file of its package."""
-    return record.get("paths_data", {}).get("paths", [])
+    paths: list[dict[str, Any]] = record.get("paths_data", {}).get("paths", [])
+    return paths
 
 
 def read_record_rows(file: Path) -> list[list[str]]:

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import PlaceholderKind
@@ -154,7 +153,7 @@ def _write_rows(record: Path, rows: list[list[str]]) -> None:
 
 def _forget_cache(record: Path) -> None:
     """Blank references to the package cache, from which packers would copy unmodified files."""
-    metadata = cast("dict[str, object]", read_conda_record(record))
+    metadata = read_conda_record(record)
     for key in _RECORD_PATHS:
         if key in metadata:
             metadata[key] = ""

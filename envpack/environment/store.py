@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from envpack.environment.inventory import INVENTORY, Entry, Package, read_inventory
 from envpack.support.bounded_reading import read_json
@@ -29,44 +29,6 @@ from envpack.support.pool import map_batches
 from envpack.support.replacement import replaced_file
 
 SCHEMA = 3
-
-
-class EnvironmentManifest(TypedDict, total=False):
-    """The content of `MANIFEST`. Every key is written; all are optional because a file on disk may be damaged.
-
-    Attributes:
-        schema: version of this schema.
-        key: key of the lock.
-        python: full version.
-        minor: minor version.
-        platform: conda's name of the platform.
-        glibc: oldest glibc that the files run with.
-        glibcxx: newest symbol version of libstdc++ that the files require, ``""`` for none.
-        numpy_abi: major version of NumPy, ``""`` without NumPy.
-        cuda_libraries: file names of CUDA libraries.
-        hidden_libraries: file names of system libraries that the loader finds in the environment first.
-        size: bytes of all files.
-        content: SHA-256 of the inventory.
-        stand_ins: number of files that contain the prefix placeholder.
-        packages: installed packages, with the fields of `Package`.
-        changed_hands: files that one package installed and another replaced or removed, with those of `ReplacedFile`.
-    """
-
-    schema: int
-    key: str
-    python: str
-    minor: str
-    platform: str
-    glibc: str
-    glibcxx: str
-    numpy_abi: str
-    cuda_libraries: list[str]
-    hidden_libraries: list[str]
-    size: int
-    content: str
-    stand_ins: int
-    packages: list[dict[str, Any]]
-    changed_hands: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from envpack.repository import STUB_NAME, Model, set_execution_environment
 from envpack.server import GPUS, Client, RequestError, Server, Tensor, before_loads
@@ -65,17 +65,6 @@ def check_gpu(server: Server, chosen: str | None = None) -> Check:
     return failed("gpu", f"the server cannot use the GPU: {sign or 'it created no memory pool on it'}", fix)
 
 
-class ProbeReport(TypedDict):
-    """The report of the probe model, as JSON in its output REPORT."""
-
-    library: str
-    device: str
-    kind: str
-    sent_on_gpu: bool
-    returned_on_gpu: bool
-    equal: bool
-
-
 def choose_probed_model(models: Sequence[Model]) -> Model | None:
     """The first model whose environment contains a library for GPUs."""
     return next((model for model in models if _library_of(model)), None)
@@ -103,7 +92,7 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
             client.load(name, timeout=timeout)
         count = Tensor("COUNT", "INT32", (1,), (_ELEMENTS,))
         (answer,) = client.infer(PROBE, (count,), binary=True)
-        report: ProbeReport = parse_json(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
+        report: dict[str, Any] = parse_json(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
     except RequestError as error:
         fix = f"check with nvidia-smi that the library in {like.name}'s environment supports this driver"
         return failed("gpu-tensors", error.message.splitlines()[0], fix)
@@ -118,7 +107,7 @@ def skip_probe(models: Sequence[Model]) -> Check:
     return skipped("gpu-tensors", f"not checked: no environment of {len(models)} models has {names}")
 
 
-def _judge_report(report: ProbeReport) -> Check:
+def _judge_report(report: Mapping[str, Any]) -> Check:
     wrong = [name for name in ("sent_on_gpu", "returned_on_gpu", "equal") if not report.get(name)]
     if wrong:
         fix = "give the models envpack's stub: envpack build --stub always"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, TypedDict, cast
+from typing import Any, Literal
 
 SCHEMA = 2
 
@@ -27,16 +27,6 @@ class Check:
     def ok(self) -> bool:
         """Whether the check did not fail."""
         return self.status != "failed"
-
-
-class CheckDocument(TypedDict):
-    """JSON form of `Check`."""
-
-    id: str
-    status: Status
-    ok: bool
-    evidence: str
-    fix: str
 
 
 def passed(check: str, evidence: str) -> Check:
@@ -255,7 +245,7 @@ class Verdict:
         own = all(check.status != "unchecked" for check in self.checks)
         return own and all(model.complete for model in self.models)
 
-    def to_json(self) -> VerdictDocument:
+    def to_json(self) -> dict[str, Any]:
         """A document for ``json.dumps`` that conforms to ``verdict.schema.json`` beside this file.
 
         Its ``schema`` is incremented when a key is removed or changes its meaning.
@@ -265,43 +255,4 @@ class Verdict:
         for model, entry in zip(self.models, document["models"], strict=True):
             entry["python"], entry["numpy"] = model.python, model.numpy
             entry["checks"] = [{**dataclasses.asdict(check), "ok": check.ok} for check in model.checks]
-        return cast("VerdictDocument", {"schema": SCHEMA, **document})
-
-
-class ModelDocument(TypedDict):
-    """JSON form of `ModelVerdict`; nested values have the fields of their classes."""
-
-    name: str
-    ok: bool
-    load_seconds: float
-    stub: dict[str, int | str] | None
-    failure: dict[str, str | list[str]] | None
-    samples: dict[str, int | str] | None
-    checks: list[CheckDocument]
-    latency: dict[str, float] | None
-    phases: list[dict[str, str | float]]
-    environment: dict[str, object] | None
-    log: list[str]
-    python: str
-    numpy: str
-
-
-class VerdictDocument(TypedDict):
-    """JSON form of `Verdict`, as described by ``verdict.schema.json``."""
-
-    schema: int
-    ok: bool
-    answer: Answer
-    repository: str
-    release: str
-    server: str
-    runtime: str
-    image: str
-    models: list[ModelDocument]
-    checks: list[CheckDocument]
-    leftovers: list[str]
-    started: str
-    seconds: float
-    verdict_seconds: float
-    kept: str
-    log: str
+        return {"schema": SCHEMA, **document}
