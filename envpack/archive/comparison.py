@@ -74,30 +74,20 @@ class Inspection:
         return not any(strict or kind != "unproven" for kind in self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class ActualEntry:
-    """A file, link or empty folder as it exists in the environment."""
-
-    kind: str
-    size: int
-    sha256: str
-    target: str
-
-
 class Comparison:
     """Collects the entries of an environment one by one, then compares them with the inventory."""
 
     def __init__(self, path: Path) -> None:
         self.result = Inspection(path=path, form="dir")  # the findings so far
-        self.actual: dict[str, ActualEntry] = {}  # files, links and empty folders, by path
+        self.actual: dict[str, Entry] = {}  # files, links and empty folders as they are, by path
         self.descriptions: dict[str, bytes] = {}  # the content of manifest and inventory, by file name
         self._links: dict[str, str] = {}
         self._listed: dict[str, Entry] | None = None
         self._packages: dict[str, Package] = {}
 
-    def add(self, path: str, seen: ActualEntry) -> None:
-        """Add a file, a link or an empty folder."""
-        path = path.rstrip("/")
+    def add(self, seen: Entry) -> None:
+        """Add a file, a link or an empty folder; nothing says to which package it belongs."""
+        path = seen.path
         self.actual[path] = seen
         if seen.kind != "folder":
             self.result.files += 1
@@ -162,12 +152,7 @@ class Comparison:
             if seen is None:
                 if entry.kind != "folder" or result.form == "dir":
                     result.find("missing", path, f"a file of {entry.package} is missing")
-            elif (seen.kind, seen.size, seen.sha256, seen.target) != (
-                entry.kind,
-                entry.size,
-                entry.sha256,
-                entry.target,
-            ):
+            elif seen != entry._replace(package="", placeholder=""):
                 result.find("changed", path, f"a file of {entry.package} is {_difference(seen, entry)}")
             else:
                 result.verified += 1
@@ -204,7 +189,7 @@ def _types(fields: Iterable[object]) -> list[type]:
 _ENTRY_TYPES = _types(Entry("", "file", ""))
 
 
-def _difference(seen: ActualEntry, entry: Entry) -> str:
+def _difference(seen: Entry, entry: Entry) -> str:
     if seen.kind != entry.kind:
         return f"a {seen.kind} now, not a {entry.kind}"
     if seen.kind == "link":

@@ -8,12 +8,13 @@ import posixpath
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Difference, Inspection, is_record
+from envpack.archive.comparison import LARGEST, Comparison, Difference, Inspection, is_record
 from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, bomb, opened_archive
 from envpack.archive.tar_members import is_canonical, upwards
-from envpack.environment import INVENTORY, MANIFEST
+from envpack.environment import INVENTORY, MANIFEST, Entry, read_entry
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.errors import InputError
 from envpack.support.pool import map_batches
@@ -55,9 +56,8 @@ def _of_folder(root: Path) -> Inspection:
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= _LARGEST_TEXT:
             comparison.add_description(name, read_bytes(file, most=_LARGEST_TEXT))
     found = list(_walk(comparison.result, str(root)))
-    entries = chain.from_iterable(map_batches(lambda path: _actual_entry(root, path), found))
-    for path, seen in zip(found, entries, strict=True):
-        comparison.add(path, seen)
+    for seen in chain.from_iterable(map_batches(lambda path: read_entry(root, path), found)):
+        comparison.add(seen)
     for record in (*root.glob("conda-meta/*.json"), *root.glob("lib/python3.*/site-packages/*.dist-info/METADATA")):
         if record.is_file() and not record.is_symlink() and record.stat().st_size <= LARGEST:
             comparison.add_record(str(record.relative_to(root)), read_bytes(record, most=LARGEST))
@@ -77,18 +77,6 @@ def _walk(result: Inspection, root: str, below: str = "") -> Iterator[str]:
                 result.find("refused", f"{below}{item.name}", "it is a device, a pipe or a socket")
     if below and not inside:
         yield below
-
-
-def _actual_entry(root: Path, path: str) -> ActualEntry:
-    file = f"{root}/{path}"
-    if path.endswith("/"):
-        return ActualEntry("folder", 0, "", "")
-    if os.path.islink(file):  # noqa: PTH114 - text is faster
-        return ActualEntry("link", 0, "", os.readlink(file))  # noqa: PTH115
-    with open(file, "rb") as content:  # noqa: PTH123
-        status = os.fstat(content.fileno())
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return ActualEntry("program" if status.st_mode & 0o100 else "file", status.st_size, digest, "")
 
 
 class _Archive:
@@ -126,7 +114,7 @@ class _Archive:
                 if member.kind == "hard link":
                     self._add_hard_link(member)
                 elif member.kind != "folder":
-                    self._comparison.add(member.name, ActualEntry(member.kind, 0, "", member.target))
+                    self._comparison.add(_entry(member))
         self._comparison.find_refused()
         return self._result.findings
 
@@ -140,7 +128,7 @@ class _Archive:
         if member.kind == "hard link":
             self._add_hard_link(member)
         elif member.kind == "link":
-            self._comparison.add(member.name, ActualEntry("link", 0, "", member.target))
+            self._comparison.add(_entry(member))
         else:
             self._add_file(member, archive)
 
@@ -153,7 +141,7 @@ class _Archive:
         else:
             for piece in archive.content():
                 digest.update(piece)
-        self._comparison.add(member.name, ActualEntry(member.kind, member.size, digest.hexdigest(), ""))
+        self._comparison.add(_entry(member)._replace(size=member.size, sha256=digest.hexdigest()))
 
     def _add_hard_link(self, member: Member) -> None:
         first = self._comparison.actual.get(member.target.removeprefix("./"))
@@ -162,7 +150,7 @@ class _Archive:
                 "refused", member.name, f"it is a hard link to {member.target}, and no file of that name precedes it"
             )
         else:
-            self._comparison.add(member.name, first)
+            self._comparison.add(first._replace(path=member.name.rstrip("/")))
 
     def _check_name(self, member: Member, links: set[str]) -> bool:
         """Whether servers accept the name and the kind of a member."""
@@ -210,6 +198,11 @@ class _Archive:
             return
         if recorded != self._result.sha256:
             self._result.find("changed", "", f"its SHA-256 differs from the one in {sidecar.name}")
+
+
+def _entry(member: Member) -> Entry:
+    kind: Any = member.kind
+    return Entry(member.name.rstrip("/"), kind, "", target=member.target)
 
 
 def _wrong_name(member: Member, name: str) -> str:

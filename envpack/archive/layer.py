@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.archive.reading import opened_archive
+from envpack.archive.reading import ArchiveReader, Member, opened_archive
 from envpack.archive.segments import Output, compressed
 from envpack.archive.tar_members import END, PORTION, header, is_canonical, leaves, padding
 from envpack.environment import OWN, Entry
@@ -104,12 +104,46 @@ def _portions(blocks: Iterator[bytes]) -> Iterator[memoryview]:
         yield memoryview(bytes(gathered))
 
 
+class Unpacker:
+    """Writes what archives contain into an empty folder, and over nothing that it wrote before."""
+
+    def __init__(self, folder: Path, modes: Mapping[str, int]) -> None:
+        self._folder, self._modes = folder, modes
+        self._made = {""}  # folders that were made here, so that none is a link
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those above it."""
+        if path in self._made:
+            return
+        self.make_folder(os.path.dirname(path))  # noqa: PTH120 - text is faster, and there are tens of thousands
+        os.mkdir(f"{self._folder}/{path}")  # noqa: PTH102
+        os.chmod(f"{self._folder}/{path}", FOLDER)  # noqa: PTH101
+        self._made.add(path)
+
+    def write_link(self, path: str, target: str) -> None:
+        """Write a link."""
+        self.make_folder(os.path.dirname(path))  # noqa: PTH120
+        os.symlink(target, f"{self._folder}/{path}")  # noqa: PTH211
+
+    def write_file(self, path: str, kind: str, content: Iterator[bytes]) -> str:
+        """Write a file or a program; returns its SHA-256."""
+        self.make_folder(os.path.dirname(path))  # noqa: PTH120
+        digest = hashlib.sha256()
+        handle = os.open(f"{self._folder}/{path}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(handle, "wb", buffering=0) as file:  # noqa: PTH123
+            for piece in content:
+                digest.update(piece)
+                file.write(piece)
+            os.fchmod(handle, self._modes[kind])
+        return digest.hexdigest()
+
+
 class LayerUnpacker:
     """Unpacks layers that `pack_layer` wrote into one folder. No name or link in them leads out of it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._folders = {""}  # made here, so that none is a link
+        self._unpacker = Unpacker(folder, _MODES)
 
     def unpack(self, layer: Path, limit: int) -> int:
         """Unpack a layer; returns the size of its files."""
@@ -117,41 +151,23 @@ class LayerUnpacker:
         with opened_archive(layer, limit) as reader:
             for member in reader:
                 path = member.name.rstrip("/")
-                if not is_canonical(path) or member.kind not in ("folder", "link", *_MODES):
+                leads_out = member.kind == "link" and leaves(path, member.target)
+                if leads_out or not is_canonical(path) or member.kind not in ("folder", "link", *_MODES):
                     raise _no_layer(layer, member.name)
-                self._make(os.path.dirname(path), layer)  # noqa: PTH120 - names in archives are text
                 written += member.size
-                if member.kind == "folder":
-                    self._make(path, layer)
-                elif member.kind == "link" and leaves(path, member.target):
-                    raise _no_layer(layer, member.name)
-                else:
-                    self._write(path, member.kind, member.target, reader.content(), layer)
+                try:
+                    self._write(path, member, reader)
+                except FileExistsError as error:
+                    raise _no_layer(layer, os.path.relpath(error.filename2 or error.filename, self._folder)) from None
         return written
 
-    def _make(self, path: str, layer: Path) -> None:
-        if path in self._folders:
-            return
-        self._make(os.path.dirname(path), layer)  # noqa: PTH120
-        try:
-            (self._folder / path).mkdir()
-        except FileExistsError:
-            raise _no_layer(layer, path) from None
-        (self._folder / path).chmod(FOLDER)
-        self._folders.add(path)
-
-    def _write(self, path: str, kind: str, target: str, content: Iterator[bytes], layer: Path) -> None:
-        try:
-            if kind == "link":
-                (self._folder / path).symlink_to(target)
-                return
-            handle = os.open(self._folder / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            raise _no_layer(layer, path) from None
-        with os.fdopen(handle, "wb") as file:
-            for piece in content:
-                file.write(piece)
-            os.fchmod(handle, _MODES[kind])
+    def _write(self, path: str, member: Member, reader: ArchiveReader) -> None:
+        if member.kind == "folder":
+            self._unpacker.make_folder(path)
+        elif member.kind == "link":
+            self._unpacker.write_link(path, member.target)
+        else:
+            self._unpacker.write_file(path, member.kind, reader.content())
 
 
 def _no_layer(layer: Path, name: str) -> InputError:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envpack.archive.reading import is_archive, opened_archive
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import check_entries
 from envpack.environment import (
@@ -103,8 +104,6 @@ def _is_announced(path: Path) -> bool:
 
 
 def _begins_with_manifest(archive: Path) -> bool:
-    from envpack.archive.reading import is_archive, opened_archive
-
     if not is_archive(archive):
         return False
     try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self, TypedDict
+from typing import BinaryIO, Self
 
 from envpack.archive.tar_members import END, PORTION, Packer, member, portions
 from envpack.environment import OWN, Entry
@@ -84,14 +84,6 @@ RECIPE = 2  # raised when the bytes of members change
 LEVEL = 2  # the best trade-off in the table of docs/explanation/archives.md
 
 
-class _Index(TypedDict):
-    """The content of an index file."""
-
-    schema: int  # version of this schema
-    archive: list[int]  # size of the archive in bytes, and its time stamp in nanoseconds
-    segments: dict[str, list[int]]  # start, size in bytes and CRC-32 of each segment, by the digest of its content
-
-
 class DamagedSegmentError(Exception):
     """A segment in the store differs from what was written."""
 
@@ -124,7 +116,7 @@ def write_index(archive: Path, segments: dict[str, Segment]) -> None:
     It is not flushed to the disk: an index that a power failure damages is ignored.
     """
     positions = {name: [segment.start, segment.size, segment.checksum] for name, segment in segments.items()}
-    index: _Index = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": positions}
+    index = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": positions}
     with replaced_file(index_of(archive), durable=False) as partial:
         partial.write_text(json.dumps(index), encoding="utf-8")
 
@@ -171,7 +163,7 @@ def _indexes(store: Path) -> Iterator[Path]:
 def _read(index: Path, archive: Path) -> dict[str, Segment]:
     """The segments of an index; empty if it is damaged, or not the index of this archive."""
     try:
-        content: _Index = read_json(index)
+        content = read_json(index)
         status = archive.stat()
         if (content["schema"], content["archive"]) != (_SCHEMA, _identity(status)):
             return {}

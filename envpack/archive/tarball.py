@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from envpack.archive.folder import locked_destination
+from envpack.archive.layer import Unpacker
 from envpack.archive.manifest import (
     SCHEMA,
     SelectedFiles,
@@ -23,7 +24,15 @@ from envpack.archive.manifest import (
     selected_files,
 )
 from envpack.archive.reading import ArchiveReader, Member, opened_archive
-from envpack.archive.segments import DamagedSegmentError, Output, compressed, write_tar
+from envpack.archive.segments import (
+    DamagedSegmentError,
+    Output,
+    Segment,
+    compressed,
+    compressor,
+    write_index,
+    write_tar,
+)
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import END, check_entries
 from envpack.environment import INVENTORY, MANIFEST, Entry, Environment, environment_in_use, parse_inventory
@@ -32,15 +41,11 @@ from envpack.support.bounded_reading import parse_json, read_bytes, read_json, s
 from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
-from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM, LinkMode, Transfer, is_result_of
+from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
-
-if TYPE_CHECKING:
-    from envpack.archive.segments import Segment
-
 
 TarFormat = Literal["tar.gz", "tar"]
 
@@ -57,8 +62,6 @@ class _ArchiveRequest:
     @property
     def made_by(self) -> str:
         """The program and settings that decide the bytes, besides the files."""
-        from envpack.archive.segments import compressor
-
         if self.packer == "conda-pack":
             import importlib.metadata
 
@@ -107,25 +110,14 @@ def pack_archive(
     request = _ArchiveRequest(
         environment, form, everything if packer == "conda-pack" else selection or Selection(), packer
     )
-    stored = request.path()
 
     def is_there() -> bool:
-        return request.is_at(destination) and is_result_of(link_mode, destination, stored)
+        return request.is_at(destination) and is_result_of(link_mode, destination, request.path())
 
     if is_there():
-        mark_used(stored)
+        mark_used(request.path())
         return False
-
-    from envpack.archive.folder import locked_destination
-
-    def pack() -> None:
-        _pack(request, stored, threads, progress or NoProgress())
-
-    with (
-        environment_in_use(environment),
-        ensured(stored, lambda: request.is_at(stored), pack),
-        locked_destination(destination),
-    ):
+    with _stored(request, progress or NoProgress(), threads) as stored, locked_destination(destination):
         if is_there():
             return False
         with replaced_file(destination, mode=FILE) as partial:
@@ -136,18 +128,23 @@ def pack_archive(
     return True
 
 
-@contextlib.contextmanager
 def stored_archive(
     environment: Environment, *, selection: Selection | None = None, progress: Progress | None = None
-) -> Iterator[Path]:
+) -> contextlib.AbstractContextManager[Path]:
     """The archive of an environment in the store; it is packed first if it is not there, and stays during the block."""
     request = _ArchiveRequest(environment, "tar.gz", selection or Selection(), "envpack")
+    return _stored(request, progress or NoProgress())
+
+
+@contextlib.contextmanager
+def _stored(request: _ArchiveRequest, progress: Progress, threads: int = 0) -> Iterator[Path]:
     stored = request.path()
 
     def pack() -> None:
-        _pack(request, stored, 0, progress or NoProgress())
+        with selected_files(request.environment, request.selection) as selected:
+            _pack(request, selected, stored, threads, progress)
 
-    with environment_in_use(environment), ensured(stored, lambda: request.is_at(stored), pack):
+    with environment_in_use(request.environment), ensured(stored, lambda: request.is_at(stored), pack):
         yield stored
 
 
@@ -158,17 +155,8 @@ def is_archive_of_mode(
     return is_result_of(mode, archive, _ArchiveRequest(environment, form, selection, "envpack").path())
 
 
-def _pack(request: _ArchiveRequest, stored: Path, threads: int, progress: Progress) -> None:
-    with selected_files(request.environment, request.selection) as selected:
-        _pack_selected(request, selected, stored, threads, progress)
-
-
-def _pack_selected(
-    request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress
-) -> None:
+def _pack(request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress) -> None:
     progress.begin(f"pack {counted(len(selected.entries), 'file')} as {request.form}")
-    from envpack.archive.segments import DamagedSegmentError, write_index
-
     while True:
         try:
             digest, segments = _write(request, selected, stored, threads, progress)
@@ -194,8 +182,6 @@ def _write(
     request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress
 ) -> tuple[str, dict[str, Segment]]:
     """Write an archive into the store; returns its SHA-256 and the positions of its segments."""
-    from envpack.archive.segments import Output, write_tar
-
     prefix = request.environment.prefix
     with replaced_file(stored, mode=FILE) as partial:
         if request.packer == "conda-pack":
@@ -233,7 +219,6 @@ def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
 
 
 _MOST_HEAD = 256 << 20  # bytes of a manifest or an inventory
-_MODES = {"file": FILE, "program": PROGRAM}
 
 
 def pack_whole(environment: Environment, file: Path, progress: Progress) -> tuple[int, ...]:
@@ -288,13 +273,13 @@ def _unpack_all(archive: Path, folder: Path, content: str, limit: int) -> None:
             raise ValueError("its list of files differs from the one announced")
         entries = parse_inventory(inventory)
         check_entries(entries)
-        left = {entry.path: entry for entry in entries}
+        left, unpacker = {entry.path: entry for entry in entries}, Unpacker(folder, {"file": FILE, "program": PROGRAM})
         for member in members:
             entry = left.pop(member.name.rstrip("/"), None)
             if entry is None or (member.kind, member.size, member.target) != (entry.kind, entry.size, entry.target):
                 raise ValueError(f"{member.name!r} differs from its list of files")
             try:
-                _unpack(entry, reader, folder)
+                _unpack(entry, reader, unpacker)
             except OSError as error:
                 raise _WriteError(error) from error
         if left:
@@ -313,30 +298,11 @@ def _head(members: Iterator[Member], reader: ArchiveReader, name: str) -> bytes:
     return content
 
 
-def _unpack(entry: Entry, reader: ArchiveReader, folder: Path) -> None:
+def _unpack(entry: Entry, reader: ArchiveReader, unpacker: Unpacker) -> None:
     """Write one entry. No name leads out of the folder, and none is below a link: the entries were checked."""
-    path = f"{folder}/{entry.path}"
     if entry.kind == "folder":
-        _make_folders(path)
-        return
-    _make_folders(os.path.dirname(path))  # noqa: PTH120 - text is faster, and there are tens of thousands
-    if entry.kind == "link":
-        os.symlink(entry.target, path)  # noqa: PTH211
-        return
-    digest = hashlib.sha256()
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(handle, "wb", buffering=0) as file:  # noqa: PTH123
-        for piece in reader.content():
-            digest.update(piece)
-            file.write(piece)
-        os.fchmod(handle, _MODES[entry.kind])
-    if digest.hexdigest() != entry.sha256:
+        unpacker.make_folder(entry.path)
+    elif entry.kind == "link":
+        unpacker.write_link(entry.path, entry.target)
+    elif unpacker.write_file(entry.path, entry.kind, reader.content()) != entry.sha256:
         raise ValueError(f"{entry.path!r} differs in content from its list of files")
-
-
-def _make_folders(path: str) -> None:
-    if os.path.isdir(path):  # noqa: PTH112
-        return
-    _make_folders(os.path.dirname(path))  # noqa: PTH120
-    os.mkdir(path)  # noqa: PTH102
-    os.chmod(path, FOLDER)  # noqa: PTH101

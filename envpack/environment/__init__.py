@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Package,
         inventory_text,
         parse_inventory,
+        read_entry,
         read_inventory,
     )
     from envpack.environment.prefix_files import detect_prefix, holds_credentials

@@ -183,22 +183,26 @@ def _walk(root: str, below: str = "") -> Iterator[str]:
 
 
 def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
+    entry = read_entry(prefix, path)
+    require_text(entry.target, path, _NAME_HINT)
+    placeholder: PlaceholderKind = owners.placeholders.get(path, "")
+    if placeholder and (entry.target or PREFIX_PLACEHOLDER.encode() not in (prefix / path).read_bytes()):
+        placeholder = ""  # relocated, as in scripts
     package = owners.of.get(path) or owners.of.get(_source_of(path), OWN)
+    return entry._replace(package=package, placeholder=placeholder)
+
+
+def read_entry(root: Path, path: str) -> Entry:
+    """A file, a link or, with a slash at the end, an empty folder as it is, without the package that it belongs to."""
     if path.endswith("/"):
-        return Entry(path[:-1], "folder", package)
-    file = f"{prefix}/{path}"
+        return Entry(path[:-1], "folder", "")
+    file = f"{root}/{path}"
     if os.path.islink(file):  # noqa: PTH114 - text is faster
-        target = os.readlink(file)  # noqa: PTH115
-        require_text(target, path, _NAME_HINT)
-        return Entry(path, "link", package, target=target)
+        return Entry(path, "link", "", target=os.readlink(file))  # noqa: PTH115
     with open(file, "rb", buffering=0) as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
         digest = _digest(content, status.st_size)
-    kind: Kind = "program" if status.st_mode & 0o100 else "file"
-    placeholder: PlaceholderKind = owners.placeholders.get(path, "")
-    if placeholder and PREFIX_PLACEHOLDER.encode() not in Path(file).read_bytes():
-        placeholder = ""  # relocated, as in scripts
-    return Entry(path, kind, package, status.st_size, digest, placeholder=placeholder)
+    return Entry(path, "program" if status.st_mode & 0o100 else "file", "", status.st_size, digest)
 
 
 def _digest(content: io.FileIO, size: int) -> str:
