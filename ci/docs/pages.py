@@ -19,7 +19,7 @@ from envpack.cli.main import cli
 from envpack.requirements.format import all_formats
 from envpack.settings import Release, all_releases
 from envpack.settings.examples import example_titles
-from envpack.verification.checks.register import CHECKS
+from envpack.verification.verdict import CHECKS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _MARK = re.compile(r"^<!-- generated: ([a-z-]+)(?: (\S+))? -->$", re.MULTILINE)

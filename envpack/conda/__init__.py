@@ -17,9 +17,8 @@ if TYPE_CHECKING:
         read_channel,
     )
     from envpack.conda.choice import NO_INTERPRETER, interpreter_for, interpreter_here, reason_to_fetch
-    from envpack.conda.engine import all_credentials
+    from envpack.conda.engine import PREFIX_PLACEHOLDER, all_credentials, install_conda, is_locked_file
     from envpack.conda.fetched import FetchError, fetchable
-    from envpack.conda.install import PREFIX_PLACEHOLDER, install_conda, is_locked_file
     from envpack.conda.interpreter_package import fingerprint
     from envpack.conda.interpreters import Interpreter, available_interpreters, interpreter_at, unreadable_folders
     from envpack.conda.resolve import resolve_conda, spec_channels

@@ -18,8 +18,8 @@ from envpack.conda import (
     interpreter_here,
     reason_to_fetch,
 )
-from envpack.lock.hashes import applying, check_lines, requirement_name
 from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, wheel_not_here, write_lock
+from envpack.lock.pip import applying, check_lines, requirement_name
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
 from envpack.settings import PythonPreference
 from envpack.support.entry_locks import ingredients_in_use, mark_used

@@ -19,11 +19,9 @@ from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file
 from envpack.testing.arrays import check_can_save, save_arrays
-from envpack.testing.inputs import check_sources
-from envpack.testing.local_models import LocalModels
 from envpack.testing.model import ModelError, Models
-from envpack.testing.opening import LOCALLY, find_runtime, open_models, where
-from envpack.testing.trial import Trial, fix_of, try_model
+from envpack.testing.opening import LOCALLY, LocalModels, find_runtime, open_models, where
+from envpack.testing.trial import Trial, check_sources, fix_of, try_model
 from envpack.verification import SAMPLES_FILE, add_samples
 
 if TYPE_CHECKING:

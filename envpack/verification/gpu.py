@@ -13,9 +13,8 @@ from envpack.repository import STUB_NAME, Model, set_execution_environment
 from envpack.server import GPUS, Client, RequestError, Server, Tensor, before_loads
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
-from envpack.verification.checks.register import check
 from envpack.verification.measurements import measure_environment
-from envpack.verification.verdict import Check, failed, passed, skipped
+from envpack.verification.verdict import Check, check, failed, passed, skipped
 
 _POOL = re.compile(r"CUDA memory pool is created on device (?P<device>\d+)")
 _SIGNS = (

@@ -22,11 +22,11 @@ from envpack.server import (
 from envpack.settings import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.checks import concurrency, inference, process
-from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.explanation import explain_answer
 from envpack.verification.generated import TWO_ITEMS
 from envpack.verification.loading import (
     LoadResult,
+    MissingBackends,
     abort_and_read_frames,
     append_exit,
     load_model,
@@ -34,16 +34,17 @@ from envpack.verification.loading import (
     suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.missing_backends import MissingBackends
-from envpack.verification.request_choice import REFUSES, Chosen, choose_requests
+from envpack.verification.requests import REFUSES, Chosen, choose_requests
 from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import (
+    CHECKS,
     Check,
     Failure,
     Latency,
     ModelVerdict,
     SampleCount,
+    check,
     failed,
     passed,
     unchecked,

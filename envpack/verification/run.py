@@ -47,7 +47,6 @@ from envpack.support.folders import cache_root, whole_path
 from envpack.support.interruption import once_interruptible
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
-from envpack.verification.checks.register import check
 from envpack.verification.checks.server import (
     check_repository,
     check_runtime,
@@ -57,7 +56,7 @@ from envpack.verification.checks.server import (
 )
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
-from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped, unchecked
+from envpack.verification.verdict import Check, ModelVerdict, Verdict, check, passed, skipped, unchecked
 
 
 def verify(

@@ -1,10 +1,12 @@
-"""The result of a verification as plain values, and its JSON form."""
+"""The result of a verification as plain values, and its JSON form; and the register of the checks that give it."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 SCHEMA = 2
 
@@ -256,3 +258,40 @@ class Verdict:
             entry["python"], entry["numpy"] = model.python, model.numpy
             entry["checks"] = [{**dataclasses.asdict(check), "ok": check.ok} for check in model.checks]
         return {"schema": SCHEMA, **document}
+
+
+Of = Literal["model", "process", "answers", "server"]
+Step = Literal["files", "start", "load", "process", "inference", "together", "unload"]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """A check."""
+
+    id: str  # slug in verdicts
+    of: Of  # what it examines
+    step: Step  # of the verification that makes it
+    kind: str  # of the failure, a section in docs/reference/errors.md; empty if the failure itself names it
+    condition: str  # when it passes; its row in docs/explanation/verification.md
+    meaning: str  # what a failure means; the section of its kind, unless that is in docs/reference/errors.md
+    run: Callable[..., Any]
+
+
+CHECKS: dict[str, Registered] = {}
+
+
+def check(
+    name: str, *, of: Of, step: Step = "process", kind: str = "", condition: str = ""
+) -> Callable[[_Function], _Function]:
+    """Register the function that makes a check; its docstring is the condition, unless given, and the meaning."""
+
+    def register(run: _Function) -> _Function:
+        first, _, meaning = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
+        text = condition or first.replace("\n", " ")
+        CHECKS[name] = Registered(
+            id=name, of=of, step=step, kind=kind, condition=text, meaning=meaning if kind else "", run=run
+        )
+        return run
+
+    return register

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envpack.workflow.cache import CacheCheck, CacheEntry, list_cache, prune_cache, verify_cache
     from envpack.workflow.channel import add_python, list_channel
     from envpack.workflow.doctor.examination import examine
-    from envpack.workflow.doctor.observation import Observation
+    from envpack.workflow.doctor.services import Observation
     from envpack.workflow.inspect import (
         InspectedEnvironment,
         InspectedModels,

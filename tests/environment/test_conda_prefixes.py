@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-from envpack.conda.engine import run_engine
-from envpack.conda.install import PREFIX_PLACEHOLDER
+from envpack.conda.engine import PREFIX_PLACEHOLDER, run_engine
 from envpack.conda.settings import CondaSettings
 from envpack.environment.inventory import read_inventory
 from envpack.lock import LockOptions, lock_requirements

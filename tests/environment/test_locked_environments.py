@@ -11,7 +11,7 @@ import pytest
 
 from envpack.archive import pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
-from envpack.conda.install import PREFIX_PLACEHOLDER
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import read_inventory
 from envpack.environment.store import MANIFEST
 from envpack.lock import read_lock, write_lock

@@ -13,7 +13,7 @@ import pytest
 
 from envpack.archive import Selection, place_folder
 from envpack.conda.choice import interpreter_for
-from envpack.conda.install import PREFIX_PLACEHOLDER
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import read_inventory
 from envpack.support.errors import EnvironmentBuildError
 from tests.built import copied_environment

@@ -9,7 +9,7 @@ import envpack
 import envpack.verification.run  # registers all checks
 from ci.docs import pages
 from envpack.support import errors
-from envpack.verification.checks.register import CHECKS
+from envpack.verification.verdict import CHECKS
 
 PACKAGE = Path(envpack.__file__).parent
 GUIDE = Path(__file__).parents[2] / "docs/reference/errors.md"

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from envpack.server import Client, InferMessage, RequestError, ServedConfig
 from envpack.verification.answers import TOGETHER, Responses, ask_together, message_for, responses_difference
-from envpack.verification.checks.register import check
-from envpack.verification.generated import PLAIN, Filling, SmokeRequest, generate_variants
+from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants
 from envpack.verification.samples import Samples
-from envpack.verification.verdict import Check, failed, passed, skipped
+from envpack.verification.verdict import Check, check, failed, passed, skipped
 
 _CLIENTS = 32
 _VARIANTS = 8

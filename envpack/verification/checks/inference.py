@@ -10,10 +10,9 @@ from envpack.repository import fits
 from envpack.server import BINARY_ONLY, FLOATING, Client, RequestError, ServedConfig, Tensor, Tolerance, needs_binary
 from envpack.support.text import counted
 from envpack.verification.answers import Responses, ask, responses_difference
-from envpack.verification.checks.register import check
-from envpack.verification.generated import SmokeRequest
+from envpack.verification.requests import SmokeRequest
 from envpack.verification.samples import Samples
-from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, warning
+from envpack.verification.verdict import Check, Latency, SampleCount, check, failed, passed, skipped, warning
 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
 _SHOWN_FAILURES = 3

@@ -12,7 +12,6 @@ from envpack.repository import START_PARAMETER, STUB_NAME, Model
 from envpack.server import Server, user_site_was_read
 from envpack.settings import is_fetchable
 from envpack.support.text import counted, major_number, printable
-from envpack.verification.checks.register import CHECKS, check
 from envpack.verification.stub_processes import (
     Instance,
     foreign_files,
@@ -22,7 +21,7 @@ from envpack.verification.stub_processes import (
     reports,
     stub_processes,
 )
-from envpack.verification.verdict import Check, StubIdentity, failed, passed, skipped, warning
+from envpack.verification.verdict import CHECKS, Check, StubIdentity, check, failed, passed, skipped, warning
 
 if TYPE_CHECKING:
     from envpack.settings import Release

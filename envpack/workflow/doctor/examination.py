@@ -20,8 +20,7 @@ from envpack.workflow.doctor.host import (
     tools,
     zig,
 )
-from envpack.workflow.doctor.observation import Observation
-from envpack.workflow.doctor.services import channels, containers, index, server
+from envpack.workflow.doctor.services import Observation, channels, containers, index, server
 
 Probe = Callable[[Project], Iterable[Observation]]
 

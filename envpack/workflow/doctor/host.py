@@ -17,8 +17,7 @@ from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
 from envpack.support.platforms import is_supported, this_machine
-from envpack.workflow.doctor.observation import Observation
-from envpack.workflow.doctor.services import is_set, unreachable
+from envpack.workflow.doctor.services import Observation, is_set, unreachable
 
 _DEVICES = Path("/dev")
 _DRIVER = Path("/proc/driver/nvidia")

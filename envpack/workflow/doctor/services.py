@@ -7,8 +7,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from envpack.conda import Credentials, all_credentials, read_conda_settings
@@ -20,7 +21,6 @@ from envpack.support.isolation import clean_environment, verification_setting
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.uv import run_uv
-from envpack.workflow.doctor.observation import Observation
 
 if TYPE_CHECKING:
     import docker
@@ -220,3 +220,23 @@ def _gpus(daemon: Daemon, info: dict[str, Any]) -> Observation:
     what = f"{daemon.name} has no GPU access: runtimes {', '.join(runtimes) or 'unknown'}, no NVIDIA CDI device"
     fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
     return Observation("GPUs in containers", "warn", what, fix)
+
+
+State = Literal["ok", "warn", "missing"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A property of this machine.
+
+    Attributes:
+        name: name of the property, for example ``"compiler"``.
+        state: ``"ok"``; ``"warn"`` if only some uses need it; ``"missing"`` if envpack cannot work without it.
+        what: the finding in a few words.
+        fix: how to fix it, ``""`` if nothing is wrong.
+    """
+
+    name: str
+    state: State
+    what: str
+    fix: str = ""

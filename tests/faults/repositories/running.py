@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from envpack.verification.checks.register import CHECKS
+from envpack.verification.verdict import CHECKS
 from tests.faults.catalogue import CONFIG, DOUBLE
 from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site, Step
 from tests.needed_pythons import need

@@ -6,7 +6,7 @@ from envpack.repository import open_model
 from envpack.server import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.settings import find_release
-from envpack.verification.missing_backends import MissingBackends
+from envpack.verification.loading import MissingBackends
 from tests.cache import kept_cache
 from tests.server.releases.conftest import IN_WHEELS
 from tests.server.releases.wheels import server_of

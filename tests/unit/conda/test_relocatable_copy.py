@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from envpack.conda.relocatable_copy import (
+from envpack.conda.interpreter_package import (
     PLACEHOLDER,
     _fixed_sources,
     _relative_pkgconfig,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.conda import CondaSettings, install, install_conda, resolve, resolve_conda
+from envpack.conda import CondaSettings, engine, install_conda, resolve, resolve_conda
 from envpack.requirements import CondaPackage, Target
 from envpack.support.errors import EnvironmentBuildError
 from tests.conda_packages import index, make_conda_package
@@ -16,7 +16,7 @@ TARGET = Target("linux-64", "3.10")
 def site(tmp_path, monkeypatch):
     """Serves a channel with the package ``python``, for which the engine is impatient."""
     monkeypatch.setattr(resolve, "_PATIENCE", (1, 2))
-    monkeypatch.setattr(install, "_PATIENCE", 1)
+    monkeypatch.setattr(engine, "_PATIENCE", 1)
     make_conda_package(tmp_path / "channel", "python", "3.10.2", {"share/x": b"x"})
     index(tmp_path / "channel")
     with serve(tmp_path / "channel") as found:

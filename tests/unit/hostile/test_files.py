@@ -19,7 +19,7 @@ from envpack.lock import Lock
 from envpack.repository.model import examine_model
 from envpack.server.tensors import read_served_config
 from envpack.settings import open_project
-from envpack.verification.generated import generate_requests
+from envpack.verification.requests import generate_requests
 from envpack.verification.samples import read_samples
 from tests.faults.catalogue import CONFIG
 from tests.hostile import NAMES, damaged, hostile, read_or_refused, trees

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.lock.hashes import check_files, check_lines
+from envpack.lock.pip import check_files, check_lines
 from envpack.requirements import PipPackage, Target, read_requirements
 from envpack.support.errors import EnvironmentBuildError
 from tests.tables import every_row

@@ -73,7 +73,7 @@ class Tools:
 
         @dataclasses.dataclass
         class Local:
-            folder: Path
+            channel: Path
 
         return Local(Path("/cache/channel"))
 

@@ -8,8 +8,8 @@ import pytest
 
 from envpack.server import decode, encode, read_served_config
 from envpack.support.errors import InputError
-from envpack.testing import inputs as module
-from envpack.testing.inputs import check_sources, read_requests
+from envpack.testing import trial as module
+from envpack.testing.trial import check_sources, read_requests
 from envpack.verification import SAMPLES_FILE
 from tests.tables import every_row
 

@@ -7,7 +7,7 @@ from envpack.local import Python
 from envpack.settings import open_project
 from envpack.support.errors import InputError
 from envpack.testing import ModelError, ModelUnderTest
-from envpack.testing.local_models import LocalModels
+from envpack.testing.opening import LocalModels
 from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository
 from tests.unit.local.test_local_server import COUNT
 

@@ -12,8 +12,8 @@ from envpack.settings import Settings, open_project
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.testing import ModelError, model_run as module
-from envpack.testing.local_models import LocalModels
 from envpack.testing.model_run import run_model
+from envpack.testing.opening import LocalModels
 from envpack.verification import SAMPLES_FILE
 from tests.unit.local.conftest import ECHO, Repository, numbers
 

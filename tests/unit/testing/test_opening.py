@@ -9,8 +9,7 @@ from envpack.settings import Settings, open_project
 from envpack.support.errors import ServerError
 from envpack.support.folders import cache_folder
 from envpack.testing import served_models
-from envpack.testing.local_models import LocalModels
-from envpack.testing.opening import GRPC_ARGUMENTS, LOCALLY, find_runtime, open_models, where
+from envpack.testing.opening import GRPC_ARGUMENTS, LOCALLY, LocalModels, find_runtime, open_models, where
 from tests.unit.server.test_process import install
 
 COMPLETE = """backend: "python"

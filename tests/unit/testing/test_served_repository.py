@@ -11,8 +11,8 @@ from envpack.repository.config_editor import get_string_parameter
 from envpack.settings import open_project
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
-from envpack.testing import served_repository as module
-from envpack.testing.served_repository import ServedRepository
+from envpack.testing import served_models as module
+from envpack.testing.served_models import ServedRepository
 
 PLAIN = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
 CALLS = 'import triton_python_backend_utils as pb_utils\nr = pb_utils.InferenceRequest(model_name="plain")\n'

@@ -12,9 +12,8 @@ from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
 from envpack.testing import ModelError
 from envpack.testing.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array
-from envpack.testing.inputs import check_sources, read_requests
-from envpack.testing.local_models import LocalModels
-from envpack.testing.trial import Answer, Trial, fix_of, try_model
+from envpack.testing.opening import LocalModels
+from envpack.testing.trial import Answer, Trial, check_sources, fix_of, read_requests, try_model
 from envpack.verification import SAMPLES_FILE
 from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository, numbers, tensor
 

@@ -2,7 +2,7 @@
 
 from envpack.server import RequestError, Tensor, read_served_config
 from envpack.server.kserve import IndexEntry
-from envpack.verification.generated import SmokeRequest
+from envpack.verification.requests import SmokeRequest
 
 SERVED = {
     "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [2]}],

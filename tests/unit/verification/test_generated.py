@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from envpack.server.tensors import read_served_config
-from envpack.verification.generated import (
+from envpack.verification.requests import (
     CONTENTS,
     PLAIN,
     Filling,

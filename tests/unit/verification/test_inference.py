@@ -17,8 +17,8 @@ from envpack.verification.checks.inference import (
     measure_latency,
     percentile,
 )
-from envpack.verification.generated import SmokeRequest
 from envpack.verification.judge import Judge, JudgeOptions
+from envpack.verification.requests import SmokeRequest
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, NO_OUTPUT, REQUEST, SENT, SERVED, STREAMED, Client, output

@@ -13,10 +13,9 @@ from envpack.server.kserve import IndexEntry
 from envpack.support.errors import InputError
 from envpack.verification import judge as judging
 from envpack.verification.checks import process
-from envpack.verification.checks.register import CHECKS
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.loading import LoadResult
-from envpack.verification.verdict import Failure, failed, unchecked
+from envpack.verification.verdict import CHECKS, Failure, failed, unchecked
 from tests.tables import every_row
 from tests.unit.verification.words import CONFIG, TRACE, Client, Server, ids, judge, with_samples
 

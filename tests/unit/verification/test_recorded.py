@@ -7,8 +7,7 @@ import pytest
 
 from envpack.server import Tensor, read_served_config
 from envpack.support.errors import InputError
-from envpack.verification.recorded import add_samples
-from envpack.verification.samples import read_samples
+from envpack.verification.samples import add_samples, read_samples
 from tests.tables import every_row
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from envpack.server.tensors import Tensor, Tolerance, read_served_config
 from envpack.support.errors import InputError
-from envpack.verification.generated import generate_requests, inputs_too_large
+from envpack.verification.requests import generate_requests, inputs_too_large
 from envpack.verification.samples import read_samples
 
 CONFIG = read_served_config(

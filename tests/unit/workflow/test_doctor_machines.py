@@ -9,7 +9,7 @@ from envpack.conda import FetchError
 from envpack.settings import SUPPORTED, Project, Settings
 from envpack.support.errors import InputError, StubError
 from envpack.workflow.doctor import host
-from envpack.workflow.doctor.observation import Observation
+from envpack.workflow.doctor.services import Observation
 from tests.tables import every_row
 
 MIB, GIB = 1 << 20, 1 << 30

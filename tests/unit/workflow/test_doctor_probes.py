@@ -17,8 +17,7 @@ from envpack.support.errors import InputError, StubError
 from envpack.workflow.doctor import host as probes
 from envpack.workflow.doctor.examination import PROBES, examine
 from envpack.workflow.doctor.host import cache, compiler, gpu, pythons, shared_memory, system
-from envpack.workflow.doctor.observation import Observation
-from envpack.workflow.doctor.services import channels, containers, index
+from envpack.workflow.doctor.services import Observation, channels, containers, index
 
 
 def of(folder, *channels):

@@ -12,7 +12,7 @@ import requests
 
 from envpack.settings import Project, Settings
 from envpack.workflow.doctor import services
-from envpack.workflow.doctor.observation import Observation
+from envpack.workflow.doctor.services import Observation
 from tests.tables import every_row
 from tests.unit.server.test_process import install
 
