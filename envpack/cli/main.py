@@ -174,12 +174,9 @@ def _explained(error: Exception) -> EnvpackError | None:
     """The error for what the system or Python refuse because of a user's files; None for a bug."""
     match error:
         case FileNotFoundError() if error.filename is None and "temporary directory" in str(error):  # of tempfile
-            return StorageError(
-                "not-writable",
-                "no folder for temporary files can be written to",
-                "set TMPDIR to a folder that you can write to",
-                os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - only named
-            )
+            what = "no folder for temporary files can be written to"
+            fix = "set TMPDIR to a folder that you can write to"
+            return StorageError("not-writable", what, fix, os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - only named
         case OSError():
             return storage_error(error)
         case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or "new thread" in str(error):

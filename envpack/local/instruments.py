@@ -26,12 +26,9 @@ def check_debug_port(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise ServerError(
-                "port-taken",
-                f"the debugger cannot listen: {error.strerror}",
-                "choose another port: --debug PORT",
-                f"{HOST}:{port}",
-            ) from error
+            what = f"the debugger cannot listen: {error.strerror}"
+            fix = "choose another port: --debug PORT"
+            raise ServerError("port-taken", what, fix, f"{HOST}:{port}") from error
 
 
 @dataclass(frozen=True)
@@ -96,13 +93,9 @@ class Instruments:
         program = python.prefix / "bin/python3"
         ended = run_uv(["pip", "install", "--target", folder, "--python", program, "--no-deps", "debugpy"])
         if ended.returncode:
-            raise EnvironmentBuildError(
-                "debugger-missing",
-                "debugpy cannot be installed",
-                "add debugpy to the requirements of the model, or see the output",
-                str(python.prefix),
-                details=ended.stderr,
-            )
+            what = "debugpy cannot be installed"
+            fix = "add debugpy to the requirements of the model, or see the output"
+            raise EnvironmentBuildError("debugger-missing", what, fix, str(python.prefix), details=ended.stderr)
         progress.end("ready")
         return str(folder)
 

@@ -120,12 +120,9 @@ def check_placed_environment(project: Project, model: Model, *, served_here: boo
 
 
 def _only_on_a_server(model: Model, reason: str) -> InputError:
-    return InputError(
-        "needs-server",
-        f"it {reason}, and only a server runs that",
-        "leave --local out, or let it be served: `envpack test`, `envpack dev`",
-        str(model.folder),
-    )
+    what = f"it {reason}, and only a server runs that"
+    fix = "leave --local out, or let it be served: `envpack test`, `envpack dev`"
+    return InputError("needs-server", what, fix, str(model.folder))
 
 
 def _served_version(model: Model) -> str:
@@ -133,12 +130,9 @@ def _served_version(model: Model) -> str:
     served = model.served_versions()
     if not served:
         known = sorted((version.name for version in version_folders(model.folder)), key=lambda name: (len(name), name))
-        raise InputError(
-            "model-without-code",
-            "no version folder is one of those that version_policy names",
-            f"known versions: {', '.join(known)}",
-            str(model.folder),
-        )
+        what = "no version folder is one of those that version_policy names"
+        fix = f"known versions: {', '.join(known)}"
+        raise InputError("model-without-code", what, fix, str(model.folder))
     return str(served[0])
 
 

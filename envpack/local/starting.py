@@ -89,12 +89,9 @@ def start_stub(
             stderr=output.write_end,
         )
     except OSError as error:
-        raise ServerError(
-            "stub-failed",
-            f"the stub cannot be started: {error.strerror}",
-            "set ENVPACK_CACHE_DIR to a folder whose programs can be run",
-            str(python.stub),
-        ) from error
+        what = f"the stub cannot be started: {error.strerror}"
+        fix = "set ENVPACK_CACHE_DIR to a folder whose programs can be run"
+        raise ServerError("stub-failed", what, fix, str(python.stub)) from error
     finally:
         os.close(output.write_end)
 

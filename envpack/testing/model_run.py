@@ -181,18 +181,14 @@ def _server_reason(project: Project, name: str) -> str:
 
 def _runtime(project: Project, reason: str, tools: Instruments) -> Runtime:
     if tools.are_used:
-        raise UsageError(
-            "usage",
-            f"on a server, --debug, --profile and --memory cannot be used: {reason}",
-            "leave them out, or use `envpack dev --debug`",
-        )
+        what = f"on a server, --debug, --profile and --memory cannot be used: {reason}"
+        fix = "leave them out, or use `envpack dev --debug`"
+        raise UsageError("usage", what, fix)
     runtime = find_runtime(project)
     if runtime is None:
-        raise ServerError(
-            "server-missing",
-            f"a server is needed, and none can be started here: {reason}",
-            "envpack doctor says how to install one",
-        )
+        what = f"a server is needed, and none can be started here: {reason}"
+        fix = "envpack doctor says how to install one"
+        raise ServerError("server-missing", what, fix)
     return runtime
 
 

@@ -73,12 +73,9 @@ def run_tests(
     runtime = None if is_local else find_runtime(project)
     show(where(runtime), runtime is not None)
     if importlib.util.find_spec("pytest") is None:
-        raise UsageError(
-            "pytest-missing",
-            "tests need pytest beside envpack",
-            f"{sys.executable} -m pip install pytest",
-            sys.executable,
-        )
+        what = "tests need pytest beside envpack"
+        fix = f"{sys.executable} -m pip install pytest"
+        raise UsageError("pytest-missing", what, fix, sys.executable)
     paths = [path for model in models for path in model.paths]
     if not paths:
         raise _no_tests(repository, "no model has tests")
@@ -103,20 +100,15 @@ def run_tests(
 
 def _check(code: int, repository: Path, *, has_outcomes: bool) -> None:
     if code == _USAGE:
-        raise UsageError(
-            "pytest-usage",
-            "pytest rejects its arguments; it says above why",
-            "correct what follows -- on the command line",
-        )
+        what = "pytest rejects its arguments; it says above why"
+        fix = "correct what follows -- on the command line"
+        raise UsageError("pytest-usage", what, fix)
     if code == _NO_TESTS and has_outcomes:
         raise _no_tests(repository, "pytest found no tests to run")
     if code not in (0, _FAILED, _INTERRUPTED) or not has_outcomes:
-        raise InputError(
-            "pytest-failed",
-            f"pytest ended with {code} instead of a result: a test ended its process, or pytest failed",
-            "its output above has the reason",
-            str(repository),
-        )
+        what = f"pytest ended with {code} instead of a result: a test ended its process, or pytest failed"
+        fix = "its output above has the reason"
+        raise InputError("pytest-failed", what, fix, str(repository))
 
 
 def _no_tests(repository: Path, reason: str) -> InputError:

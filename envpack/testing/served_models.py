@@ -243,20 +243,16 @@ def stream_by_grpc(
     """Send a request and yield the outputs of each response; closing the iterator cancels the request."""
     other_ports = getattr(server, "other_ports", None)
     if other_ports is None:
-        raise UsageError(
-            "grpc-missing",
-            f"stream() of model {request.model!r} needs gRPC, which a server in a container does not offer here",
-            "install a server on this machine, or run the tests with --local",
-        )
+        what = f"stream() of model {request.model!r} needs gRPC, which a server in a container does not offer here"
+        fix = "install a server on this machine, or run the tests with --local"
+        raise UsageError("grpc-missing", what, fix)
     try:
         import grpc
         from tritonclient.grpc import service_pb2, service_pb2_grpc
     except ImportError as error:
-        raise UsageError(
-            "grpc-missing",
-            f"stream() of model {request.model!r} on a real server needs gRPC: {error}",
-            "pip install 'tritonclient[grpc]', or run the tests with --local",
-        ) from None
+        what = f"stream() of model {request.model!r} on a real server needs gRPC: {error}"
+        fix = "pip install 'tritonclient[grpc]', or run the tests with --local"
+        raise UsageError("grpc-missing", what, fix) from None
     (port,) = other_ports()
     message = service_pb2.ModelInferRequest(
         model_name=request.model,
