@@ -28,7 +28,7 @@ from envpack.server.stale_runs import owner_is_gone, this_owner
 from envpack.server.tensors import _CODES, decode, encode
 from envpack.verification.explanation import explain
 from envpack.verification.measurements import read_phases
-from envpack.verification.report import draw_load
+from envpack.verification.report import last_load, ticks
 from envpack.verification.verdict import ModelVerdict
 from tests.hostile import VALUES, damaged, hostile, trees
 from tests.unit.server.test_log import LOAD_ERROR, LOG
@@ -66,7 +66,7 @@ def test_logs(log, later):
         assert report.start in ("", "cold", "warm")
         assert report.import_seconds is None or 0 <= report.import_seconds <= 1e6
     phases = read_phases(f"{LOG}\n{log}", later)
-    draw_load([ModelVerdict(name="m", ok=True, load_seconds=0.0, phases=phases)])
+    ticks(last_load([ModelVerdict(name="m", ok=True, load_seconds=0.0, phases=phases)]))
 
 
 @hostile
