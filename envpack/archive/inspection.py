@@ -134,7 +134,7 @@ class _Archive:
 
     def _add_file(self, member: Member, archive: ArchiveReader) -> None:
         digest = hashlib.sha256()
-        if _is_record(member):
+        if is_record(member.name) and member.size <= LARGEST:
             content = archive.text(LARGEST)
             digest.update(content)
             self._comparison.add_record(member.name, content)
@@ -214,7 +214,3 @@ def _wrong_name(member: Member, name: str) -> str:
     if max(name.count("/"), member.target.count("/")) > _MOST_DEPTH:
         return f"its name or its target has more than {_MOST_DEPTH} folders"
     return "" if is_canonical(name) else "its name is not canonical"
-
-
-def _is_record(member: Member) -> bool:
-    return is_record(member.name) and member.size <= LARGEST

@@ -140,8 +140,9 @@ def _table(verdict: Verdict) -> Table:
     from rich import box
     from rich.table import Table
 
+    where = f"{verdict.runtime}: {verdict.image}" if verdict.image else "a process of this machine"
     table = Table(
-        title=plain(f"Triton {verdict.release or '?'} (server {verdict.server}), {_where(verdict)}"),
+        title=plain(f"Triton {verdict.release or '?'} (server {verdict.server}), {where}"),
         box=box.SIMPLE_HEAD,
         title_justify="left",
         pad_edge=False,
@@ -187,10 +188,6 @@ def _answers(model: ModelVerdict) -> str:
         return plain(str(model.samples))
     counts = collections.Counter(_WORDS[check.status] for check in model.checks)
     return ", ".join(f"{counts[word]} {word}" for word in dict.fromkeys(_WORDS.values()) if counts[word])
-
-
-def _where(verdict: Verdict) -> str:
-    return f"{verdict.runtime}: {verdict.image}" if verdict.image else "a process of this machine"
 
 
 def _warnings(verdict: Verdict) -> Iterator[RenderableType]:

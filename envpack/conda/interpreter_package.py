@@ -11,7 +11,7 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from envpack.conda.bytecode import compile_files
@@ -109,8 +109,8 @@ def _json(content: object) -> bytes:
 def _write_package(file: Path, name: str, info: list[tuple[str, bytes]], payload: list[tuple[str, Path]]) -> None:
     members = [
         ("metadata.json", _json({"conda_pkg_format_version": 2})),
-        (f"info-{name}.tar.zst", _compressed(_tar_of_bytes(info))),
-        (f"pkg-{name}.tar.zst", _compressed(_tar_of_files(payload))),
+        (f"info-{name}.tar.zst", _compressed(_tar(info))),
+        (f"pkg-{name}.tar.zst", _compressed(_tar(payload))),
     ]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for member, content in members:
@@ -123,36 +123,22 @@ def _compressed(content: bytes) -> bytes:
     return compress(content, level=9)
 
 
-def _tar_of_bytes(members: list[tuple[str, bytes]]) -> bytes:
+def _tar(members: Iterable[tuple[str, bytes | Path]]) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for name, content in members:
-            info = _member(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return stream.getvalue()
-
-
-def _tar_of_files(members: list[tuple[str, Path]]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name, file in members:
-            info = _member(name)
-            if file.is_symlink():
-                info.type, info.linkname = tarfile.SYMTYPE, str(file.readlink())
+            info = tarfile.TarInfo(name)
+            info.mode, info.mtime = 0o644, _TIME
+            if isinstance(content, Path) and content.is_symlink():
+                info.type, info.linkname = tarfile.SYMTYPE, str(content.readlink())
                 archive.addfile(info)
                 continue
-            info.mode = 0o755 if os.access(file, os.X_OK) else 0o644
-            info.size = file.stat().st_size
-            with file.open("rb") as content:
-                archive.addfile(info, content)
+            if isinstance(content, Path) and os.access(content, os.X_OK):
+                info.mode = 0o755
+            data = content.read_bytes() if isinstance(content, Path) else content
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
     return stream.getvalue()
-
-
-def _member(name: str) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.mode, info.mtime = 0o644, _TIME
-    return info
 
 
 PLACEHOLDER = "/opt/envpack_placeholder" + "_placeholder" * 4

@@ -21,9 +21,8 @@ from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.failures import ErrorPattern, error_from_output
 from envpack.support.folders import cache_folder
 from envpack.support.isolation import UNTRUSTED_HINT
-from envpack.support.text import normalise_name, one_line
+from envpack.support.text import line_in_parentheses, normalise_name, one_line
 
-NO_PLACES: Mapping[str, str] = {}
 # Seconds for the download of an index: at first, and again from a channel that has begun to send it.
 _PATIENCE = 60, 600
 
@@ -36,7 +35,7 @@ def resolve_conda(
     settings: CondaSettings,
     cache: Path,
     prefer: Sequence[CondaPackage] = (),
-    places: Mapping[str, str] = NO_PLACES,
+    places: Mapping[str, str],
 ) -> tuple[CondaPackage, ...]:
     """Resolve match specs; returns the packages, sorted by name."""
     try:
@@ -166,7 +165,7 @@ def describe_specs(specs: Sequence[str], places: Mapping[str, str]) -> str:
         return "the conda requirements cannot be met together, and it is not known which of them"
     if len(specs) == 1:
         return f"conda requirement {specs[0]!r} cannot be resolved"
-    lines = [f"{spec!r}{_line(places.get(spec, ''))}" for spec in specs]
+    lines = [f"{spec!r}{line_in_parentheses(places.get(spec, ''))}" for spec in specs]
     return f"conda requirements {' and '.join(lines)} cannot be met together"
 
 
@@ -186,8 +185,3 @@ def spec_hint(specs: Sequence[str]) -> str:
             f"write {without_build(specs[0])}, without the build: channels remove builds, and other systems have others"
         )
     return "check name and version, or name a channel that has it; PyPI packages belong under pip:"
-
-
-def _line(place: str) -> str:
-    number = place.rpartition(":")[2]
-    return f" (line {number})" if number.isdigit() else ""

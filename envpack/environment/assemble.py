@@ -100,7 +100,10 @@ def finish(
     write_activation(prefix)
     owners = adopt(find_owners(prefix, minor))
     refuse_external_references(prefix, minor, owners)
-    version = started_version(prefix, minor) if assembly.runs_here else _locked_version(assembly.lock)
+    if assembly.runs_here:
+        version = started_version(prefix, minor)
+    else:
+        version = next(package.version for package in assembly.lock.conda if package.name == "python")
     compile_sources(
         prefix,
         owners,
@@ -126,7 +129,7 @@ def install(assembly: Assembly, prefix: Path) -> None:
     )
     require_library(prefix, minor)
     assembly.progress.end("installed")
-    _site_packages(prefix, minor).mkdir(exist_ok=True)
+    (prefix / "lib" / f"python{minor}" / "site-packages").mkdir(exist_ok=True)
     if lock.pip:
         assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
         _mark_wheels(lock.pip, cache_folder("wheels", assembly.options.cache))
@@ -190,10 +193,6 @@ def _python(assembly: Assembly, prefix: Path) -> Path:
     return interpreter_for(minor, preference=preference, progress=assembly.progress).executable
 
 
-def _locked_version(lock: Lock) -> str:
-    return next(package.version for package in lock.conda if package.name == "python")
-
-
 def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
     """What the files require of a system; an error if the target's C library is too old."""
     needs = environment_needs(prefix, entries, cache_folder("needs", assembly.options.cache))
@@ -228,10 +227,6 @@ def _write_manifest(
         "changed_hands": [dataclasses.asdict(replaced) for replaced in owners.changed],
     }
     write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
-
-
-def _site_packages(prefix: Path, minor: str) -> Path:
-    return prefix / "lib" / f"python{minor}" / "site-packages"
 
 
 _UNCHECKED_HASH = b"\x01\0\0\0"  # flags of byte code that Python never compares with its source, PEP 552

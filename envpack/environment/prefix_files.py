@@ -88,12 +88,9 @@ def _record(file: Path) -> Mapping[str, Any]:
     try:
         return read_conda_record(file)
     except EnvironmentBuildError as error:
-        raise _damaged(file) from error
-
-
-def _damaged(file: Path) -> InputError:
-    what = "this record of an installed package cannot be read"
-    return InputError("not-a-prefix", what, "repair the environment: reinstall that package", str(file))
+        what = "this record of an installed package cannot be read"
+        fix = "repair the environment: reinstall that package"
+        raise InputError("not-a-prefix", what, fix, str(file)) from error
 
 
 def _virtual(root: Path) -> Prefix:
@@ -272,29 +269,12 @@ def content_digest(files: Sequence[PrefixFile], digests: Mapping[str, str]) -> s
 
 
 _NAMES = frozenset(
-    {
+    (
         *("pip.conf", "pip.ini", "uv.toml", ".netrc", "_netrc", ".pypirc", ".npmrc", ".yarnrc", ".git-credentials"),
-        *(
-            ".condarc",
-            "condarc",
-            ".mambarc",
-            "mambarc",
-            ".dockercfg",
-            ".pgpass",
-            ".my.cnf",
-            ".s3cfg",
-            ".boto",
-            ".vault-token",
-            ".databrickscfg",
-            ".env",
-            ".envrc",
-            ".gitconfig",
-            "id_rsa",
-            "id_dsa",
-            "id_ed25519",
-            "id_ecdsa",
-        ),
-    }
+        *(".condarc", "condarc", ".mambarc", "mambarc", ".dockercfg", ".pgpass", ".my.cnf", ".s3cfg", ".boto"),
+        *(".vault-token", ".databrickscfg", ".env", ".envrc", ".gitconfig"),
+        *("id_rsa", "id_dsa", "id_ed25519", "id_ecdsa"),
+    )
 )
 # Paths below the folders that tools call their home or configuration.
 _PLACES = re.compile(

@@ -64,8 +64,10 @@ class Environment:
     fresh: bool = False
 
 
-_TEXTS = ("key", "python", "minor", "glibc", "glibcxx", "platform", "content")
-_COUNTS = ("size", "stand_ins")
+_TYPES = {
+    **dict.fromkeys(("key", "python", "minor", "glibc", "glibcxx", "platform", "content"), str),
+    **dict.fromkeys(("size", "stand_ins"), int),
+}
 
 
 def read_environment(folder: Path) -> Environment | None:
@@ -98,23 +100,11 @@ def disappeared(folder: Path) -> EnvironmentBuildError:
 
 
 def _from_manifest(manifest: dict[str, Any], folder: Path) -> Environment:
-    if not all(isinstance(manifest[name], str) for name in _TEXTS) or not all(
-        type(manifest[n]) is int for n in _COUNTS
-    ):
+    values = {name: manifest[name] for name in _TYPES}
+    if any(type(values[name]) is not kind for name, kind in _TYPES.items()):
         raise TypeError("a value of another type")
-    return Environment(
-        key=manifest["key"],
-        python=manifest["python"],
-        minor=manifest["minor"],
-        prefix=folder,
-        packages=tuple(Package(**package) for package in manifest["packages"]),
-        glibc=manifest["glibc"],
-        glibcxx=manifest["glibcxx"],
-        platform=manifest["platform"],
-        size=manifest["size"],
-        content=manifest["content"],
-        placeholders=manifest["stand_ins"],
-    )
+    packages = tuple(Package(**package) for package in manifest["packages"])
+    return Environment(prefix=folder, packages=packages, placeholders=values.pop("stand_ins"), **values)
 
 
 _INDEX_SCHEMA = 1

@@ -28,7 +28,7 @@ from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform
 from envpack.support.progress import Progress
-from envpack.support.text import normalise_name
+from envpack.support.text import counted, normalise_name
 
 LOCAL_CHANNEL = "local"
 
@@ -212,7 +212,7 @@ class _Resolver:
 
         python = f"python {self.target.python}.*"
         specs = [python, *requirements.conda]
-        self.progress.begin(f"resolve Python {self.target.python} and {_count(len(specs) - 1, 'conda requirement')}")
+        self.progress.begin(f"resolve Python {self.target.python} and {counted(len(specs) - 1, 'conda requirement')}")
         previous = self.options.previous
         packages = resolve_conda(
             specs,
@@ -223,7 +223,7 @@ class _Resolver:
             prefer=[package for package in previous.conda if self._keeps(package)] if previous else [],
             places=requirements.places,
         )
-        self.progress.end(_count(len(packages), "package"))
+        self.progress.end(counted(len(packages), "package"))
         return packages
 
     def _keeps(self, package: CondaPackage) -> bool:
@@ -236,7 +236,7 @@ class _Resolver:
         from envpack.lock.pip import resolve_pip
 
         wheels = self._build_projects(requirements.projects)
-        self.progress.begin(f"resolve {_count(len(requirements.pip), 'pip requirement')}")
+        self.progress.begin(f"resolve {counted(len(requirements.pip), 'pip requirement')}")
         previous = self.options.previous
         packages = resolve_pip(
             requirements,
@@ -246,7 +246,7 @@ class _Resolver:
             prefer=[package for package in previous.pip if package.name not in self._updated()] if previous else [],
             sources=self.options.sources,
         )
-        self.progress.end(_count(len(packages), "package"))
+        self.progress.end(counted(len(packages), "package"))
         return packages
 
     def _provided_beside(self, conda: Sequence[CondaPackage], requirements: Requirements) -> tuple[str, ...]:
@@ -262,9 +262,9 @@ class _Resolver:
             return ()
         preference = self.options.python_preference
         python = interpreter_for(self.target.python, preference=preference, progress=self.progress)
-        self.progress.begin(f"build {_count(len(projects), 'local project')}")
+        self.progress.begin(f"build {counted(len(projects), 'local project')}")
         wheels = build_wheels(projects, self.target, python.executable, self.options.cache)
-        self.progress.end(_count(len(wheels), "wheel"))
+        self.progress.end(counted(len(wheels), "wheel"))
         return wheels
 
     def _provided_by(self, conda: Sequence[CondaPackage]) -> tuple[str, ...]:
@@ -287,10 +287,6 @@ class _Resolver:
             return tuple(sorted(normalise_name(folder.name.partition("-")[0]) for folder in folders))
         finally:
             shutil.rmtree(prefix, ignore_errors=True)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _without_named(provided: Sequence[str], requirements: Requirements, target: Target) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from envpack.support.failures import ErrorPattern, error_from_output
 from envpack.support.isolation import UNTRUSTED_HINT
 from envpack.support.processes import CompletedProcess
 from envpack.support.redaction import public_url
-from envpack.support.text import normalise_name, one_line
+from envpack.support.text import line_in_parentheses, normalise_name, one_line
 
 _NAME = r"[A-Za-z0-9][\w.-]*"
 _VERSIONS = r"(?:[<>=!~]=?=?[^\s,]+(?:,[<>=!~]=?=?[^\s,]+)*)?"
@@ -132,7 +132,7 @@ def uv_error(
     patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
     described = [repr(_without_hashes(requirement)) for requirement in required]
     if len(required) > 1:  # of one, the error has the line
-        numbers = [_line(places.get(requirement, "")) for requirement in required]
+        numbers = [line_in_parentheses(places.get(requirement, "")) for requirement in required]
         described = [f"{text}{number}" for text, number in zip(described, numbers, strict=True)]
     error = error_from_output(
         patterns,
@@ -247,11 +247,6 @@ def _conflict(described: Sequence[str], requirements: Sequence[str]) -> str:
 
 def _without_hashes(requirement: str) -> str:
     return requirement.partition(" --hash=")[0]
-
-
-def _line(place: str) -> str:
-    number = place.rpartition(":")[2]
-    return f" (line {number})" if number.isdigit() else ""
 
 
 def _missing(output: str, requirement: str, missing: str) -> str:

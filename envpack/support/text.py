@@ -67,6 +67,16 @@ def major_number(version: str) -> int:
     return int(major) if major.isascii() and major.isdigit() and len(major) < 10 else 0
 
 
+def line_in_parentheses(place: str) -> str:
+    """The line of a place as a remark behind what stands there, ``""`` if the place is no line of a file.
+
+    >>> line_in_parentheses("environment.yml:7"), line_in_parentheses("")
+    (' (line 7)', '')
+    """
+    number = place.rpartition(":")[2]
+    return f" (line {number})" if number.isdigit() else ""
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural where it belongs.
 

@@ -126,7 +126,8 @@ def try_model(
         if any(answer.fault for answer in answers):
             break
     if config.merges and config.batched and not config.decoupled:
-        _send_together(models, config, [answer for answer in answers if not _is_error(answer.responses)])
+        answered = [answer for answer in answers if all(response.error is None for response in answer.responses)]
+        _send_together(models, config, answered)
     count = None
     if given.samples is not None and given.samples.have_answers:
         count = given.samples.count(_right(answers, given.samples))
@@ -145,10 +146,6 @@ def _answered(models: Models, config: ServedConfig, request: Request) -> tuple[R
         return tuple(models.stream(request))
     (responses,) = models.infer([request])
     return responses
-
-
-def _is_error(responses: Sequence[Response]) -> bool:
-    return any(response.error is not None for response in responses)
 
 
 def _send_together(models: Models, config: ServedConfig, answers: Sequence[Answer]) -> None:

@@ -115,8 +115,9 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
     if not config.inputs or inputs_too_large(config):
         return
     special = f" ({filling})" if str(filling) else ""
-    yield SmokeRequest(f"with every input{special}", _inputs(config, filling, filling.number), parameters)
-    needed = tuple(tensor for tensor, entry in _filled(config, filling) if not entry.optional)
+    every = _inputs(config, filling, filling.number)
+    yield SmokeRequest(f"with every input{special}", every, parameters)
+    needed = tuple(tensor for tensor, entry in zip(every, config.inputs, strict=True) if not entry.optional)
     if needed and len(needed) < len(config.inputs):
         yield SmokeRequest("without the optional inputs", needed, parameters)
     if config.largest_batch > 1 and not config.sequence and 2 * _elements(config, filling.size) <= _MOST_ELEMENTS:
@@ -168,10 +169,6 @@ def _own_dims(entry: TensorConfig, config: ServedConfig) -> tuple[int, ...]:
     return entry.dims[1:] if config.batched else entry.dims
 
 
-def _filled(config: ServedConfig, filling: Filling) -> Iterator[tuple[Tensor, TensorConfig]]:
-    yield from zip(_inputs(config, filling, filling.number), config.inputs, strict=True)
-
-
 def _inputs(config: ServedConfig, filling: Filling, number: int, *, batch: int = 1) -> tuple[Tensor, ...]:
     return tuple(_input(entry, config, filling, number, batch) for entry in config.inputs)
 
@@ -212,14 +209,6 @@ def content(kind: Content, number: int) -> bytes:
     return _MAKERS[kind](number)
 
 
-def _text(number: int) -> bytes:
-    return str(number).encode()
-
-
-def _json(number: int) -> bytes:
-    return json.dumps({"text": f"text {number}", "id": number}).encode()
-
-
 def _png(number: int) -> bytes:
     """An RGB image: in it, red grows to the right and green downwards; the number decides about blue."""
     rows = b"".join(
@@ -255,17 +244,13 @@ def _wav(number: int) -> bytes:
     return made.getvalue()
 
 
-def _base64(number: int) -> bytes:
-    return base64.b64encode(_png(number))
-
-
 _MAKERS: dict[Content, Callable[[int], bytes]] = {
-    "text": _text,
-    "JSON": _json,
+    "text": lambda number: str(number).encode(),
+    "JSON": lambda number: json.dumps({"text": f"text {number}", "id": number}).encode(),
     "PNG": _png,
     "JPEG": _jpeg,
     "WAV": _wav,
-    "PNG in base64": _base64,
+    "PNG in base64": lambda number: base64.b64encode(_png(number)),
 }
 CONTENTS: tuple[Content, ...] = tuple(_MAKERS)
 

@@ -49,7 +49,7 @@ class Instance:
     def template(self) -> int:
         """Process id of the template that the worker was forked from, 0 if there is none."""
         # If a fork is not safe, the template becomes the worker of the stub that has made it.
-        is_fork = _is_of_template(self.worker) and self.worker.parent != self.stub.pid
+        is_fork = is_template(self.worker) and self.worker.parent != self.stub.pid
         return self.worker.parent if is_fork else 0
 
 
@@ -76,12 +76,7 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 
     A server that is process 1 of its container also has templates as children, whose stubs have ended.
     """
-    return tuple(child for child in _alive(server.children()) if _model_of(child) and not _is_of_template(child))
-
-
-def is_template(orphan: Process) -> bool:
-    """Whether an orphan is a model's template: the stub that completes a configuration ends before it."""
-    return _is_of_template(orphan)
+    return tuple(child for child in _alive(server.children()) if _model_of(child) and not is_template(child))
 
 
 def reports(server: Server, found: tuple[Instance, ...]) -> tuple[StubReport, ...]:
@@ -165,7 +160,7 @@ def _running(server: Server, instance: Instance) -> tuple[Process, ...]:
     """The worker of an instance; without one, the template that its stub has made."""
     if instance.worker != instance.stub:
         return (instance.worker,)
-    return tuple(child for child in _alive(server.children(instance.stub.pid)) if _is_of_template(child))
+    return tuple(child for child in _alive(server.children(instance.stub.pid)) if is_template(child))
 
 
 def _stubs(server: Server, model: str) -> tuple[Process, ...]:
@@ -199,7 +194,8 @@ def _alive(processes: Iterable[Process]) -> tuple[Process, ...]:
     return tuple(process for process in processes if not process.dead)
 
 
-def _is_of_template(process: Process) -> bool:
+def is_template(process: Process) -> bool:
+    """Whether a process is a model's template, or was forked from one."""
     return _TEMPLATE in process.arguments[_ARGUMENTS:]
 
 

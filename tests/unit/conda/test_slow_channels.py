@@ -30,7 +30,9 @@ def names(site, tmp_path):
     def run():
         settings = CondaSettings()
         channels = settings.resolve([site.url()])
-        found = resolve_conda(["python 3.10.*"], channels, TARGET, settings=settings, cache=tmp_path / "cache")
+        found = resolve_conda(
+            ["python 3.10.*"], channels, TARGET, settings=settings, cache=tmp_path / "cache", places={}
+        )
         return [package.name for package in found]
 
     return run
