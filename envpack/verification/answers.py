@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from envpack.server import (
     BINARY_ONLY,
@@ -52,33 +53,34 @@ def _is_text(item: Value) -> bool:
         return False
 
 
-def ask(
-    client: Client, model: str, config: ServedConfig, inputs: Sequence[Tensor], parameters: Mapping[str, object]
-) -> Responses:
-    """Send one request."""
-    if config.decoupled:
-        return _responses(stream(client, model, inputs), config)
-    return (client.infer(model, inputs, binary=True, parameters=parameters),)
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that a server has loaded."""
 
+    client: Client
+    name: str
+    config: ServedConfig
 
-def message_for(
-    client: Client, model: str, config: ServedConfig, inputs: Sequence[Tensor], parameters: Mapping[str, object]
-) -> InferMessage:
-    """A request for `ask_together`."""
-    if config.decoupled:
-        return client.stream_message(model, inputs)
-    return client.infer_message(model, inputs, binary=True, parameters=parameters)
+    def ask(self, inputs: Sequence[Tensor], parameters: Mapping[str, object]) -> Responses:
+        """Send one request."""
+        if self.config.decoupled:
+            return _responses(stream(self.client, self.name, inputs), self.config)
+        return (self.client.infer(self.name, inputs, binary=True, parameters=parameters),)
 
+    def message(self, inputs: Sequence[Tensor], parameters: Mapping[str, object]) -> InferMessage:
+        """A request for `ask_together`."""
+        if self.config.decoupled:
+            return self.client.stream_message(self.name, inputs)
+        return self.client.infer_message(self.name, inputs, binary=True, parameters=parameters)
 
-def ask_together(
-    client: Client, config: ServedConfig, messages: Sequence[InferMessage]
-) -> list[Responses | RequestError]:
-    """Send requests to one model so that they are complete at the same time; returns the answer to each."""
-    if not config.decoupled:
-        answers = infer_together(client, messages, timeout=client.timeout)
-        return [answer if isinstance(answer, RequestError) else (answer,) for answer in answers]
-    streams = stream_together(client, messages, timeout=client.timeout)
-    return [found if isinstance(found, RequestError) else _responses(found, config) for found in streams]
+    def ask_together(self, messages: Sequence[InferMessage]) -> list[Responses | RequestError]:
+        """Send requests so that they are complete at the same time; returns the answer to each."""
+        client, config = self.client, self.config
+        if not config.decoupled:
+            answers = infer_together(client, messages, timeout=client.timeout)
+            return [answer if isinstance(answer, RequestError) else (answer,) for answer in answers]
+        streams = stream_together(client, messages, timeout=client.timeout)
+        return [found if isinstance(found, RequestError) else _responses(found, config) for found in streams]
 
 
 def _responses(events: Sequence[Event], config: ServedConfig) -> Responses:

@@ -21,9 +21,9 @@ from envpack.server import (
 )
 from envpack.settings import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
+from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.explanation import explain_answer
-from envpack.verification.generated import TWO_ITEMS
 from envpack.verification.loading import (
     LoadResult,
     MissingBackends,
@@ -34,7 +34,7 @@ from envpack.verification.loading import (
     suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.requests import REFUSES, Chosen, choose_requests
+from envpack.verification.requests import REFUSES, TWO_ITEMS, Chosen, choose_requests
 from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import (
@@ -276,23 +276,24 @@ class Judge:
         chosen = before or choose_requests(self.server, client, model, config)
         if isinstance(chosen, Check):
             return _InferenceResult((chosen,))
+        loaded = LoadedModel(client, model.name, config)
         requests, samples = chosen.requests, None if before else chosen.samples
-        checks = inference.check_smoke(client, model.name, config, requests)
+        checks = inference.check_smoke(loaded, requests)
         if not checks[0].ok:
             return _InferenceResult(tuple(checks))
         if chosen.other and not before:
-            constant = inference.check_constant(client, model.name, config, requests[0], chosen.other)
+            constant = inference.check_constant(loaded, requests[0], chosen.other)
             checks += [constant] if constant else []
-        formats = None if config.decoupled else inference.check_formats(client, model.name, config, requests[0])
+        formats = None if config.decoupled else inference.check_formats(loaded, requests[0])
         checks += [formats] if formats else []
         count = None
         if samples is not None:
-            expected, count = inference.check_samples(client, model.name, config, samples)
+            expected, count = inference.check_samples(loaded, samples)
             checks.append(expected)
         if concurrency.is_asked_together(config) and all(check.ok for check in checks):
-            together = concurrency.check_together(client, model.name, config, samples, chosen.filling)
+            together = concurrency.check_together(loaded, samples, chosen.filling)
             checks += [together] if together else []
-        latency = inference.measure_latency(client, model.name, config, requests[0], self._options.requests)
+        latency = inference.measure_latency(loaded, requests[0], self._options.requests)
         if model.has_stub:
             checks.append(process.check_stability(self.server, model, memory))
         return _InferenceResult(tuple(checks), count, latency, chosen=chosen)

@@ -32,7 +32,7 @@ from envpack.server import (
     Value,
     read_model_error,
 )
-from envpack.verification.answers import ask, unsendable
+from envpack.verification.answers import LoadedModel, unsendable
 from envpack.verification.explanation import explain_answer, may_be_refusal
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
@@ -321,7 +321,7 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
         if unsendable(config, request.inputs):
             continue
         try:
-            ask(client, model.name, config, request.inputs, request.parameters)
+            LoadedModel(client, model.name, config).ask(request.inputs, request.parameters)
         except RequestError as error:
             found = read_model_error(error.message, server.server_path(model.folder))
             # The sizes that follow a refusal may be too large for the model, which is no fault of it.

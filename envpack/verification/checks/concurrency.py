@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from envpack.server import Client, InferMessage, RequestError, ServedConfig
-from envpack.verification.answers import TOGETHER, Responses, ask_together, message_for, responses_difference
+from envpack.server import InferMessage, RequestError, ServedConfig
+from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
 from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, check, failed, passed, skipped
@@ -50,9 +50,7 @@ def is_asked_together(config: ServedConfig) -> bool:
 
 
 @check("concurrency", of="answers", kind="wrong-together")
-def check_together(
-    client: Client, model: str, config: ServedConfig, samples: Samples | None, filling: Filling = PLAIN
-) -> Check | None:
+def check_together(model: LoadedModel, samples: Samples | None, filling: Filling = PLAIN) -> Check | None:
     """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
     ones and mixed, reach it at once, and each gets the answer that it gets alone; the report says how large the batches
     were
@@ -63,14 +61,14 @@ def check_together(
     nothing of a request in `self`, in a buffer that responses share, or in a file with a fixed name; and answer a
     request that cannot be served with an error of its own instead of an exception, which fails its neighbours too.
     """
-    alone = _Alone(client, model, config)
-    conversations = list(alone.ask(_requests(config, samples, filling)))
+    alone = _Alone(model)
+    conversations = list(alone.ask(_requests(model.config, samples, filling)))
     if not any(conversation.answers for conversation in conversations):
         return None
-    clients = min(_CLIENTS, config.sequences_at_once or _CLIENTS, alone.most_clients())
+    clients = min(_CLIENTS, model.config.sequences_at_once or _CLIENTS, alone.most_clients())
     if clients < 2:
         return skipped("concurrency", f"not sent at once: one request takes {alone.slowest:.1f} s or is too large")
-    burst = _Burst(client, model, config, conversations, clients)
+    burst = _Burst(model, conversations, clients)
     burst.send_rounds()
     return _judged(burst, alone)
 
@@ -92,18 +90,16 @@ def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -
 class _Alone:
     """Asks every conversation twice, one after the other."""
 
-    def __init__(self, client: Client, model: str, config: ServedConfig) -> None:
-        self._client = client
+    def __init__(self, model: LoadedModel) -> None:
         self._model = model
-        self._config = config
-        self._next_id = 1 << 20 if config.in_sequences else 0  # the user's samples have smaller ones
+        self._next_id = 1 << 20 if model.config.in_sequences else 0  # the user's samples have smaller ones
         self.repeatable = True  # whether equal requests had equal answers
         self.slowest = 0.0  # how long the slowest answer took, in seconds
         self.largest = 1  # size of the largest request in bytes
 
     def most_clients(self) -> int:
         """How many clients may ask at once, so that all have their answers well within the client's limit."""
-        seconds = min(_TOGETHER_SECONDS, self._client.timeout / 2)
+        seconds = min(_TOGETHER_SECONDS, self._model.client.timeout / 2)
         return int(min(seconds / max(self.slowest, 1e-6), _MOST_BYTES / self.largest))
 
     def ask(self, requests: Iterator[tuple[SmokeRequest, ...]]) -> Iterator[Conversation]:
@@ -129,13 +125,13 @@ class _Alone:
         if self._next_id:
             self._next_id += 1
         return tuple(
-            self._answer(message_for(self._client, self._model, self._config, request.inputs, parameters))
+            self._answer(self._model.message(request.inputs, parameters))
             for request, parameters in zip(conversation, _parameters(conversation, self._next_id), strict=True)
         )
 
     def _answer(self, message: InferMessage) -> Responses:
         self.largest, started = max(self.largest, len(message.body)), time.monotonic()
-        (answer,) = ask_together(self._client, self._config, [message])
+        (answer,) = self._model.ask_together([message])
         self.slowest = max(self.slowest, time.monotonic() - started)
         if isinstance(answer, RequestError):
             raise answer
@@ -145,12 +141,9 @@ class _Alone:
 class _Burst:
     """Requests of many clients at the same time."""
 
-    def __init__(
-        self, client: Client, model: str, config: ServedConfig, conversations: Sequence[Conversation], clients: int
-    ) -> None:
-        self._client = client
+    def __init__(self, model: LoadedModel, conversations: Sequence[Conversation], clients: int) -> None:
         self._model = model
-        self._config = config
+        self._config = model.config
         self._conversations = conversations
         self._order = random.Random(1)  # noqa: S311 - the same order in every run
         self._next_id = 2 << 20
@@ -189,11 +182,11 @@ class _Burst:
                 if step < len(conversation.requests)
             ]
             messages = [
-                message_for(self._client, self._model, self._config, conversation.requests[step].inputs, parameters)
+                self._model.message(conversation.requests[step].inputs, parameters)
                 for conversation, parameters in asking
             ]
             self.sent += len(messages)
-            answers = ask_together(self._client, self._config, messages)
+            answers = self._model.ask_together(messages)
             for (conversation, _), answer in zip(asking, answers, strict=True):
                 self._compare(conversation, step, answer)
 
@@ -218,7 +211,7 @@ class _Burst:
 
     def _counts(self) -> tuple[int, int]:
         """Requests and executions of the model so far."""
-        versions = self._client.statistics(self._model).get("model_stats", [])
+        versions = self._model.client.statistics(self._model.name).get("model_stats", [])
         inferences = sum(int(version.get("inference_count", 0)) for version in versions)
         return inferences, sum(int(version.get("execution_count", 0)) for version in versions)
 

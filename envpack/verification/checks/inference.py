@@ -7,9 +7,9 @@ import time
 from collections.abc import Collection, Sequence
 
 from envpack.repository import fits
-from envpack.server import BINARY_ONLY, FLOATING, Client, RequestError, ServedConfig, Tensor, Tolerance, needs_binary
+from envpack.server import BINARY_ONLY, FLOATING, RequestError, ServedConfig, Tensor, Tolerance, needs_binary
 from envpack.support.text import counted
-from envpack.verification.answers import Responses, ask, responses_difference
+from envpack.verification.answers import LoadedModel, Responses, responses_difference
 from envpack.verification.requests import SmokeRequest
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, Latency, SampleCount, check, failed, passed, skipped, warning
@@ -40,7 +40,7 @@ _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbt
     " another number than two: a warning",
 )
 @check("infer", of="answers", step="inference", kind="bad-output")
-def check_smoke(client: Client, model: str, config: ServedConfig, requests: tuple[SmokeRequest, ...]) -> list[Check]:
+def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[Check]:
     """All outputs of `config.pbtxt` are there, with their types and all of their elements
 
     The model answered, but not with what `config.pbtxt` declares: an output is missing, or has another type or
@@ -49,11 +49,12 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     environment has NumPy 2; envpack's stub supports both. Another shape than the declared one is only a warning,
     since servers send it.
     """
+    config = model.config
     shown, shape, lost, infinite = "", "", "", ""
     one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
     for request in requests:
         try:
-            responses = ask(client, model, config, request.inputs, request.parameters)
+            responses = model.ask(request.inputs, request.parameters)
         except RequestError as error:
             error.sent = request.description if request is not requests[0] else ""
             raise
@@ -83,17 +84,15 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
 
 
 @check("constant", of="answers")
-def check_constant(
-    client: Client, model: str, config: ServedConfig, request: SmokeRequest, other: SmokeRequest
-) -> Check | None:
+def check_constant(model: LoadedModel, request: SmokeRequest, other: SmokeRequest) -> Check | None:
     """Only shown if an output of floating-point numbers is the same for two requests with different inputs, which are
     generated or samples without expected answers: a warning
 
     Other outputs, such as labels, may be the same. None if the model refuses the second request.
     """
-    answer = ask(client, model, config, request.inputs, request.parameters)
+    answer = model.ask(request.inputs, request.parameters)
     try:
-        second = ask(client, model, config, other.inputs, request.parameters)
+        second = model.ask(other.inputs, request.parameters)
     except RequestError as error:
         if error.timed_out or not error.status:
             raise
@@ -125,7 +124,7 @@ def _is_infinite(tensor: Tensor) -> bool:
 
 
 @check("formats", of="answers", step="inference", kind="formats-differ")
-def check_formats(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check | None:
+def check_formats(model: LoadedModel, request: SmokeRequest) -> Check | None:
     """JSON and binary requests get the same answers
 
     The same request got different answers as JSON and as binary data, and each format the same one again and again.
@@ -133,12 +132,12 @@ def check_formats(client: Client, model: str, config: ServedConfig, request: Smo
     answers.
     """
     # JSON cannot represent some tensors.
-    types = {entry.datatype for entry in (*config.inputs, *config.outputs)}
+    types = {entry.datatype for entry in (*model.config.inputs, *model.config.outputs)}
     if types & BINARY_ONLY or any(needs_binary(tensor) for tensor in request.inputs):
         return None
 
     def answer(*, binary: bool) -> tuple[Tensor, ...]:
-        return client.infer(model, request.inputs, binary=binary, parameters=request.parameters)
+        return model.client.infer(model.name, request.inputs, binary=binary, parameters=request.parameters)
 
     by_binary = answer(binary=True)
     if any(needs_binary(tensor) for tensor in by_binary):
@@ -162,9 +161,7 @@ def _difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
 
 
 @check("expected", of="answers", step="inference", kind="wrong-answers")
-def check_samples(
-    client: Client, model: str, config: ServedConfig, samples: Samples
-) -> tuple[Check, SampleCount | None]:
+def check_samples(model: LoadedModel, samples: Samples) -> tuple[Check, SampleCount | None]:
     """Your samples get the answers that you expect; skipped if none has one
 
     Fewer samples of `envpack/smoke.json` than required got the expected answer, or one without an expected answer got
@@ -176,7 +173,7 @@ def check_samples(
     wrong = []
     for index, sample in enumerate(samples.samples):
         try:
-            found = ask(client, model, config, sample.inputs, sample.parameters)
+            found = model.ask(sample.inputs, sample.parameters)
         except RequestError as error:
             if error.timed_out or not error.status:  # so would every other sample
                 raise
@@ -196,15 +193,13 @@ def check_samples(
     return failed("expected", f"{shown}{errors} ({'; '.join(wrong[:_SHOWN_FAILURES])})", fix), reported
 
 
-def measure_latency(
-    client: Client, model: str, config: ServedConfig, request: SmokeRequest, count: int
-) -> Latency | None:
+def measure_latency(model: LoadedModel, request: SmokeRequest, count: int) -> Latency | None:
     """Time up to ``count`` complete answers, one after the other, for at most a second; None if ``count`` is 0."""
     seconds: list[float] = []
     until = time.monotonic() + _LATENCY_SECONDS
     while len(seconds) < count and time.monotonic() < until:
         started = time.perf_counter()
-        ask(client, model, config, request.inputs, request.parameters)
+        model.ask(request.inputs, request.parameters)
         seconds.append(time.perf_counter() - started)
     if not seconds:
         return None

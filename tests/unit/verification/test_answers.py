@@ -6,7 +6,7 @@ import pytest
 
 from envpack.server import Tensor, Tolerance, read_served_config
 from envpack.verification import answers
-from envpack.verification.answers import ask, responses_difference, unsendable
+from envpack.verification.answers import LoadedModel, responses_difference, unsendable
 from tests.tables import every_row
 
 
@@ -61,13 +61,13 @@ VALUES = {
 def test_outputs_of_a_stream_get_the_type_and_shape_of_the_configuration(name, monkeypatch):
     datatype, dims, value, shape, elements = VALUES[name]
     monkeypatch.setattr(answers, "stream", lambda *_: [{"OUT": value, "model_name": "m"}, {"model_name": "m"}])
-    ((found,), nothing) = ask(None, "m", config(outputs=datatype, dims=dims), (), {})
+    ((found,), nothing) = LoadedModel(None, "m", config(outputs=datatype, dims=dims)).ask((), {})
     assert (found.name, found.shape, found.data, nothing) == ("OUT", shape, elements, ())
 
 
 def test_what_is_no_number_in_a_stream_is_not_one(monkeypatch):
     monkeypatch.setattr(answers, "stream", lambda *_: [{"OUT": [None, 1]}])
-    (((found,),)) = ask(None, "m", config(), (), {})
+    (((found,),)) = LoadedModel(None, "m", config()).ask((), {})
     assert math.isnan(found.data[0])
 
 

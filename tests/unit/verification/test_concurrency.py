@@ -52,7 +52,7 @@ def check(monkeypatch):
 
     monkeypatch.setattr(answers, "infer_together", together)
     return lambda model, config=None, samples=None: concurrency.check_together(
-        model, "m", config or config_with(), samples
+        answers.LoadedModel(model, "m", config or config_with()), samples
     )
 
 

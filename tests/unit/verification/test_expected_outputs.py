@@ -4,6 +4,7 @@ import pytest
 
 from envpack.server import RequestError
 from envpack.server.tensors import Tolerance
+from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.inference import check_samples
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
@@ -28,13 +29,15 @@ def samples(*expected, **settings):
     ],
 )
 def test_expected_outputs_have_the_samples_tolerance(tolerance, found, right):
-    check, count = check_samples(Client(output(found)), "m", CONFIG, samples(output(1.0), tolerances={"": tolerance}))
+    check, count = check_samples(
+        LoadedModel(Client(output(found)), "m", CONFIG), samples(output(1.0), tolerances={"": tolerance})
+    )
     assert (check.status, count.right) == ("ok" if right else "failed", int(right))
 
 
 def test_wrong_answers_are_counted_and_the_first_are_shown():
     client = Client(output(1.0), output(2.0), "first line\nsecond line", output(1.0, name="X"), output(3.0))
-    check, count = check_samples(client, "m", CONFIG, samples(*[output(1.0)] * 5, noun="images"))
+    check, count = check_samples(LoadedModel(client, "m", CONFIG), samples(*[output(1.0)] * 5, noun="images"))
     assert (count.right, count.sent, count.noun) == (1, 5, "images")
     assert check.status == "failed"
     assert check.evidence == (
@@ -47,7 +50,7 @@ def test_an_answer_to_a_sample_that_does_not_come_ends_the_comparison():
     client = Client(output(1.0))
     client.infer = unanswered
     with pytest.raises(RequestError, match="late"):
-        check_samples(client, "m", CONFIG, samples(output(1.0), output(1.0)))
+        check_samples(LoadedModel(client, "m", CONFIG), samples(output(1.0), output(1.0)))
 
 
 def unanswered(*_, **__):
@@ -57,7 +60,8 @@ def unanswered(*_, **__):
 @pytest.mark.parametrize(("minimum", "status"), [(0.5, "ok"), (0.51, "failed"), (0.0, "ok"), (1.0, "failed")])
 def test_the_minimum_match_is_a_share_of_the_samples_with_expected_outputs(minimum, status):
     check, _ = check_samples(
-        Client(output(1.0), output(2.0)), "m", CONFIG, samples(output(1.0), output(1.0), minimum_match=minimum)
+        LoadedModel(Client(output(1.0), output(2.0)), "m", CONFIG),
+        samples(output(1.0), output(1.0), minimum_match=minimum),
     )
     assert check.status == status
 
@@ -81,6 +85,6 @@ ONLY_ANSWERED = {
 def test_samples_without_expected_outputs_need_an_answer_and_count_as_none(name):
     expected, answers, status, counted, evidence = ONLY_ANSWERED[name]
     sent = samples(*expected, minimum_match=0.95, noun="images")
-    check, count = check_samples(Client(*answers), "m", CONFIG, sent)
+    check, count = check_samples(LoadedModel(Client(*answers), "m", CONFIG), sent)
     assert (check.id, check.status, check.evidence) == ("expected", status, evidence)
     assert (count and (count.right, count.expected, count.needed)) == counted

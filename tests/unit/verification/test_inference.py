@@ -9,6 +9,7 @@ import pytest
 from envpack.server import RequestError, Tensor, read_served_config
 from envpack.server.interface import Process
 from envpack.verification import answers
+from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.inference import (
     check_constant,
     check_formats,
@@ -41,7 +42,7 @@ def streams(monkeypatch):
 
 
 def formats(*responses, as_json, config=CONFIG, request=REQUEST):
-    return check_formats(Client(*responses, as_json=as_json), "m", config, request)
+    return check_formats(LoadedModel(Client(*responses, as_json=as_json), "m", config), request)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_model_that_never_answers_the_same_is_not_compared():
 @pytest.mark.parametrize("instances", range(2, 9))
 def test_a_model_whose_instances_answer_differently_is_not_compared(instances):
     """A server sends one request after the other to the instances in turn."""
-    check = check_formats(Instances(instances), "m", CONFIG, REQUEST)
+    check = check_formats(LoadedModel(Instances(instances), "m", CONFIG), REQUEST)
     assert check.status == "skipped"
     assert "equal requests have different responses" in check.evidence
 
@@ -95,7 +96,7 @@ def test_bytes_that_are_no_text_are_not_compared():
 
 def test_every_request_has_the_parameters_of_its_sequence():
     client = Client(output(1.0), output(1.0), as_json=output(2.0))
-    check_formats(client, "m", CONFIG, REQUEST)
+    check_formats(LoadedModel(client, "m", CONFIG), REQUEST)
     assert [sent[2] for sent in client.sent] == [True, False, *[False] * 8, *[True] * 8]
     assert {(sent[0], sent[1], sent[3]["sequence_id"]) for sent in client.sent} == {("m", REQUEST.inputs, 1)}
 
@@ -185,7 +186,7 @@ def test_a_process_that_was_replaced_during_the_requests_is_a_fault(model):
     ],
 )
 def test_outputs_that_differ_from_the_configuration_are_a_fault(outputs, reason):
-    (check,) = check_smoke(Client(outputs), "m", CONFIG, (REQUEST,))
+    (check,) = check_smoke(LoadedModel(Client(outputs), "m", CONFIG), (REQUEST,))
     assert (check.status, reason in check.evidence) == ("failed", True)
 
 
@@ -201,7 +202,7 @@ def test_outputs_that_differ_from_the_configuration_are_a_fault(outputs, reason)
 )
 def test_a_shape_that_the_configuration_does_not_have_is_a_warning(dims, outputs, found):
     served = read_served_config({"output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": dims}]})
-    answered, *warned = check_smoke(Client(outputs), "m", served, (REQUEST,))
+    answered, *warned = check_smoke(LoadedModel(Client(outputs), "m", served), (REQUEST,))
     assert answered.status == "ok"
     assert [(check.id, check.status) for check in warned] == ([("shape", "warning")] if found else [])
     assert all(f"the output OUT has {found}: the server sends it" in check.evidence for check in warned)
@@ -227,23 +228,25 @@ def rows(count):
 )
 def test_a_model_that_loses_items_of_a_batch_is_mentioned(requests, answers, fault):
     """Many models read only the first item, and are never sent another one."""
-    answered, *warned = check_smoke(Client(*answers), "m", BATCHING, tuple(requests))
+    answered, *warned = check_smoke(LoadedModel(Client(*answers), "m", BATCHING), tuple(requests))
     assert answered.status == "ok"
     assert [(check.id, check.status) for check in warned] == ([("items", "warning")] if fault else [])
     assert all(check.evidence.startswith(f"{fault}: who sends several items") for check in warned)
 
 
 def test_a_model_without_outputs_is_a_fault():
-    assert check_smoke(Client(()), "m", read_served_config({}), (REQUEST,))[0].evidence.endswith("there are no outputs")
+    assert check_smoke(LoadedModel(Client(()), "m", read_served_config({})), (REQUEST,))[0].evidence.endswith(
+        "there are no outputs"
+    )
 
 
 def test_every_generated_request_is_sent():
     second = replace(REQUEST, description="with two items in one request")
     client = Client(output(1.0), output(2.0, 3.0))
-    (check,) = check_smoke(client, "m", CONFIG, (REQUEST, second))
+    (check,) = check_smoke(LoadedModel(client, "m", CONFIG), (REQUEST, second))
     assert (check.status, len(client.sent)) == ("ok", 2)
     assert check.evidence == "returned OUT FP32[1]; sent with every input, with two items in one request"
-    assert check_smoke(Client(output(1.0), ()), "m", CONFIG, (REQUEST, second))[0].status == "failed"
+    assert check_smoke(LoadedModel(Client(output(1.0), ()), "m", CONFIG), (REQUEST, second))[0].status == "failed"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +254,7 @@ def test_every_generated_request_is_sent():
     [((math.nan,), True), ((math.inf,), True), ((-math.inf,), True), ((1.0,), False)],
 )
 def test_an_output_without_a_finite_number_is_a_warning(values, warned):
-    checks = check_smoke(Client(output(*values)), "m", CONFIG, (REQUEST,))
+    checks = check_smoke(LoadedModel(Client(output(*values)), "m", CONFIG), (REQUEST,))
     assert [check.status for check in checks] == (["ok", "warning"] if warned else ["ok"])
     if warned:
         assert checks[1].evidence == "no element of OUT is a finite number: all are NaN or infinite"
@@ -271,7 +274,7 @@ PAIRS = {
 @every_row("name", PAIRS)
 def test_numbers_that_are_the_same_for_different_inputs_are_a_warning(name):
     first, second, warned = PAIRS[name]
-    check = check_constant(Client(first, second), "m", CONFIG, REQUEST, REQUEST)
+    check = check_constant(LoadedModel(Client(first, second), "m", CONFIG), REQUEST, REQUEST)
     assert (check.status if check else "") == ("warning" if warned else "")
 
 
@@ -286,7 +289,7 @@ def test_an_answer_that_does_not_come_is_no_refusal():
 
     client.infer = infer
     with pytest.raises(RequestError, match="late"):
-        check_constant(client, "m", CONFIG, REQUEST, REQUEST)
+        check_constant(LoadedModel(client, "m", CONFIG), REQUEST, REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +306,7 @@ def test_an_answer_that_does_not_come_is_no_refusal():
     ],
 )
 def test_a_decoupled_models_responses(responses, status, evidence):
-    (check,) = check_smoke(Client(responses), "m", STREAMED, (REQUEST,))
+    (check,) = check_smoke(LoadedModel(Client(responses), "m", STREAMED), (REQUEST,))
     assert (check.id, check.status, check.evidence) == ("infer", status, evidence)
 
 
@@ -323,7 +326,7 @@ def test_every_sample_of_a_decoupled_model_is_compared_with_its_own_stream(name)
     expected, mismatch = STREAMS[name]
     client = Client(({"OUT": 1.0}, {"OUT": 2}), ({"OUT": 7.0},))
     two = Samples((Sample(REQUEST.inputs, expected), Sample(REQUEST.inputs, (output(7.0),))))
-    check, count = check_samples(client, "m", STREAMED, two)
+    check, count = check_samples(LoadedModel(client, "m", STREAMED), two)
     right = 1 + (expected is not None and not mismatch)
     assert (check.ok, count.right, count.expected) == (not mismatch, right, 1 + (expected is not None))
     assert mismatch in check.evidence
@@ -340,8 +343,8 @@ def test_percentiles_lie_between_the_nearest_values(values, part, value):
 
 def test_as_many_requests_are_timed_as_asked_for():
     client = Client(output(1.0))
-    latency = measure_latency(client, "m", CONFIG, REQUEST, 3)
+    latency = measure_latency(LoadedModel(client, "m", CONFIG), REQUEST, 3)
     assert client.sent == [("m", REQUEST.inputs, True, REQUEST.parameters)] * 3
     assert (latency.requests, len(client.sent)) == (3, 3)
     assert 0 < latency.p50 <= latency.p95
-    assert measure_latency(client, "m", CONFIG, REQUEST, 0) is None
+    assert measure_latency(LoadedModel(client, "m", CONFIG), REQUEST, 0) is None
