@@ -9,7 +9,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from envpack.local.admission import admit, batches, deliver, received, warmups
@@ -95,7 +95,6 @@ class LocalModel:
         *,
         release: int,
         limit: Limit,
-        variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
     ) -> None:
         self._started = time.perf_counter()
@@ -108,16 +107,7 @@ class LocalModel:
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._queueing = threading.Lock()  # of what follows
         self._is_closed = False
-        self.process = ModelProcess(
-            source.python,
-            source.file,
-            source.name,
-            release=release,
-            host=self,
-            limit=limit,
-            variables={**(variables or {}), **source.variables},
-            output=output,
-        )
+        self.process = ModelProcess(source, release=release, host=self, limit=limit, output=output)
         # A model processes one batch at a time. One thread does that for the life of the model: Ctrl-C can interrupt
         # the start of a thread, and then it is unknown whether it runs.
         self._worker = threading.Thread(target=self._run_batches, name=f"{source.name}-batches", daemon=True)
@@ -145,11 +135,7 @@ class LocalModel:
         ):
             raise ModelFailed(fault)
         arguments = instance_arguments(self.config, text, str(source.folder), source.version)
-        self.process.initialize(
-            arguments,
-            decoupled=self.decoupled,
-            instance=arguments["model_instance_name"],
-        )
+        self.process.initialize(arguments, decoupled=self.decoupled)
         for name, requests in warmups(self.config, source.folder):
             self._warm_up(name, requests)
         self.load_seconds = time.perf_counter() - self._started
@@ -336,11 +322,11 @@ class LocalModel:
         for open_ in requests:
             open_.step = "execute() was running"
         answers = self.process.execute([(open_.number, open_.request) for open_ in requests])
-        for open_, answer in zip(requests, answers, strict=True):
+        for open_, (flags, response) in zip(requests, answers, strict=True):
             open_.step = "execute() had returned"
-            if answer.response is not None:
-                open_.put(answer.response, is_last=True)
-            elif answer.flags & _RESCHEDULED:
+            if response is not None:
+                open_.put(response, is_last=True)
+            elif flags & _RESCHEDULED:
                 text = f"the model rescheduled the request, which needs iterative sequence_batching; {NEEDS_SERVER}"
                 open_.put(Response(error=text), is_last=True)
 

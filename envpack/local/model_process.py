@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, TypeVar
+from typing import IO, Protocol, TypeVar
 
 from envpack.local.connection import Connection, Kind, Message, connected
 from envpack.local.limit import MORE_TIME, Limit
-from envpack.local.starting import Output, Python, start_stub
+from envpack.local.starting import ModelSource, Output, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server import read_abort_frames
 
@@ -36,11 +36,8 @@ class ModelFailed(Exception):  # noqa: N818 - not a fault of envpack
         self.code = code
 
 
-class Answer(NamedTuple):
-    """What a model answered to a request of a batch: Triton's flags, and a response if it returned one."""
-
-    flags: int
-    response: Response | None
+Answer = tuple[int, Response | None]
+"""What a model answered to a request of a batch: Triton's flags, and a response if it returned one."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +90,16 @@ class ModelProcess:
 
     def __init__(
         self,
-        python: Python,
-        model_file: Path,
-        name: str,
+        source: ModelSource,
         *,
         release: int,
         host: Owner,
         limit: Limit,
-        variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
     ) -> None:
-        self.name = name
+        self.name = source.name
         self.asked: list[str] = []  # the models that it has sent requests to which have no final response yet
-        self._folder = model_file.parent.parent
+        self._folder = source.folder
         self._host = host
         self._limit = limit
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
@@ -113,22 +107,24 @@ class ModelProcess:
         stdout = stdout if isinstance(stdout, int) else stdout.fileno()
         self._output = Output(stderr if isinstance(stderr, int) else stderr.fileno())
         with connected(limit.seconds) as (ours, theirs):
-            self._child = start_stub(python, release, theirs, variables or {}, stdout=stdout, output=self._output)
+            self._child = start_stub(
+                source.python, release, theirs, source.variables, stdout=stdout, output=self._output
+            )
         from concurrent.futures import ThreadPoolExecutor  # while the process starts
 
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=self.name)
         self._connection = Connection(ours)
         self._end = threading.Event()
         self._doing = "it started"
         self._ended_because = ""
-        threading.Thread(target=self._await_end, name=f"{name}-end", daemon=True).start()
-        self._receiver = threading.Thread(target=self._receive, name=f"{name}-receiver", daemon=True)
+        threading.Thread(target=self._await_end, name=f"{self.name}-end", daemon=True).start()
+        self._receiver = threading.Thread(target=self._receive, name=f"{self.name}-receiver", daemon=True)
         self._receiver.start()
         start = Writer()
-        for text in (str(model_file), str(_BACKEND), name):
+        for text in (str(source.file), str(_BACKEND), self.name):
             start.text(text)
         start.number(release)
-        start.number(python.is_environment)
+        start.number(source.python.is_environment)
         self._send(Kind.START, start)
 
     @property
@@ -156,11 +152,11 @@ class ModelProcess:
         content.text(config)
         return self._command(Kind.AUTO_COMPLETE, content, "the configuration was completed", _completed)
 
-    def initialize(self, arguments: Mapping[str, str], *, decoupled: bool, instance: str) -> None:
+    def initialize(self, arguments: Mapping[str, str], *, decoupled: bool) -> None:
         """Import and initialize the model."""
         content = Writer()
         content.number(decoupled)
-        content.text(instance)
+        content.text(arguments["model_instance_name"])
         content.texts(arguments)
         self._command(Kind.INITIALIZE, content, "initialize() was running", _check)
 
@@ -345,6 +341,6 @@ def _executed(count: int) -> Callable[[Reader], list[Answer]]:
 
     def read(answer: Reader) -> list[Answer]:
         _check(answer)
-        return [Answer(answer.number(), answer.response() if answer.flag() else None) for _ in range(count)]
+        return [(answer.number(), answer.response() if answer.flag() else None) for _ in range(count)]
 
     return read

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -53,7 +53,6 @@ class LocalServer:
         *,
         release: int,
         log: Callable[[LogLine], None],
-        variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
         timeout: float = 120.0,
     ) -> None:
@@ -61,7 +60,6 @@ class LocalServer:
         self._find = find
         self._release = release
         self._log = log
-        self._variables = variables
         self._output = output
         self._limit = Limit(timeout)
         self._changing = threading.Lock()  # of what follows
@@ -221,14 +219,7 @@ class LocalServer:
             return self._found[name]
 
     def _begun(self, source: ModelSource) -> LocalModel:
-        model = LocalModel(
-            source,
-            self,
-            release=self._release,
-            limit=self._limit,
-            variables=self._variables,
-            output=self._output,
-        )
+        model = LocalModel(source, self, release=self._release, limit=self._limit, output=self._output)
         self._running.add(model)
         return model
 

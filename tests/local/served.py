@@ -1,5 +1,6 @@
 """The models of tests/server/stub without a server, behind the interface that its tests use."""
 
+import dataclasses
 import json
 import os
 import threading
@@ -80,9 +81,8 @@ class LocalServed(Served):
         self._file = log
         self._lock = threading.Lock()
         self._output = log.open("ab", buffering=0)
-        self.models = LocalServer(
-            self._find, release=RELEASE, log=self._write, variables=variables, output=self._output
-        )
+        self._variables = variables
+        self.models = LocalServer(self._find, release=RELEASE, log=self._write, output=self._output)
         self.server = self  # for its log
         self.client = LocalClient(self.models)
         self.failures = Failures(self.client)
@@ -132,7 +132,9 @@ class LocalServed(Served):
 
     def _find(self, name):
         folder = self.repository / name
-        return source_of(open_model(folder)) if folder.is_dir() else None
+        if not folder.is_dir():
+            return None
+        return dataclasses.replace(source_of(open_model(folder)), variables=self._variables)
 
 
 def source_of(model: Model):

@@ -1,5 +1,6 @@
 """A repository of models that run on `stub_program.py` in place of a stub."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -77,8 +78,9 @@ class Repository:
             **changes,
         )
 
-    def server(self, release=2410, **options):
-        return LocalServer(self.source, release=release, log=self.logged.append, **options)
+    def server(self, release=2410, variables=None, **options):
+        find = functools.partial(self.source, variables=variables) if variables else self.source
+        return LocalServer(find, release=release, log=self.logged.append, **options)
 
     def texts(self, level=None):
         return [line.text for line in self.logged if level in (None, line.level)]
