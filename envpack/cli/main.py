@@ -27,7 +27,7 @@ _COMMANDS = {
     "build": "build",
     "stub": "stub",
     "inspect": "inspect",
-    "channel": "channel",
+    "channel": "cache",
     "releases": "about",
     "run": "run",
     "dev": "dev",

@@ -8,8 +8,8 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.local.admission import sent_parameters
+    from envpack.local.connection import MORE_TIME
     from envpack.local.instruments import Instruments, check_debug_port, opened_instruments
-    from envpack.local.limit import MORE_TIME
     from envpack.local.model_config import config_json
     from envpack.local.model_process import LogLine, ModelFailed
     from envpack.local.running import check_placed_environment, local_server, needs_server, python_of

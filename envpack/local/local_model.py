@@ -13,8 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from envpack.local.admission import admit, batches, deliver, received, warmups
-from envpack.local.connection import Kind
-from envpack.local.limit import MORE_TIME, Limit
+from envpack.local.connection import MORE_TIME, Kind, Limit
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource

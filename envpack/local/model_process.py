@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
-from envpack.local.connection import Connection, Kind, Message, connected
-from envpack.local.limit import MORE_TIME, Limit
+from envpack.local.connection import MORE_TIME, Connection, Kind, Limit, Message, connected
 from envpack.local.starting import ModelSource, Output, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server import read_abort_frames

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from envpack.local.admission import received, rewritten
-from envpack.local.connection import Kind
-from envpack.local.limit import MORE_TIME, Limit
+from envpack.local.connection import MORE_TIME, Kind, Limit
 from envpack.local.local_model import NEEDS_SERVER, LocalModel, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from envpack.workflow.build import BuiltModel, build_model, environment_to_run
     from envpack.workflow.cache import CacheCheck, CacheEntry, list_cache, prune_cache, verify_cache
     from envpack.workflow.channel import add_python, list_channel
-    from envpack.workflow.doctor.examination import examine
+    from envpack.workflow.doctor.host import examine
     from envpack.workflow.doctor.services import Observation
     from envpack.workflow.inspect import (
         InspectedEnvironment,

@@ -15,8 +15,7 @@ from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.markers import reduced_marker
 from envpack.requirements.model import Requirements
-from envpack.requirements.poetry_range import poetry_range
-from envpack.requirements.target import Target, single_minor
+from envpack.requirements.target import Target, poetry_range, single_minor
 from envpack.support.tables import List, Location, Table, Value, quote, table_of
 
 _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")

@@ -11,8 +11,7 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.model import Requirements
-from envpack.requirements.poetry_range import poetry_range
-from envpack.requirements.target import common_range, single_minor
+from envpack.requirements.target import common_range, poetry_range, single_minor
 from envpack.requirements.tool_tables import ToolTables
 from envpack.support import bounded_reading
 from envpack.support.errors import InputError

@@ -1,11 +1,13 @@
-"""Probes of this machine: system, Pythons, tools, GPUs, and where files are kept."""
+"""The examination of this machine: all probes at the same time; those of system, Pythons, tools, GPUs and folders."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
 from envpack.support.platforms import is_supported, this_machine
-from envpack.workflow.doctor.services import Observation, is_set, unreachable
+from envpack.workflow.doctor.services import Observation, channels, containers, index, is_set, server, unreachable
 
 _DEVICES = Path("/dev")
 _DRIVER = Path("/proc/driver/nvidia")
@@ -218,3 +220,66 @@ def _fix(minor: str) -> str:
     except EnvpackError as error:
         return error.hint
     return ""
+
+
+Probe = Callable[[Project], Iterable[Observation]]
+
+# In the order of the output.
+PROBES: Mapping[str, Probe] = {
+    "system": system,
+    "compiled stubs": compiled_stubs,
+    "compiler": compiler,
+    "zig": zig,
+    "tools": tools,
+    "pythons": pythons,
+    "channels": channels,
+    "index": index,
+    "server": server,
+    "containers": containers,
+    "gpu": gpu,
+    "shared memory": shared_memory,
+    "temporary folder": temporary_folder,
+    "cache": cache,
+}
+
+
+def examine(project: Project, seconds: float = 6.0, probes: Mapping[str, Probe] = PROBES) -> tuple[Observation, ...]:
+    """Examine this machine.
+
+    Args:
+        project: the project whose channels, release and repository are examined.
+        seconds: time limit for each probe; a probe that exceeds it becomes a warning.
+        probes: the probes to run, by name.
+
+    Returns:
+        The observations, in the order of the probes. A probe that raises an exception becomes an observation.
+    """
+    seen: dict[str, tuple[Observation, ...]] = {}
+    threads = {
+        # Daemon threads: a probe usually hangs in a name server or a socket, which cannot be interrupted.
+        name: threading.Thread(target=_run_probe, args=(name, probe, project, seen), name=f"probe {name}", daemon=True)
+        for name, probe in probes.items()
+    }
+    for thread in threads.values():
+        thread.start()
+    until = time.monotonic() + seconds
+    for thread in threads.values():
+        thread.join(max(0.0, until - time.monotonic()))
+    timeout = f"no response within {seconds:g} s"
+    return tuple(
+        observation
+        for name in probes
+        for observation in seen.get(
+            name, (Observation(name, "warn", timeout, "find why it hangs, and run envpack doctor again"),)
+        )
+    )
+
+
+def _run_probe(name: str, probe: Probe, project: Project, seen: dict[str, tuple[Observation, ...]]) -> None:
+    try:
+        seen[name] = tuple(probe(project))
+    except EnvpackError as error:
+        seen[name] = (Observation(name, "missing", error.message, error.hint),)
+    except Exception as error:  # a fault of one probe must not hide the others
+        what = f"the probe failed: {type(error).__name__}: {error}"
+        seen[name] = (Observation(name, "warn", what, "report it as a bug in envpack"),)

@@ -3,8 +3,8 @@
 import threading
 import time
 
-from envpack.development.loading import Loader
 from envpack.development.models import ServedModels
+from envpack.development.served import Loader
 from envpack.repository import examine_readable
 from envpack.support.errors import ServerError
 from tests.waiting import soon

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from envpack.local import NOTHING, ModelFailed, limit, local_model
-from envpack.local.limit import Limit
+from envpack.local import NOTHING, ModelFailed, connection, local_model
+from envpack.local.connection import Limit
 
 from .conftest import CONFIG, DECOUPLED, numbers, request
 
@@ -115,7 +115,7 @@ def test_the_clock_stands_still_while_an_environment_is_made():
 
 
 def test_a_wait_that_is_stopped_goes_on_afterwards(monkeypatch):
-    monkeypatch.setattr(limit, "_SLICE", 0.01)
+    monkeypatch.setattr(connection, "_SLICE", 0.01)
     found, waited = Limit(0.02), []
 
     def attempt(seconds):

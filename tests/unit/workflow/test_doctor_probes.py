@@ -15,8 +15,7 @@ import pytest
 from envpack.settings import Project, Settings
 from envpack.support.errors import InputError, StubError
 from envpack.workflow.doctor import host as probes
-from envpack.workflow.doctor.examination import PROBES, examine
-from envpack.workflow.doctor.host import cache, compiler, gpu, pythons, shared_memory, system
+from envpack.workflow.doctor.host import PROBES, cache, compiler, examine, gpu, pythons, shared_memory, system
 from envpack.workflow.doctor.services import Observation, channels, containers, index
 
 
