@@ -215,8 +215,6 @@ def write_tar(
     prefix: Path,
     entries: Sequence[Entry],
     store: Path | None,  # folder of archives from which segments are copied; None for a file that is not compressed
-    *,
-    threads: int = 0,  # how many compress; 0 for one per core
 ) -> dict[str, Segment]:
     """Write a tar file.
 
@@ -226,25 +224,23 @@ def write_tar(
     out.write(compress(b"".join(member(name, content) for name, content in head.items())))
     segments = {}
     if store is None:
-        with Packer(prefix, None, threads) as packer:
+        with Packer(prefix, None) as packer:
             for blocks in packer.packed([list(portions(group)) for _, group in by_package(entries)]):
                 for block in blocks:
                     out.write(block)
     else:
-        segments = write_segments(prefix, entries, out, store, threads=threads)
+        segments = write_segments(prefix, entries, out, store)
     out.write(compress(END))
     return segments
 
 
-def write_segments(
-    prefix: Path, entries: Sequence[Entry], out: Output, store: Path, *, threads: int = 0
-) -> dict[str, Segment]:
+def write_segments(prefix: Path, entries: Sequence[Entry], out: Output, store: Path) -> dict[str, Segment]:
     """Write the segment of each package, in order: copied from archives in the store, or compressed now."""
     groups = {_digest(group): group for _, group in by_package(entries)}
     found = find_segments(store, groups)
     missing = [list(portions(group)) for digest, group in groups.items() if digest not in found]
     written = {}
-    with Packer(prefix, compressed, threads) as packer:
+    with Packer(prefix, compressed) as packer:
         made = packer.packed(missing)
         for digest in groups:
             start = out.size

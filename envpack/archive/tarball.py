@@ -96,7 +96,6 @@ def pack_archive(
     selection: Selection | None = None,
     packer: PackerName = "envpack",
     link_mode: LinkMode = "auto",
-    threads: int = 0,
     progress: Progress | None = None,
 ) -> bool:
     """Write an environment as an archive with ``bin/activate`` at its root, readable for all users.
@@ -117,7 +116,7 @@ def pack_archive(
     if is_there():
         mark_used(request.path())
         return False
-    with _stored(request, progress or NoProgress(), threads) as stored, locked_destination(destination):
+    with _stored(request, progress or NoProgress()) as stored, locked_destination(destination):
         if is_there():
             return False
         with replaced_file(destination, mode=FILE) as partial:
@@ -137,12 +136,12 @@ def stored_archive(
 
 
 @contextlib.contextmanager
-def _stored(request: _ArchiveRequest, progress: Progress, threads: int = 0) -> Iterator[Path]:
+def _stored(request: _ArchiveRequest, progress: Progress) -> Iterator[Path]:
     stored = request.path()
 
     def pack() -> None:
         with selected_files(request.environment, request.selection) as selected:
-            _pack(request, selected, stored, threads, progress)
+            _pack(request, selected, stored, progress)
 
     with environment_in_use(request.environment), ensured(stored, lambda: request.is_at(stored), pack):
         yield stored
@@ -155,11 +154,11 @@ def is_archive_of_mode(
     return is_result_of(mode, archive, _ArchiveRequest(environment, form, selection, "envpack").path())
 
 
-def _pack(request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress) -> None:
+def _pack(request: _ArchiveRequest, selected: SelectedFiles, stored: Path, progress: Progress) -> None:
     progress.begin(f"pack {counted(len(selected.entries), 'file')} as {request.form}")
     while True:
         try:
-            digest, segments = _write(request, selected, stored, threads, progress)
+            digest, segments = _write(request, selected, stored, progress)
             break
         except DamagedSegmentError as error:  # its index is removed, so the next attempt does not use it
             progress.detail(str(error))
@@ -179,7 +178,7 @@ def _pack(request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threa
 
 
 def _write(
-    request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress
+    request: _ArchiveRequest, selected: SelectedFiles, stored: Path, progress: Progress
 ) -> tuple[str, dict[str, Segment]]:
     """Write an archive into the store; returns its SHA-256 and the positions of its segments."""
     prefix = request.environment.prefix
@@ -189,7 +188,7 @@ def _write(
             return sha256_of(partial), {}
         store = stored.parent if request.form == "tar.gz" else None
         with partial.open("wb", buffering=0) as raw, Output(raw, progress, flushed=True) as out:
-            segments = write_tar(out, selected.descriptions, prefix, selected.entries, store, threads=threads)
+            segments = write_tar(out, selected.descriptions, prefix, selected.entries, store)
         return out.digest.hexdigest(), segments
 
 

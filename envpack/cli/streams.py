@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 from envpack.support.errors import StorageError
 
@@ -28,23 +28,13 @@ def open_missing_streams() -> None:
 
 
 class _Stream:
-    """What rich needs of a stream."""
+    """A stream whose writing is another."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    @property
-    def encoding(self) -> str:
-        """Encoding of the stream."""
-        return self._stream.encoding
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        """Number of the stream."""
-        return self._stream.fileno()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Remarks(_Stream):

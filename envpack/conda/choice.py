@@ -6,7 +6,6 @@ import functools
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda.fetched import FetchError, fetch_python, fetching_forbidden, mark_fetched_used
@@ -42,7 +41,7 @@ def interpreter_for(
     One fits if it has a shared library and runs with the target's C library. Of several, those that envpack has
     fetched come last, and the distribution's before them; of the others, the newest patch release is the best.
     """
-    candidates = _candidates(minor, search, preference, headers=headers, glibc=glibc)
+    candidates = _Candidates(minor, search, preference, headers=headers, glibc=glibc)
     if not candidates.fitting and search is None and _may_fetch(preference, glibc):
         progress = progress or NoProgress()
         try:
@@ -52,7 +51,7 @@ def interpreter_for(
                 raise _error(candidates, error) from error
             progress.detail(f"use {candidates.second[0].executable} instead: {error.reason}")
         else:
-            candidates = _candidates(minor, search, preference, headers=headers, glibc=glibc)
+            candidates = _Candidates(minor, search, preference, headers=headers, glibc=glibc)
     return _best(candidates)
 
 
@@ -60,12 +59,12 @@ def interpreter_here(
     minor: str, *, preference: PythonPreference = "system", headers: bool = False, glibc: str = ""
 ) -> Interpreter:
     """The best interpreter of a minor version without fetching any; arguments and errors as `interpreter_for`."""
-    return _best(_candidates(minor, None, preference, headers=headers, glibc=glibc))
+    return _best(_Candidates(minor, None, preference, headers=headers, glibc=glibc))
 
 
 def reason_to_fetch(minor: str, preference: PythonPreference, glibc: str) -> str:
     """Why `interpreter_for` would fetch an interpreter, ``""`` if it would not."""
-    candidates = _candidates(minor, None, preference, headers=False, glibc=glibc)
+    candidates = _Candidates(minor, None, preference, headers=False, glibc=glibc)
     if candidates.fitting:
         return ""
     may_fetch = _may_fetch(preference, glibc)
@@ -81,18 +80,24 @@ def _may_fetch(preference: PythonPreference, glibc: str) -> bool:
     return preference != "only-system" and version_key(glibc or _FETCHED_GLIBC) >= version_key(_FETCHED_GLIBC)
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Candidates:
     """The interpreters of a minor version on this machine."""
 
-    minor: str  # for example "3.8"
-    preference: PythonPreference  # which ones are wanted
-    fitting: tuple[Interpreter, ...]  # those to take, the best first
-    second: tuple[Interpreter, ...]  # those to take if none can be fetched
-    unfit: tuple[tuple[Interpreter, str], ...]  # the others, each with the reason
-    search: Sequence[Path] | None  # folders that were searched instead of the usual ones
-    headers: bool  # whether headers are needed
-    glibc: str  # version of the target's C library, "" for any
+    def __init__(
+        self, minor: str, search: Sequence[Path] | None, preference: PythonPreference, *, headers: bool, glibc: str
+    ) -> None:
+        """Find them; ``search`` are folders to search instead of the usual ones."""
+        check_minor(minor)
+        self.minor, self.search, self.preference = minor, search, preference
+        self.headers, self.glibc = headers, glibc
+        found = [interpreter for interpreter in find_interpreters(minor, search) if _is_wanted(interpreter, preference)]
+        complaints = [(interpreter, _complaint(interpreter, headers=headers, glibc=glibc)) for interpreter in found]
+        self.unfit = [(one, complaint) for one, complaint in complaints if complaint]  # each with the reason
+        self.fitting = sorted((one for one, complaint in complaints if not complaint), key=_rank, reverse=True)
+        self.second: list[Interpreter] = []  # those to take if none can be fetched
+        if preference == "managed":
+            self.second = [one for one in self.fitting if not one.managed]
+            self.fitting = [one for one in self.fitting if one.managed]
 
     @property
     def lacking(self) -> str:
@@ -101,28 +106,6 @@ class _Candidates:
             return "; ".join(f"{why} in {interpreter.executable}" for interpreter, why in self.unfit)
         whose = "of uv on this machine" if self.preference in ("managed", "only-managed") else "on this machine"
         return f"there is none {whose}{_skipped()}"
-
-
-def _candidates(
-    minor: str, search: Sequence[Path] | None, preference: PythonPreference, *, headers: bool, glibc: str
-) -> _Candidates:
-    check_minor(minor)
-    found = find_interpreters(minor, search)
-    wanted = [interpreter for interpreter in found if _is_wanted(interpreter, preference)]
-    complaints = [(interpreter, _complaint(interpreter, headers=headers, glibc=glibc)) for interpreter in wanted]
-    fitting = sorted((one for one, complaint in complaints if not complaint), key=_rank, reverse=True)
-    managed = [one for one in fitting if one.managed]
-    first, second = (managed, [one for one in fitting if not one.managed]) if preference == "managed" else (fitting, [])
-    return _Candidates(
-        minor=minor,
-        preference=preference,
-        fitting=tuple(first),
-        second=tuple(second),
-        unfit=tuple((one, complaint) for one, complaint in complaints if complaint),
-        search=search,
-        headers=headers,
-        glibc=glibc,
-    )
 
 
 def _is_wanted(interpreter: Interpreter, preference: PythonPreference) -> bool:

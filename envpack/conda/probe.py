@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.folders import cache_root
@@ -61,7 +61,7 @@ class ProbeMemory:
     def __init__(self) -> None:
         self._file = cache_root() / "interpreters.json"
         self._changed = False
-        self._known: dict[str, _Remembered] = {}
+        self._known: dict[str, dict[str, Any]] = {}  # the facts, and a stamp of each file that they come from
         with contextlib.suppress(OSError, ValueError):
             known = read_json(self._file)
             if isinstance(known, dict):
@@ -71,7 +71,7 @@ class ProbeMemory:
         """Facts about an interpreter; ``None`` if it does not run."""
         known = self._known.get(str(executable))
         if known and known["stamps"] == _stamps(executable, known["facts"]):
-            return known["facts"]
+            return cast("Facts", known["facts"])
         probed = _probe(executable)
         if known:
             del self._known[str(executable)]
@@ -88,13 +88,6 @@ class ProbeMemory:
             with contextlib.suppress(OSError):  # an unwritable cache only costs time
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 write_text(self._file, json.dumps(self._known, indent=1, sort_keys=True))
-
-
-class _Remembered(TypedDict):
-    """Facts, and a stamp of each file that they come from."""
-
-    facts: Facts
-    stamps: list[str]
 
 
 def _stamps(executable: Path, facts: Facts) -> list[str]:

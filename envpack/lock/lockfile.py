@@ -72,12 +72,47 @@ class Lock:
     @property
     def text(self) -> str:
         """The text of its file; equal locks have equal texts."""
-        return _format(self)
+        import yaml
+
+        references = [
+            *({"conda": package.url} for package in self.conda),
+            *({"pypi": package.url} for package in self.pip),
+        ]
+        document = {
+            "version": 6,
+            "environments": {
+                "default": {
+                    "channels": [{"url": f"{channel}/"} for channel in self.channels],
+                    "packages": {self.target.platform: references},
+                }
+            },
+            "packages": [*map(_conda_entry, self.conda), *map(_pip_entry, self.pip)],
+            "x-envpack": {
+                "schema": _SCHEMA,
+                "asked": self.requirements_digest,
+                "python": self.target.python,
+                "glibc": self.target.glibc,
+                "cuda": self.target.cuda,
+            },
+        }
+        return _HEADER + str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000))
 
     @classmethod
     def parse(cls, text: str, file: Path) -> Lock:
         """The lock with this text; ``file`` is where it came from, for errors."""
-        return _parse(text, file)
+        from envpack.support.tables import parse_yaml
+
+        try:
+            content = parse_yaml(text, file)
+            if _OWN_TABLE not in content:
+                raise _lockfile_error(str(file), f"has no table {_OWN_TABLE}: it is another tool's lockfile")
+            if content.table(_OWN_TABLE).text("schema", "") != str(_SCHEMA):
+                raise _lockfile_error(str(file), "was written by another version of envpack")
+            return _lock(content)
+        except InputError as error:
+            if error.kind == "bad-lock":
+                raise
+            raise _lockfile_error(error.where, f"is damaged: {error.message}") from error
 
     def environment_key(self, *, strip: bool) -> str:
         """Name of the environment in the store, stripped of debug information or not."""
@@ -192,30 +227,6 @@ def write_lock(lock: Lock, file: Path) -> bool:
     return True
 
 
-def _format(lock: Lock) -> str:
-    import yaml
-
-    references = [*({"conda": package.url} for package in lock.conda), *({"pypi": package.url} for package in lock.pip)]
-    document = {
-        "version": 6,
-        "environments": {
-            "default": {
-                "channels": [{"url": f"{channel}/"} for channel in lock.channels],
-                "packages": {lock.target.platform: references},
-            }
-        },
-        "packages": [*map(_conda_entry, lock.conda), *map(_pip_entry, lock.pip)],
-        "x-envpack": {
-            "schema": _SCHEMA,
-            "asked": lock.requirements_digest,
-            "python": lock.target.python,
-            "glibc": lock.target.glibc,
-            "cuda": lock.target.cuda,
-        },
-    }
-    return _HEADER + str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000))
-
-
 def _conda_entry(package: CondaPackage) -> dict[str, Any]:
     """A conda package; empty fields after the first five are left out."""
     entry = {"conda": package.url, **{name: getattr(package, name) for name in ("name", "version", "build", "subdir")}}
@@ -273,24 +284,7 @@ def read_lock(file: Path) -> Lock | None:
             return None
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise _lockfile_error(str(file), f"cannot be read: {reason}") from error
-    return _parse(text, file)
-
-
-def _parse(text: str, file: Path) -> Lock:
-    """The lock in the text of a lockfile."""
-    from envpack.support.tables import parse_yaml
-
-    try:
-        content = parse_yaml(text, file)
-        if _OWN_TABLE not in content:
-            raise _lockfile_error(str(file), f"has no table {_OWN_TABLE}: it is another tool's lockfile")
-        if content.table(_OWN_TABLE).text("schema", "") != str(_SCHEMA):
-            raise _lockfile_error(str(file), "was written by another version of envpack")
-        return _lock(content)
-    except InputError as error:
-        if error.kind == "bad-lock":
-            raise
-        raise _lockfile_error(error.where, f"is damaged: {error.message}") from error
+    return Lock.parse(text, file)
 
 
 def _lock(content: Table) -> Lock:

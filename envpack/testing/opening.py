@@ -72,7 +72,8 @@ def open_models(
 ) -> Models:
     """The models of a repository, on a server or, without a runtime, locally; limits in seconds."""
     if runtime is None:
-        return LocalModels.of(project, timeout)
+        log: list[LogLine] = []
+        return LocalModels(local_server(project, log=log.append, timeout=timeout), log)
     from envpack.testing.served_models import ServedModels
 
     return ServedModels(runtime, project, timeout=timeout, progress=progress or NoProgress(), store=store)
@@ -90,12 +91,6 @@ class LocalModels:
 
     def __init__(self, server: LocalServer, log: Sequence[LogLine]) -> None:
         self._server, self._log = server, log
-
-    @classmethod
-    def of(cls, project: Project, timeout: float) -> LocalModels:
-        """The models of a repository, with limits in seconds for each load and answer."""
-        log: list[LogLine] = []
-        return cls(local_server(project, log=log.append, timeout=timeout), log)
 
     def load(self, model: str) -> None:
         try:

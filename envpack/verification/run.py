@@ -95,42 +95,40 @@ def verify(
         return _Verification(project, chosen, errors, spec, progress, runtime, whole=not models).run()
 
 
+@dataclasses.dataclass(frozen=True)
 class _Verification:
     """One verification, from the start of the server to its end."""
 
-    def __init__(
-        self,
-        project: Project,
-        models: tuple[Model, ...],
-        errors: Mapping[str, EnvpackError],
-        spec: ServerSpec,
-        progress: Progress,
-        runtime: Runtime,
-        *,
-        whole: bool,
-    ) -> None:
-        self._project, self._repository = project, project.repository
-        self._models, self._errors, self._whole = models, errors, whole
-        self._spec, self._said = spec, spec.settings
-        self._progress, self._runtime = progress, runtime
-        self._began = datetime.datetime.now().astimezone()
-        self._started = time.monotonic()
+    project: Project
+    models: tuple[Model, ...]
+    errors: Mapping[str, EnvpackError]  # of models that cannot be read
+    spec: ServerSpec
+    progress: Progress
+    runtime: Runtime
+    whole: bool  # whether these are all models of the repository
+    began: datetime.datetime = dataclasses.field(default_factory=lambda: datetime.datetime.now().astimezone())
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def said(self) -> Settings:
+        """What is said of the server."""
+        return self.spec.settings
 
     def run(self) -> Verdict:
-        with _folder_for_probe(self._said) as probe, contextlib.ExitStack() as servers:
+        with _folder_for_probe(self.said) as probe, contextlib.ExitStack() as servers:
             start = functools.partial(self._start, servers, probe)
             server, client, version = start()
-            release = all_releases().get(self._runtime.release) or release_of_server(version)
+            release = all_releases().get(self.runtime.release) or release_of_server(version)
             judge = self._judge(server, client, release)
-            rejected = tuple(judge.reject(name, error) for name, error in self._errors.items())
+            rejected = tuple(judge.reject(name, error) for name, error in self.errors.items())
             judged, died = self._judge_all(judge, start)
             server, client, verdicts = judge.server, judge.client, rejected + judged
             loaded = [verdict.name for verdict in verdicts if verdict.is_verified]
             all_right = not died and all(verdict.ok for verdict in verdicts)
-            elsewhere = check_runtime(self._runtime)
+            elsewhere = check_runtime(self.runtime)
             checks = [*died, *([elsewhere] if elsewhere else [])]
             checks += self._checks_of_release(release, version)
-            checks += [check_repository(self._repository)] if self._whole else []
+            checks += [check_repository(self.project.repository)] if self.whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
             checks += self._server_checks(server, client, loaded) if all_right and not judge.stuck else ()
             seconds = self._seconds()
@@ -139,15 +137,15 @@ class _Verification:
         made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
         return Verdict(
             ok=all_right and made and all(check.ok for check in checks) and not leftovers,
-            repository=str(self._repository),
+            repository=str(self.project.repository),
             release=release.name if release else "",
             server=version,
-            runtime=self._runtime.name,
-            image=self._runtime.image,
+            runtime=self.runtime.name,
+            image=self.runtime.image,
             models=verdicts,
             checks=tuple(checks),
             leftovers=leftovers,
-            started=self._began.isoformat(timespec="seconds"),
+            started=self.began.isoformat(timespec="seconds"),
             seconds=self._seconds(),
             verdict_seconds=seconds,
             kept=kept,
@@ -168,10 +166,10 @@ class _Verification:
             judge.server.stop(force=True)
             judge.go_on_in(*start()[:2])
 
-        for model in self._models:
+        for model in self.models:
             if judge.server.ended() and verdicts:
                 verdicts[-1] = judge.withdraw(verdicts[-1])
-            if judge.server.ended() or judge.stuck >= self._spec.load_threads(self._models):
+            if judge.server.ended() or judge.stuck >= self.spec.load_threads(self.models):
                 go_on_in_another()
             verdict = self._verify_model(judge, model)
             if verdict.failure and verdict.failure.kind == "server-died" and not judge.is_alone:
@@ -183,12 +181,12 @@ class _Verification:
 
     def _start(self, servers: contextlib.ExitStack, probe: Path | None) -> tuple[Server, Client, str]:
         """Start a server, which ends with the stack; returns it with a client and its version."""
-        self._progress.begin("start Triton")
+        self.progress.begin("start Triton")
         began = time.monotonic()
-        server = servers.enter_context(self._runtime.start(self._repository, probe))
-        client = Client(server.url, timeout=self._said.timeout)
+        server = servers.enter_context(self.runtime.start(self.project.repository, probe))
+        client = Client(server.url, timeout=self.said.timeout)
         version = _version(client)
-        self._progress.end(f"Triton {version}, {time.monotonic() - began:.1f} s")
+        self.progress.end(f"Triton {version}, {time.monotonic() - began:.1f} s")
         return server, client, version
 
     @check("release", of="server", step="start")
@@ -196,7 +194,7 @@ class _Verification:
         """Only if the server is of another release than `--triton` or `envpack.toml` names: not checked; what keeps a
         model from that release, by its files, is its failure
         """
-        wanted = self._said.triton
+        wanted = self.said.triton
         if wanted and (release is None or release.name != wanted):
             served = release.name if release else version
             what = f"Triton {wanted} was asked for, and this server is {served}, which says nothing about {wanted}"
@@ -205,10 +203,10 @@ class _Verification:
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
         mismatches = functools.partial(
             preflight_model,
-            default_stub=self._runtime.default_stub,
+            default_stub=self.runtime.default_stub,
             release=release,
-            host=self._runtime.host,
-            backends=self._spec.backends,
+            host=self.runtime.host,
+            backends=self.spec.backends,
         )
 
         def preflight(model: Model) -> tuple[Finding, ...]:
@@ -217,69 +215,69 @@ class _Verification:
             unsafe = find_unsafe_archive(model, release)
             return (unsafe,) if unsafe else (*mismatches(model), *self._mismatches_of_wanted(model, release))
 
-        judging = JudgeOptions(self._said.timeout, self._said.requests, self._spec.preload, release)
-        state = functools.partial(_build_state, self._project, release=release or find_release(DEFAULT_RELEASE))
+        judging = JudgeOptions(self.said.timeout, self.said.requests, self.spec.preload, release)
+        state = functools.partial(_build_state, self.project, release=release or find_release(DEFAULT_RELEASE))
         return Judge(server, client, judging, preflight, state)
 
     def _mismatches_of_wanted(self, model: Model, served: Release | None) -> Iterator[Finding]:
         """What keeps a model from the release that was asked for, if the server is of another one."""
-        name = self._said.triton
+        name = self.said.triton
         if not name or (served and served.name == name):
             return
-        backends = self._spec.backends or backends_folder(self._project)
+        backends = self.spec.backends or backends_folder(self.project)
         for finding in fit_findings(model, find_release(name), backends):
             if finding.severity == "error":
                 yield dataclasses.replace(finding, what=f"for Triton {name}: {finding.what}")
 
     def _verify_model(self, judge: Judge, model: Model) -> ModelVerdict:
-        self._progress.begin(f"verify {model.name}")
+        self.progress.begin(f"verify {model.name}")
         verdict = judge.judge(model)
-        self._progress.end(_outcome(verdict))
+        self.progress.end(_outcome(verdict))
         return verdict
 
     def _gpu_checks(self, server: Server, client: Client, probe: Path) -> Iterator[Check]:
         """Check that the server has a GPU, and that a tensor stays on it on its way between processes."""
-        self._progress.begin("check the GPU")
-        has_gpu = check_gpu(server, self._spec.all_variables().get(GPUS))
+        self.progress.begin("check the GPU")
+        has_gpu = check_gpu(server, self.spec.all_variables().get(GPUS))
         yield has_gpu
-        like = choose_probed_model(self._models)
+        like = choose_probed_model(self.models)
         environment = like.environment if like else None
         if has_gpu.ok and like and environment:
             write_probe(probe, like, server.server_path(environment))
-            tensors = run_probe(client, like, self._said.timeout)
+            tensors = run_probe(client, like, self.said.timeout)
         elif has_gpu.ok:
-            tensors = skip_probe(self._models)
+            tensors = skip_probe(self.models)
         else:
             tensors = skipped("gpu-tensors", "not checked without a GPU")
         yield tensors
-        self._progress.end(tensors.evidence if has_gpu.ok else has_gpu.evidence)
+        self.progress.end(tensors.evidence if has_gpu.ok else has_gpu.evidence)
 
     def _server_checks(self, server: Server, client: Client, names: Sequence[str]) -> Iterator[Check]:
         """Checks of all loaded models together; only made if each model passed alone."""
-        if self._spec.together and len(names) > 1:
-            self._progress.begin("load all models at the same time")
+        if self.spec.together and len(names) > 1:
+            self.progress.begin("load all models at the same time")
             unload_all(client, server, names)
-            together = check_together(client, names, self._said.timeout)
+            together = check_together(client, names, self.said.timeout)
             yield together
-            self._progress.end(together.evidence)
-        self._progress.begin("unload")
+            self.progress.end(together.evidence)
+        self.progress.begin("unload")
         unloaded = unload_all(client, server, names)
         yield unloaded
-        self._progress.end(unloaded.evidence)
+        self.progress.end(unloaded.evidence)
 
     @check("stop", of="server", step="unload", condition="The server exits with status 0 and leaves nothing behind")
     def _end(
         self, server: Server, client: Client, judge: Judge, loaded: Sequence[str], checks: list[Check]
     ) -> tuple[str, tuple[str, ...]]:
         """Stop the server, or keep it with every model loaded; returns how to reach it, and the leftovers."""
-        if self._said.keep and not judge.stuck and not server.ended():
+        if self.said.keep and not judge.stuck and not server.ended():
             for name in loaded:
                 with contextlib.suppress(RequestError):  # the verdict contains the load failure
-                    client.load(name, timeout=self._said.timeout)
+                    client.load(name, timeout=self.said.timeout)
             return server.keep(), ()
-        self._progress.begin("stop Triton")
+        self.progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck > 0)
-        self._progress.end(_stop_outcome(stopped))
+        self.progress.end(_stop_outcome(stopped))
         leftovers = _stop_faults(stopped)
         if not stopped.forced and not leftovers:
             checks.append(passed("stop", f"stopped in {stopped.seconds:.1f} s with exit status 0, nothing left behind"))
@@ -287,7 +285,7 @@ class _Verification:
 
     def _seconds(self) -> float:
         """Seconds since the start."""
-        return time.monotonic() - self._started
+        return time.monotonic() - self.started
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from envpack.local import Python
 from envpack.settings import open_project
 from envpack.support.errors import InputError
 from envpack.testing import ModelError, ModelUnderTest
-from envpack.testing.opening import LocalModels
+from envpack.testing.opening import open_models
 from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository
 from tests.unit.local.test_local_server import COUNT
 
@@ -39,7 +39,7 @@ def repository(tmp_path, monkeypatch):
 
 @pytest.fixture
 def models(repository):
-    found = LocalModels.of(open_project(repository.folder), 60)
+    found = open_models(open_project(repository.folder), None, timeout=60)
     yield found
     found.close()
 
