@@ -218,11 +218,8 @@ def read_record(path: str, content: bytes) -> Package | None:
     try:
         if _CONDA.fullmatch(path):
             record = parse_json(content)
-            fields = {key: str(record.get(key) or "") for key in ("version", "license", "sha256")}
-            name = normalise_name(str(record["name"]))
-            return Package(
-                name=name, source="conda", version=fields["version"], license=fields["license"], sha256=fields["sha256"]
-            )
+            fields: dict[str, Any] = {key: str(record.get(key) or "") for key in ("version", "license", "sha256")}
+            return Package(name=normalise_name(str(record["name"])), source="conda", **fields)
         metadata = email.parser.BytesHeaderParser().parsebytes(content)
         if not metadata["Name"]:
             return None

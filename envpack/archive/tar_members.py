@@ -240,7 +240,10 @@ class Packer:
             room[at : at + len(before)] = before
             at += len(before)
             if entry.size:
-                self._whole(entry, room[at : at + entry.size])
+                content = room[at : at + entry.size]
+                self._read(entry, 0, content)
+                if hashlib.sha256(content).hexdigest() != entry.sha256:
+                    raise damaged(self._prefix, entry)
                 at = _padded(room, at + entry.size, entry.size)
         if self._compress is None:
             return _Packed(room[:length], buffer)
@@ -266,11 +269,6 @@ class Packer:
         except IndexError:
             buffer = bytearray(max(length, PORTION + _SLACK))
         return buffer if len(buffer) >= length else bytearray(length)
-
-    def _whole(self, entry: Entry, room: memoryview) -> None:
-        self._read(entry, 0, room)
-        if hashlib.sha256(room).hexdigest() != entry.sha256:
-            raise damaged(self._prefix, entry)
 
     def _read(self, entry: Entry, start: int, room: memoryview) -> None:
         try:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -114,17 +114,8 @@ def dev(
     console.result({"models": list(session.states.values())})
 
 
-class View(Protocol):
-    """Shows a session."""
-
-    progress: Progress
-
-    def show(self, session: Session) -> None:
-        """Show what is known now."""
-
-
 @contextlib.contextmanager
-def view(console: Console, debugger: str = "") -> Iterator[View]:
+def view(console: Console, debugger: str = "") -> Iterator[_Lines | _Screen]:
     """The view that fits where the output goes."""
     if not console.terminal.is_terminal or console.as_json or console.quiet:
         yield _Lines(console, debugger)

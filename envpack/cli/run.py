@@ -303,9 +303,9 @@ def test(
         arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
         output=_STDERR if console.as_json else None,
     )
-    without = [model.name for model in done.models if not done.of(model.name)]
+    without = [name for name in done.models if not done.of(name)]
     if without:
         console.note(f"[dim]no test ran of:[/dim] {plain(', '.join(without))}")
-    tested = [{"name": model.name, "tests": done.of(model.name)} for model in done.models]
+    tested = [{"name": name, "tests": done.of(name)} for name in done.models]
     console.result({"ok": done.ok, "on_server": done.on_server, "where": done.where, "models": tested})
     return 0 if done.ok else 1

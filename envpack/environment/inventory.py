@@ -292,15 +292,7 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
 def _of_conda(record: Mapping[str, Any], sizes: Counter[str]) -> Package:
     name = normalise_name(record["name"])
     fields = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
-    return Package(
-        name=name,
-        version=fields["version"],
-        source="conda",
-        license=fields["license"],
-        url=fields["url"],
-        sha256=fields["sha256"],
-        size=sizes[name],
-    )
+    return Package(name=name, source="conda", size=sizes[name], **fields)
 
 
 def _origin(url: str) -> str:

@@ -122,14 +122,11 @@ class DeclaredFile:
 
 def declared_files(prefix: Prefix) -> dict[str, DeclaredFile]:
     """What the packages' records declare about their files, by path."""
-    return dict(_declared(prefix))
-
-
-def _declared(prefix: Prefix) -> Iterator[tuple[str, DeclaredFile]]:
-    for record in prefix.records:
-        name = normalise_name(record["name"])
-        for path in record_paths(record):
-            yield str(path.get("_path", "")), _declaration(path, name)
+    return {
+        str(path.get("_path", "")): _declaration(path, normalise_name(record["name"]))
+        for record in prefix.records
+        for path in record_paths(record)
+    }
 
 
 def _declaration(path: Mapping[str, Any], package: str) -> DeclaredFile:
@@ -186,7 +183,7 @@ class CopyResult:
 
     placeholders: dict[str, PlaceholderKind]  # kind of the prefix placeholder, of files that contain one now
     changed: set[Path]  # absolute paths of files whose content differs from the original
-    left: tuple[str, ...]  # binaries that still contain the old path, because it cannot be replaced
+    left: list[str]  # binaries that still contain the old path, because it cannot be replaced
 
 
 def copy_files(
@@ -199,8 +196,7 @@ def copy_files(
     progress: Progress | None = None,
 ) -> CopyResult:
     """Copy files, with the prefix placeholder instead of the prefix paths that they contain."""
-    done = CopyResult({}, set(), ())
-    left = []
+    done = CopyResult({}, set(), [])
     progress = progress or NoProgress()
     size = 0
     for number, file in enumerate(files, start=1):
@@ -224,8 +220,8 @@ def copy_files(
         if content is not None and PREFIX_PLACEHOLDER.encode() in content:
             done.placeholders[file.path] = "binary" if declaration.binary else "text"
         elif content is None and _names(source / file.path, prefix_paths) and not declaration.placeholder:
-            left.append(file.path)
-    return CopyResult(done.placeholders, done.changed, tuple(left))
+            done.left.append(file.path)
+    return done
 
 
 def _relative(link: PrefixFile, prefix_paths: Sequence[Path]) -> str:

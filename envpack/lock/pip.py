@@ -67,7 +67,8 @@ def resolve_pip(
     sources: Sequence[str] = (),
 ) -> tuple[PipPackage, ...]:
     """Resolve pip requirements; returns wheels, and source distributions of ``sources``, sorted by name."""
-    pip_requirements = [*requirements.pip, *(_file_requirement(wheel) for wheel in wheels)]
+    named_wheels = (f"{wheel.name.partition('-')[0]} @ {wheel.as_uri()}" for wheel in wheels)
+    pip_requirements = [*requirements.pip, *named_wheels]
     if not pip_requirements:
         return ()
     with temp_dir("lock") as folder:
@@ -76,10 +77,11 @@ def resolve_pip(
             pylock.write_text(to_pylock(prefer, target), encoding="utf-8")
         own = dict(requirements.indexes)
         general = [line for line in pip_requirements if requirement_name(line) not in own]
+        options = [option for option in requirements.pip_options if option.split()[0] in _FILE_OPTIONS]
         completed = run_uv(
             [
                 *("pip", "compile"),
-                _write_lines(folder / "requirements.in", (*_file_options(requirements), *general)),
+                _write_lines(folder / "requirements.in", (*options, *general)),
                 *([_write_own_indexes(folder, pip_requirements, own)] if own else []),
                 *_argument_options(requirements),
                 *("--constraints", _write_lines(folder / "constraints.txt", requirements.constraints)),
@@ -100,12 +102,7 @@ def resolve_pip(
 
 
 _OPTIONS_OF_UV = ("--resolution", "--prerelease", "--index-strategy", "--exclude-newer", "--exclude-newer-package")
-_FILE_OPTIONS = ("--find-links", "--no-index", "--no-binary", "--only-binary")
-
-
-def _file_options(requirements: Requirements) -> list[str]:
-    """The options that uv reads in a requirements file."""
-    return [option for option in requirements.pip_options if option.split()[0] in _FILE_OPTIONS]
+_FILE_OPTIONS = ("--find-links", "--no-index", "--no-binary", "--only-binary")  # that uv reads in a file
 
 
 def _write_own_indexes(folder: Path, lines: Sequence[str], indexes: Mapping[str, str]) -> Path:
@@ -138,10 +135,6 @@ def _write_lines(file: Path, lines: Sequence[str]) -> Path:
     """Write a file in a private folder, because lines can contain passwords."""
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file
-
-
-def _file_requirement(wheel: Path) -> str:
-    return f"{wheel.name.partition('-')[0]} @ {wheel.as_uri()}"
 
 
 def _source_policy(requirements: Requirements, sources: Sequence[str]) -> list[str]:

@@ -23,28 +23,20 @@ _FAILED, _INTERRUPTED, _USAGE, _NO_TESTS = 1, 2, 4, 5
 
 
 @dataclass(frozen=True)
-class TestedModel:
-    """A model and the files of its tests."""
-
-    name: str
-    paths: tuple[Path, ...]  # its folder tests and its files test_*.py, those that exist
-
-
-@dataclass(frozen=True)
 class TestRun:
     """What became of tests.
 
     Attributes:
         ok: whether none failed.
         tests: for each test its ``id``, ``outcome``, ``seconds`` and ``message``.
-        models: those whose tests were to run.
+        models: the names of those whose tests were to run.
         where: where they ran, in words.
         on_server: whether that is a real server.
     """
 
     ok: bool
     tests: tuple[dict[str, Any], ...]
-    models: tuple[TestedModel, ...]
+    models: tuple[str, ...]
     where: str
     on_server: bool
 
@@ -69,14 +61,14 @@ def run_tests(
 ) -> TestRun:
     """Run the tests of models, ``tests/`` and ``test_*.py`` in the folder of each, by the pytest of this Python."""
     repository = project.repository
-    models = [TestedModel(model.name, tuple(_test_paths(model.folder))) for model in named_models(repository, names)]
+    models = named_models(repository, names)
     runtime = None if is_local else find_runtime(project)
     show(where(runtime), runtime is not None)
     if importlib.util.find_spec("pytest") is None:
         what = "tests need pytest beside envpack"
         fix = f"{sys.executable} -m pip install pytest"
         raise UsageError("pytest-missing", what, fix, sys.executable)
-    paths = [path for model in models for path in model.paths]
+    paths = [path for model in models for path in _test_paths(model.folder)]
     if not paths:
         raise _no_tests(repository, "no model has tests")
     said = project.of()
@@ -95,7 +87,8 @@ def run_tests(
         code = run_in_foreground(command, env=dict(os.environ), output=output)
         _check(code, repository, has_outcomes=outcomes.is_file())
         found = tuple(parse_json(outcomes.read_text(encoding="utf-8")))
-        return TestRun(code == 0, found, tuple(models), where(runtime), on_server=runtime is not None)
+        tested = tuple(model.name for model in models)
+        return TestRun(code == 0, found, tested, where(runtime), on_server=runtime is not None)
 
 
 def _check(code: int, repository: Path, *, has_outcomes: bool) -> None:

@@ -90,9 +90,9 @@ def _exception(message: str) -> str:
 def _find(fault: Fault, message: str, exception: str, output: Sequence[str]) -> re.Match[str] | None:
     found = None
     if exception and fault.raised:
-        found = fault.raised.match(exception)
+        found = re.match(fault.raised, exception)
     if fault.reported and (not exception or exception.startswith(_OF_THE_SERVER)):
-        found = found or fault.reported.search(message)
+        found = found or re.search(fault.reported, message)
     if fault.printed:
-        found = found or next((match for line in output if (match := fault.printed.match(line))), None)
+        found = found or next((match for line in output if (match := re.match(fault.printed, line))), None)
     return found

@@ -7,7 +7,6 @@ line of output that the loader or the shell writes.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from envpack.server import UNHEALTHY
@@ -19,15 +18,11 @@ class Fault:
 
     kind: str  # slug of its section in docs/reference/errors.md; "" for that of any load or request that fails
     fix: str  # how to fix it; it can use the named groups of the patterns
-    raised: re.Pattern[str] | None = None  # matches an exception from its type on
+    # Patterns; an empty one shows nothing.
+    raised: str = ""  # matches an exception from its type on
     # Occurs in a message of the server or the stub that is not an exception of the model.
-    reported: re.Pattern[str] | None = None
-    printed: re.Pattern[str] | None = None  # matches a line of output from its beginning
-
-
-def _fault(kind: str, fix: str, *, raised: str = "", reported: str = "", printed: str = "") -> Fault:
-    compiled = (re.compile(pattern) if pattern else None for pattern in (raised, reported, printed))
-    return Fault(kind, fix, *compiled)
+    reported: str = ""
+    printed: str = ""  # matches a line of output from its beginning
 
 
 def _system(types: str, number: int, text: str) -> str:
@@ -59,7 +54,7 @@ RETRIES = re.compile(
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
 # specific patterns come before general ones.
 FAULTS = (
-    _fault(
+    Fault(
         "no-gpu",
         "the server has no GPU: verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
         raised=r"(?:ImportError|OSError): libcuda\.so\.1: cannot open"
@@ -69,77 +64,77 @@ FAULTS = (
         r"|unsupported gpu id \d{1,9}\. GPUs with [^:\n]{1,200} are:[\s;]{0,20}$",
         printed=_LOADER + r"libcuda\.so\.1",
     ),
-    _fault(
+    Fault(
         "bad-config",
         "the server can use these GPUs: {gpus}; name them in gpus of instance_group",
         reported=r"unsupported gpu id \d{1,9}\. GPUs with [^:\n]{1,200} are: (?P<gpus>\d[\d ,]{0,200})",
     ),
-    _fault(
+    Fault(
         "noexec-mount",
         "{library} is on a file system mounted noexec: mount it with exec, in a container with --tmpfs /tmp:exec",
         raised=r"(?:ImportError|OSError): (?P<library>[^\s:]{1,300}): failed to map segment from shared object",
         reported=r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
         printed=_LOADER + r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
     ),
-    _fault(
+    Fault(
         "backend-missing",
         "correct backend in config.pbtxt, or name the folder of the backend {backend} with --set backends=DIRECTORY",
         reported=r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
     ),
-    _fault(
+    Fault(
         "version-missing",
         "put what the backend loads into a folder {model}/1, or name a version that is there in version_policy",
         reported=r"at least one version must be available under the version policy of model '(?P<model>[^'\n]{1,300})'",
     ),
-    _fault(
+    Fault(
         "ensemble-mismatch",
         "compare the maps and types in config.pbtxt of {ensemble} with those of its member models",
         reported=r"in ensemble (?P<ensemble>[^,\s]{1,300}), ensemble tensor (?P<tensor>[^\s:]{1,300})",
     ),
-    _fault(
+    Fault(
         "interface-broken",
         "define a class TritonPythonModel in model.py",
         raised=r"AttributeError: module '[^'\n]{1,300}' has no attribute 'TritonPythonModel'",
         reported=r"has no attribute 'TritonPythonModel'",
     ),
-    _fault(
+    Fault(
         "interface-broken",
         "add the method execute(self, requests) to TritonPythonModel",
         reported=r"does not implement `execute` method",
     ),
-    _fault(
+    Fault(
         "interface-broken",
         "return the configuration at the end of auto_complete_config",
         reported=r"must return a valid pb\.ModelConfig object",
     ),
-    _fault(
+    Fault(
         "interface-broken",
         "send the responses to each request with its response sender, the last one with the final flag",
         reported=r"has returned from execute without a final response[^\n]{0,1000}the final flag",
     ),
-    _fault(
+    Fault(
         "interface-broken",
         "return a list with one InferenceResponse per request from execute, in the order of the requests",
         reported=r"objects do not match the number of InferenceRequest|in the execute function return list"
         r"|Expected a list in the execute return|has returned from execute without a final response",
     ),
-    _fault(
+    Fault(
         "syntax-error",
         "save model.py, and what it imports, as UTF-8 text: a file has NUL bytes, as UTF-16 does",
         raised=r"(?:ValueError|SyntaxError): source code string cannot contain null bytes",
     ),
-    _fault(
+    Fault(
         "syntax-error",
         "save model.py, and what it imports, as UTF-8 text",
         raised=r"SyntaxError: \(unicode error\) 'utf-8' codec can't decode",
     ),
-    _fault(
+    Fault(
         "syntax-error",
         "correct line {line} of {file}; the environment's Python must support its syntax",
         raised=r"(?:SyntaxError|IndentationError|TabError): "
         r".{0,200}\((?P<file>[^(),\n]{1,200}), line (?P<line>\d{1,9})\)",
     ),
-    _fault(
+    Fault(
         "out-of-memory",
         "give the server more memory, or reduce the model's: fewer instances, smaller weights",
         raised=r"_?(?:Array)?MemoryError\b|OutOfMemoryError\b|RuntimeError: CUDA out of memory|"
@@ -148,81 +143,81 @@ FAULTS = (
         printed=r"terminate called after throwing an instance of 'std::bad_alloc'",
     ),
     # Before those that match what the system says of it, whatever that is.
-    _fault(
+    Fault(
         "shared-memory-full",
         "the server cannot write to its /dev/shm: mount a writable tmpfs there",
         reported=r"[Uu]nable to initialize shared memory key[^\n]{0,2000}(?:Read-only file system|Permission denied)",
     ),
-    _fault(
+    Fault(
         "shared-memory-full",
         "enlarge the server's /dev/shm: docker run --shm-size=1g, or envpack verify --set shm_size=1g",
         reported=r"[Uu]nable to initialize shared memory key",
     ),
-    _fault(
+    Fault(
         "too-many-files",
         "close files that the model no longer uses, or raise the server's limit: docker run --ulimit nofile=65536",
         raised=_system("OSError", 24, "Too many open files"),
         reported=r"Too many open files",
     ),
-    _fault(
+    Fault(
         "read-only",
         "servers mount the repository read-only: write below /tmp, or to a folder named by a variable",
         raised=_system("OSError", 30, "Read-only file system"),
         reported=r"Read-only file system",
     ),
-    _fault(
+    Fault(
         "not-for-everybody",
         "the server runs as another user: chmod -R a+rX on the model's folder, and on the files that it opens",
         raised=_system("PermissionError", 13, "Permission denied"),
         reported=r"Permission denied",
         printed=r"\S{0,4096}bash: (?:line \d{1,9}: )?\S{1,4096}: Permission denied$",
     ),
-    _fault(
+    Fault(
         "port-taken",
         "another model or program uses the port: let each instance use a free one, port 0",
         raised=_system("OSError", 98, "Address already in use"),
     ),
-    _fault(
+    Fault(
         "",
         "put the file there, as weights are often not under version control, or correct the path",
         raised=rf"FileNotFoundError: (?:\[Errno 2\] )?{_NO_FILE}['\"]?/"
         r"|NoSuchFile: \[ONNXRuntimeError\] : 3 : NO_SUCHFILE : Load model from /",
     ),
-    _fault(
+    Fault(
         "",
         "servers look for the relative path {path} in their working folder: begin it with Path(__file__).parent",
         raised=_system("FileNotFoundError", 2, rf"{_NO_FILE}'(?P<path>[^'\n]{{0,300}}[./][^'\n]{{1,300}})'"),
     ),
-    _fault(
+    Fault(
         "",
         "if {path} is a program, add the package that brings it to the environment; if a file, give its full path",
         raised=_system("FileNotFoundError", 2, rf"{_NO_FILE}'(?P<path>[^'\n]{{1,300}})'"),
     ),
-    _fault(
+    Fault(
         "module-missing",
         "add sentencepiece and tiktoken to the model's requirements: the tokenizer is read with one of them",
         raised=r"ValueError: Couldn't instantiate the backend tokenizer from one of",
     ),
-    _fault(
+    Fault(
         "",
         "write a value in place of {word}, as the tool does that the template is for",
         raised=_HUB + r"'(?P<word>\$\{[^{}'\n]{1,80}\})'",
     ),
-    _fault(
+    Fault(
         "",
         "the folder {path}, or a file in it, is not there, and the library takes it for a name on the Hugging Face Hub:"
         " put the files there, or correct the path",
         raised=_HUB
         + r"'?(?P<path>/[^'\s]{1,300})(?:'| is not a local folder and is| does not appear to have a file named)",
     ),
-    _fault(
+    Fault(
         "",
         NOT_REACHED,
         raised=rf"gaierror: {_NO_ADDRESS}|URLError: <urlopen error {_NO_ADDRESS}"
         r"|OSError: We couldn't connect to 'https?://"
         rf"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{{0,2000}}{UNRESOLVED.pattern}",
     ),
-    _fault(
+    Fault(
         "environment-unusable",
         "Python did not find its standard library: the environment is incomplete or its activate script is wrong",
         reported=r"init_fs_encoding|No module named 'encodings'|Python could not start"
@@ -230,18 +225,18 @@ FAULTS = (
         printed=r"Fatal Python error: init_fs_encoding|ModuleNotFoundError: No module named 'encodings'"
         r"|Could not find platform independent libraries",
     ),
-    _fault(
+    Fault(
         "backend-shadows-model",
         "the stub in the backend directory imports model.py from there (Triton 23.10 and later); use envpack's stub",
         raised=r"ModuleNotFoundError: No module named 'model'",
     ),
-    _fault(
+    Fault(
         "environment-unusable",
         "NumPy was installed for another Python, without libraries for this one: run envpack build",
         raised=r"(?:ModuleNotFoundError|ImportError): .{0,300}No module named 'numpy\.\w{1,40}\._multiarray_umath'",
         reported=r"No module named 'numpy\.\w{1,40}\._multiarray_umath'",
     ),
-    _fault(
+    Fault(
         "module-missing",
         "the environment has no pip: add what the model installs when it runs to its requirements instead",
         raised=r"ModuleNotFoundError: No module named 'pip'"
@@ -249,13 +244,13 @@ FAULTS = (
         reported=r"No module named '?pip\b",
         printed=r"\S{1,4096}: No module named pip$",
     ),
-    _fault(
+    Fault(
         "module-missing",
         "add {module} to the model's requirements",
         raised=r"ModuleNotFoundError: No module named '(?P<module>[^'\n]{1,300})'",
         reported=r"No module named '(?P<module>[^'\n]{1,300})'",
     ),
-    _fault(
+    Fault(
         "numpy-mismatch",
         "a package was built for another NumPy: add the version that it needs, often numpy<2, to the requirements",
         raised=r"ImportError: numpy\.core\.multiarray failed to import|ValueError: numpy\.dtype size changed"
@@ -263,132 +258,132 @@ FAULTS = (
         reported=r"numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
         printed=r"A module that was compiled using NumPy 1\.x",
     ),
-    _fault(
+    Fault(
         "bad-output",
         "give {tensor} its strings as an array of objects: .astype(object)",
         raised=_DTYPE + r"(?P<dtype><U\d{1,9})",
     ),
-    _fault(
+    Fault(
         "bad-output",
         "convert {tensor}: no type of Triton's tensors is the dtype {dtype}",
         raised=_DTYPE + r"(?P<dtype>[^\s,]{1,100}?)\.?(?=\s|$)",
     ),
-    _fault(
+    Fault(
         "libpython-missing",
         "make an execution environment with that Python, with envpack build MODEL --python {python}",
         reported=r"this stub needs (?P<library>libpython[\w.]{1,100}) \(Python (?P<python>\d{1,3}\.\d{1,3})\)",
     ),
-    _fault(
+    Fault(
         "libpython-missing",
         "no execution environment of the model has {library}: make one with envpack build MODEL --python {python}",
         reported=f"error while loading shared libraries: {_LIBPYTHON}",
         printed=_LOADER + _LIBPYTHON,
     ),
-    _fault(
+    Fault(
         "library-missing",
         "add the package that contains {library} to the environment",
         reported=r"error while loading shared libraries: (?P<library>[^:\s]{1,300})",
         printed=_LOADER + r"(?P<library>[^:\s]{1,300})",
     ),
-    _fault(
+    Fault(
         "library-missing",
         "add the package that contains {library} to the environment, or rebuild the environment if it has the package",
         raised=rf"(?:ImportError|OSError): {_LIBRARY}: cannot open shared object file",
         reported=_LIBRARY + r": cannot open shared object file",
     ),
-    _fault(
+    Fault(
         "library-too-old",
         "a library was built for a newer system: it needs {version}",
         raised=r"(?:ImportError|OSError): [^\n]{1,4096}: version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
         reported=r"version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
         printed=r"\S{1,4096}: \S{1,4096}: version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
     ),
-    _fault(
+    Fault(
         "stub-not-executable",
         "run chmod 755 on the stub, as its owner",
         reported=r"Failed to give execute permission",
     ),
-    _fault(
+    Fault(
         "stub-missing",
         "the backend directory has no default stub; build one with envpack stub",
         reported=r"triton_python_backend_stub is not found",
     ),
-    _fault(
+    Fault(
         "environment-missing",
         "servers look for the relative path {path} in their working directory: write $$TRITON_MODEL_DIRECTORY/{path}",
         reported=r"Failed to get the canonical path for (?P<path>[^/\s]\S{0,4096}?)\.?(?:\s|$)",
     ),
-    _fault(
+    Fault(
         "environment-missing",
         "{path} does not exist for the server: start EXECUTION_ENV_PATH with $$TRITON_MODEL_DIRECTORY",
         reported=r"Failed to get the canonical path for (?P<path>\S{1,4096}?)\.?(?:\s|$)",
     ),
-    _fault(
+    Fault(
         "environment-missing",
         "EXECUTION_ENV_PATH does not name a usable environment; run envpack build",
         reported=r"bin/activate does not exist|archive_read_open_filename\(\) failed",
     ),
-    _fault(
+    Fault(
         "shared-memory-full",
         "enlarge the server's /dev/shm: docker run --shm-size=1g, or envpack verify --set shm_size=1g",
         reported=r"Failed to increase the shared memory pool|[Uu]nable to create shared memory region",
     ),
-    _fault(
+    Fault(
         "disk-full",
         "free space in /tmp, where the server unpacks environments, or build with --format dir",
         raised=_system("OSError", 28, "No space left on device"),
         reported=r"archive_write_data_block\(\) failed|No space left on device",
     ),
-    _fault(
+    Fault(
         "environment-unusable",
         "NumPy is incomplete in the environment: rebuild it with envpack build",
         reported=r"NumPy, which every model needs, cannot be imported",
     ),
-    _fault(
+    Fault(
         "inference-timeout",
         "find what blocks in execute(), or allow more than the {seconds} seconds of ENVPACK_EXECUTE_TIMEOUT",
         reported=r"did not return within the (?P<seconds>[\d.e+-]{1,20}) seconds of ENVPACK_EXECUTE_TIMEOUT",
     ),
-    _fault(
+    Fault(
         "stub-died",
         "usually the kernel killed it because memory ran out: give the server more memory (in a container, raise its"
         " memory limit), or reduce the model's",
         reported=r"was killed by signal 9\b|it was ended by SIGKILL",
         printed=r".{0,300}was killed by signal 9\b",
     ),
-    _fault(
+    Fault(
         "stub-died",
         "find what crashes in native code that {place} calls",
         reported=rf"{_CRASHED} at (?P<place>[^\s:]{{1,300}}:\d{{1,9}})",
         printed=rf".{{0,300}}{_CRASHED} at (?P<place>[^\s:]{{1,300}}:\d{{1,9}})",
     ),
-    _fault(
+    Fault(
         "stub-died",
         "find what crashes in native code that the last Python line shown calls",
         reported=rf"{_CRASHED}|it was ended by (?P<signal>\w{{1,20}})",
         printed=rf".{{0,300}}{_CRASHED}",
     ),
-    _fault(
+    Fault(
         "stub-died",
         "find what ends the process with status {status}: os._exit or exit() in the model or its libraries",
         reported=r"(?:it ended with exit status|process (?:\d{1,10} )?exited with status) (?P<status>\d{1,9})",
     ),
-    _fault(
+    Fault(
         "load-failed",
         "correct the variable {variable} where the server is started",
         reported=r"(?P<variable>ENVPACK_(?:RESTARTS|EXECUTE_TIMEOUT)) is not a number",
     ),
-    _fault(
+    Fault(
         "stub-died",
         "the model's process ended or is blocked: look for a crash in native code, os._exit, or too little memory",
         reported=UNHEALTHY.pattern,
     ),
-    _fault(
+    Fault(
         "bad-config",
         "remove {field} from config.pbtxt, or serve the model with a newer release",
         reported=r"has no field named \"(?P<field>\w{1,300})\"",
     ),
-    _fault(
+    Fault(
         "bad-config",
         "correct config.pbtxt",
         reported=r"failed to load model config|failed to parse|must specify 'dims'"

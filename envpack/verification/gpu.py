@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +96,9 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
         fix = f"check with nvidia-smi that the library in {like.name}'s environment supports this driver"
         return failed("gpu-tensors", error.message.splitlines()[0], fix)
     finally:
-        _unload(client)
-    return _judge_report(report)
-
-
-def skip_probe(models: Sequence[Model]) -> Check:
-    """The skipped check if no environment contains a library for GPUs."""
-    names = " nor ".join(_LIBRARIES.values())
-    return skipped("gpu-tensors", f"not checked: no environment of {len(models)} models has {names}")
-
-
-def _judge_report(report: Mapping[str, Any]) -> Check:
+        for name in (PROBE, PEER):
+            with contextlib.suppress(RequestError):  # never loaded, or the server has ended, which other checks report
+                client.unload(name)
     wrong = [name for name in ("sent_on_gpu", "returned_on_gpu", "equal") if not report.get(name)]
     if wrong:
         fix = "give the models envpack's stub: envpack build --stub always"
@@ -115,10 +107,10 @@ def _judge_report(report: Mapping[str, Any]) -> Check:
     return passed("gpu-tensors", f"{evidence}, {report['device']}")
 
 
-def _unload(client: Client) -> None:
-    for name in (PROBE, PEER):
-        with contextlib.suppress(RequestError):  # never loaded, or the server has ended, which other checks report
-            client.unload(name)
+def skip_probe(models: Sequence[Model]) -> Check:
+    """The skipped check if no environment contains a library for GPUs."""
+    names = " nor ".join(_LIBRARIES.values())
+    return skipped("gpu-tensors", f"not checked: no environment of {len(models)} models has {names}")
 
 
 def _library_of(model: Model) -> str:

@@ -54,7 +54,7 @@ def test_a_text_that_names_the_environment_gets_the_placeholder(copies):
     done = copies({"etc/x": OLD + b"/bin", "etc/y": b"nothing"})
     assert (text(copies, "etc/x"), text(copies, "etc/y")) == (NEW + b"/bin", b"nothing")
     assert done.placeholders == {"etc/x": "text"}
-    assert (done.changed, done.left) == ({copies.target / "etc/x"}, ())
+    assert (done.changed, done.left) == ({copies.target / "etc/x"}, [])
 
 
 def test_a_file_that_contains_the_placeholder_already_is_recorded(copies):
@@ -143,13 +143,13 @@ def test_a_declared_text_keeps_longer_paths_that_contain_the_prefix(before, afte
 @pytest.mark.parametrize("content", [b"\x7fELF" + OLD, b"\0" + OLD])
 def test_an_undeclared_binary_stays_as_it_is_and_is_reported(copies, content):
     done = copies({"x": content, "y": b"\x7fELF"})
-    assert (text(copies, "x"), done.left) == (content, ("x",))
+    assert (text(copies, "x"), done.left) == (content, ["x"])
     assert (done.placeholders, done.changed) == ({}, set())
 
 
 def test_a_declared_binary_that_names_the_environment_elsewhere_is_not_reported(copies):
     content = b"\0" + OLD + b" without an end"
-    assert copies({"x": content}, {"x": DeclaredFile("p", PREFIX_PLACEHOLDER, binary=True)}).left == ()
+    assert copies({"x": content}, {"x": DeclaredFile("p", PREFIX_PLACEHOLDER, binary=True)}).left == []
 
 
 def test_a_short_path_that_may_mean_something_else_is_not_replaced(copies, monkeypatch):

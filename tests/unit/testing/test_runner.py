@@ -51,7 +51,7 @@ def test_pytest_gets_the_tests_of_models_and_what_the_user_adds(monkeypatch, tmp
     assert run == testing.TestRun(
         True,
         (PASSES,),
-        (runner.TestedModel("a", paths), runner.TestedModel("b", ())),
+        ("a", "b"),
         "locally, without a server",
         on_server=False,
     )
