@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive.manifest import SelectedFiles, holds, selected_files
@@ -34,7 +34,7 @@ from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.entry_locks import being_made
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
-from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of, make_folder
+from envpack.support.links_and_modes import FILE, PROGRAM, Folders, LinkMode, Transfer, is_result_of
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_leftovers, replaced_folder
 
@@ -191,29 +191,17 @@ def is_folder_of_mode(mode: LinkMode, folder: Path, environment: Environment) ->
 
 
 def _fill(source: Path, target: Path, selected: SelectedFiles, transfer: Transfer) -> None:
-    _make_folders(target, selected.entries)
+    folders = Folders(target)
     for entry in selected.entries:
+        folders.make(entry.path if entry.kind == "folder" else entry.path.rpartition("/")[0])
         if entry.kind == "link":
             Path(target, entry.path).symlink_to(entry.target)
         elif entry.placeholder:
             rewrite(Path(source, entry.path), Path(target, entry.path), selected.final_prefix, entry.placeholder)
-            shutil.copystat(
-                Path(source, entry.path), Path(target, entry.path)
-            )  # changes are detected by the time stamp
+            # Changes are detected by the time stamp.
+            shutil.copystat(Path(source, entry.path), Path(target, entry.path))
             Path(target, entry.path).chmod(PROGRAM if entry.kind == "program" else FILE)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
     for name in selected.descriptions:
         transfer(f"{selected.folder}/{name}", f"{target}/{name}")
-
-
-def _make_folders(target: Path, entries: Iterable[Entry]) -> None:
-    made = {""}
-    for entry in entries:
-        folder, missing = entry.path if entry.kind == "folder" else entry.path.rpartition("/")[0], []
-        while folder not in made:
-            missing.append(folder)
-            made.add(folder)
-            folder = folder.rpartition("/")[0]
-        for path in reversed(missing):
-            make_folder(f"{target}/{path}")

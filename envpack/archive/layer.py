@@ -15,7 +15,7 @@ from envpack.archive.tar_members import END, PORTION, header, is_canonical, leav
 from envpack.environment import OWN, Entry
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError, StorageError
-from envpack.support.links_and_modes import FOLDER
+from envpack.support.links_and_modes import Folders
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import NoProgress
 
@@ -104,32 +104,23 @@ def _portions(blocks: Iterator[bytes]) -> Iterator[memoryview]:
         yield memoryview(bytes(gathered))
 
 
-class Unpacker:
+class Unpacker(Folders):
     """Writes what archives contain into an empty folder, and over nothing that it wrote before."""
 
-    def __init__(self, folder: Path, modes: Mapping[str, int]) -> None:
-        self._folder, self._modes = folder, modes
-        self._made = {""}  # folders that were made here, so that none is a link
-
-    def make_folder(self, path: str) -> None:
-        """Make a folder and those above it."""
-        if path in self._made:
-            return
-        self.make_folder(os.path.dirname(path))  # noqa: PTH120 - text is faster, and there are tens of thousands
-        os.mkdir(f"{self._folder}/{path}")  # noqa: PTH102
-        os.chmod(f"{self._folder}/{path}", FOLDER)  # noqa: PTH101
-        self._made.add(path)
+    def __init__(self, root: Path, modes: Mapping[str, int]) -> None:
+        super().__init__(root)
+        self._modes = modes
 
     def write_link(self, path: str, target: str) -> None:
         """Write a link."""
-        self.make_folder(os.path.dirname(path))  # noqa: PTH120
-        os.symlink(target, f"{self._folder}/{path}")  # noqa: PTH211
+        self.make(path.rpartition("/")[0])
+        os.symlink(target, f"{self.root}/{path}")  # noqa: PTH211
 
     def write_file(self, path: str, kind: str, content: Iterator[bytes]) -> str:
         """Write a file or a program; returns its SHA-256."""
-        self.make_folder(os.path.dirname(path))  # noqa: PTH120
+        self.make(path.rpartition("/")[0])
         digest = hashlib.sha256()
-        handle = os.open(f"{self._folder}/{path}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        handle = os.open(f"{self.root}/{path}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(handle, "wb", buffering=0) as file:  # noqa: PTH123
             for piece in content:
                 digest.update(piece)
@@ -142,7 +133,6 @@ class LayerUnpacker:
     """Unpacks layers that `pack_layer` wrote into one folder. No name or link in them leads out of it."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         self._unpacker = Unpacker(folder, _MODES)
 
     def unpack(self, layer: Path, limit: int) -> int:
@@ -158,12 +148,14 @@ class LayerUnpacker:
                 try:
                     self._write(path, member, reader)
                 except FileExistsError as error:
-                    raise _no_layer(layer, os.path.relpath(error.filename2 or error.filename, self._folder)) from None
+                    raise _no_layer(
+                        layer, os.path.relpath(error.filename2 or error.filename, self._unpacker.root)
+                    ) from None
         return written
 
     def _write(self, path: str, member: Member, reader: ArchiveReader) -> None:
         if member.kind == "folder":
-            self._unpacker.make_folder(path)
+            self._unpacker.make(path)
         elif member.kind == "link":
             self._unpacker.write_link(path, member.target)
         else:

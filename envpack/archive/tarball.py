@@ -300,7 +300,7 @@ def _head(members: Iterator[Member], reader: ArchiveReader, name: str) -> bytes:
 def _unpack(entry: Entry, reader: ArchiveReader, unpacker: Unpacker) -> None:
     """Write one entry. No name leads out of the folder, and none is below a link: the entries were checked."""
     if entry.kind == "folder":
-        unpacker.make_folder(entry.path)
+        unpacker.make(entry.path)
     elif entry.kind == "link":
         unpacker.write_link(entry.path, entry.target)
     elif unpacker.write_file(entry.path, entry.kind, reader.content()) != entry.sha256:

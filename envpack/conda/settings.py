@@ -83,16 +83,14 @@ class CondaSettings:
         return f"{self.custom.get(name, self.custom.get(first, self.alias)).rstrip('/')}/{name}"
 
 
-def read_conda_settings(host: Mapping[str, str] | None = None) -> CondaSettings:
+def read_conda_settings() -> CondaSettings:
     """Read ``.condarc`` files, which are merged, and the variables, which override them."""
-    host = os.environ if host is None else host
     settings: dict[str, Any] = {}
-    for file in _files(host):
+    for file in _files():
         if file.exists() and not file.is_dir():
-            settings |= {key: _merged(settings.get(key), value) for key, value in _read(file, host).items()}
+            settings |= {key: _merged(settings.get(key), value) for key, value in _read(file).items()}
     for key in ("channels", "channel_alias", "ssl_verify"):
-        if host.get(f"CONDA_{key.upper()}"):
-            value = host[f"CONDA_{key.upper()}"]
+        if value := os.environ.get(f"CONDA_{key.upper()}"):
             settings[key] = value.split(",") if key == "channels" else value
     multiple = {name: _texts(members) for name, members in _table(settings, "custom_multichannels").items()}
     custom = {name: _text(address) for name, address in _table(settings, "custom_channels").items()}
@@ -116,20 +114,20 @@ def _merged(general: Any, specific: Any) -> Any:
     return specific
 
 
-def _files(host: Mapping[str, str]) -> list[Path]:
-    home = Path(host.get("HOME", "/nonexistent"))
-    config = Path(host.get("XDG_CONFIG_HOME") or home / ".config")
+def _files() -> list[Path]:
+    home = Path(os.environ.get("HOME", "/nonexistent"))
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     files = [Path("/etc/conda/.condarc"), config / "conda/.condarc", home / ".conda/.condarc", home / ".condarc"]
-    return [*files, *([Path(host["CONDARC"])] if host.get("CONDARC") else [])]
+    return [*files, *([Path(os.environ["CONDARC"])] if os.environ.get("CONDARC") else [])]
 
 
-def _read(file: Path, host: Mapping[str, str]) -> dict[str, Any]:
+def _read(file: Path) -> dict[str, Any]:
     import yaml
 
     # Text alone: other values could be wrong in themselves, such as dates, or grow without bounds, by merged tables.
     # The loader in C would crash if the content is nested deeply.
     try:
-        content = yaml.load(_expanded(read_text(file, most=_MOST), host), Loader=yaml.BaseLoader)  # noqa: S506
+        content = yaml.load(os.path.expandvars(read_text(file, most=_MOST)), Loader=yaml.BaseLoader)  # noqa: S506
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise _condarc_error(
             file, "cannot be read as YAML"
@@ -139,10 +137,6 @@ def _read(file: Path, host: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise _condarc_error(file, "must be a table")
     return content
-
-
-def _expanded(text: str, host: Mapping[str, str]) -> str:
-    return re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda match: host.get(match[1] or match[2], match[0]), text)
 
 
 def _condarc_error(file: Path, reason: str) -> InputError:

@@ -49,6 +49,21 @@ def make_folder(path: str | os.PathLike[str]) -> None:
     os.chmod(path, FOLDER)  # noqa: PTH101
 
 
+class Folders:
+    """Makes folders below another one, each once and with those above it, so that none is a link."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._made = {""}
+
+    def make(self, path: str) -> None:
+        """Make a folder by its path below the root."""
+        if path not in self._made:
+            self.make(path.rpartition("/")[0])
+            make_folder(f"{self.root}/{path}")
+            self._made.add(path)
+
+
 LinkMode = Literal["auto", "clone", "hardlink", "copy"]
 
 _FICLONE = 0x40049409  # of linux/fs.h

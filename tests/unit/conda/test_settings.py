@@ -1,5 +1,8 @@
 """Conda settings from .condarc and variables; credentials are separated from addresses."""
 
+import os
+from unittest import mock
+
 import pytest
 
 from envpack.conda.settings import CondaSettings, read_conda_settings
@@ -11,13 +14,18 @@ def home(tmp_path):
     return tmp_path
 
 
+def read_with(**variables):
+    with mock.patch.dict(os.environ, variables, clear=True):
+        return read_conda_settings()
+
+
 def read(home, text="", **variables):
     (home / ".condarc").write_text(text)
-    return read_conda_settings({"HOME": str(home), **variables})
+    return read_with(HOME=str(home), **variables)
 
 
 def test_without_settings_names_are_channels_of_anaconda(tmp_path):
-    settings = read_conda_settings({"HOME": str(tmp_path / "missing")})
+    settings = read_with(HOME=str(tmp_path / "missing"))
     assert settings.channels == ()
     assert settings.resolve(["conda-forge"]).urls == ("https://conda.anaconda.org/conda-forge",)
 

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import tarfile
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -102,12 +104,17 @@ def test_descriptions_of_environments(tmp_path, manifest, inventory):
         find_mismatches(None, read_environment_facts(tmp_path), None, this_host())
 
 
+def settings_of(condarc):
+    with mock.patch.dict(os.environ, {"CONDARC": str(condarc)}, clear=True):
+        return read_conda_settings()
+
+
 @hostile
 @given(trees | st.dictionaries(st.sampled_from(NAMES), trees))
 def test_settings_of_conda(tmp_path, content):
     (tmp_path / "condarc").write_text(json.dumps(content))
     with read_or_refused():
-        read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).resolve(("a", "defaults", *NAMES))
+        settings_of(tmp_path / "condarc").resolve(("a", "defaults", *NAMES))
 
 
 CONDARC = b"""channels: [a, &all [https://me:word@h/c]]
@@ -129,7 +136,7 @@ YAML = st.lists(
 def test_damaged_settings_of_conda(tmp_path, content):
     (tmp_path / "condarc").write_bytes(content)
     with read_or_refused():
-        read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).resolve(("a", "defaults", "all", "team/x"))
+        settings_of(tmp_path / "condarc").resolve(("a", "defaults", "all", "team/x"))
 
 
 @pytest.mark.timeout(30)
@@ -137,7 +144,7 @@ def test_settings_of_conda_that_multiply_are_read_soon(tmp_path):
     """Each line stands for ten times the one before it; written out, they would fill every memory."""
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 40))]
     (tmp_path / "condarc").write_text("\n".join([*lines, "channels: [*a39, y]", "custom_channels: {z: *a39}"]))
-    assert read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).channels == ("y",)
+    assert settings_of(tmp_path / "condarc").channels == ("y",)
 
 
 def _archive():
