@@ -291,21 +291,17 @@ def _table(states: list[ModelState], width: int) -> Any:
         table.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
     for state in states:
         took = f" in {state.seconds:.2f} s" if state.phase in ("ready", "failed") and state.seconds else ""
+        failed = f" [red]{state.failures} failed[/]" if state.failures else ""
         counts = (str(state.loads), str(state.requests)) if wide else ()
         table.add_row(
             plain(state.name),
             f"[{_STYLES[state.phase]}]{_WORDS.get(state.phase, state.phase)}{took}[/]",
             *counts,
-            _rate(state) if state.serves else "",
+            f"{state.per_second:.1f}{failed}" if state.serves else "",
             *(() if narrow else (f"{state.latency * 1e3:.2f} ms" if state.latency else "",)),
             _memory(state.memory),
         )
     return table
-
-
-def _rate(state: ModelState) -> str:
-    failed = f" [red]{state.failures} failed[/]" if state.failures else ""
-    return f"{state.per_second:.1f}{failed}"
 
 
 def _memory(sizes: tuple[int, ...]) -> str:

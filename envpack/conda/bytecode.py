@@ -67,17 +67,15 @@ def compile_packages(
     prefix: Path, packages: Mapping[str, Sequence[str]], *, minor: str, python: Path, cache: Path
 ) -> None:
     """Write the byte code of packages: linked from the cache, or compiled and added to it."""
-    entries = {content: cache / _key(content, minor, sources) for content, sources in packages.items()}
+    entries = {}
+    for content, sources in packages.items():
+        key_parts = json.dumps([_RECIPE, content, minor, sorted(sources)])
+        entries[content] = cache / hashlib.sha256(key_parts.encode()).hexdigest()[:32]
     files = {content: [bytecode_path(source, minor) for source in sources] for content, sources in packages.items()}
     missing = [content for content, entry in entries.items() if not _linked(entry, files[content], prefix)]
     compile_files(prefix, [packages[content] for content in missing], python)
     for content in missing:
         _add_entry(entries[content], files[content], prefix)
-
-
-def _key(content: str, minor: str, sources: Sequence[str]) -> str:
-    key_parts = json.dumps([_RECIPE, content, minor, sorted(sources)])
-    return hashlib.sha256(key_parts.encode()).hexdigest()[:32]
 
 
 def _linked(entry: Path, files: Sequence[str], prefix: Path) -> bool:

@@ -101,7 +101,10 @@ def fetch_python(minor: str, why: str, progress: Progress) -> None:
             return
         progress.begin(f"fetch Python {minor}: {why}")
         try:
-            download = _newest(minor)
+            every = _listed(f"cpython@{minor}")
+            if not every:
+                raise FetchError(f"uv knows no Python {minor} for this machine")
+            download = every[-1]
             _install(download, entry)
         except FetchError:
             progress.end("not fetched")
@@ -119,13 +122,6 @@ def fetchable(seconds: float | None = None) -> Mapping[str, str]:
     except subprocess.TimeoutExpired as error:
         raise FetchError(f"no list of interpreters within {seconds:g} s") from error
     return {download.version.rpartition(".")[0]: download.url for download in every}
-
-
-def _newest(minor: str) -> _Download:
-    every = _listed(f"cpython@{minor}")
-    if not every:
-        raise FetchError(f"uv knows no Python {minor} for this machine")
-    return every[-1]
 
 
 def _listed(request: str, seconds: float | None = None) -> list[_Download]:

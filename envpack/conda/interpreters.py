@@ -91,15 +91,11 @@ def interpreter_at(path: Path, minor: str) -> Interpreter:
     raise EnvironmentBuildError("unknown-python", f"this is {other}; CPython {minor} is required", fix, str(path))
 
 
-def _free_threaded(minor: str, where: Path) -> EnvironmentBuildError:
-    what = f"this Python {minor} is free-threaded: {FREE_THREADED}"
-    fix = f"install Python {minor} with the GIL, which is its default"
-    return EnvironmentBuildError("free-threaded", what, fix, str(where))
-
-
 def _check_suitable(interpreter: Interpreter, path: Path) -> None:
     if interpreter.free_threaded:
-        raise _free_threaded(interpreter.minor, path)
+        what = f"this Python {interpreter.minor} is free-threaded: {FREE_THREADED}"
+        fix = f"install Python {interpreter.minor} with the GIL, which is its default"
+        raise EnvironmentBuildError("free-threaded", what, fix, str(path))
     if not interpreter.library:
         what = f"this Python {interpreter.minor} has no shared library, which the stub needs"
         fix = "build it with --enable-shared, or name another one"

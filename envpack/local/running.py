@@ -54,7 +54,8 @@ def local_server(
             return None
         model = open_model(folder, foreign=True)
         if reason := needs_server(model):
-            raise _only_on_a_server(model, reason)
+            fix = "leave --local out, or let it be served: `envpack test`, `envpack dev`"
+            raise InputError("needs-server", f"it {reason}, and only a server runs that", fix, str(model.folder))
         for what, fix in later_fields(model.config, release.name):
             raise InputError("bad-config", what, fix, str(model.folder / CONFIG_NAME))
         python = python_of(project, model, shown, store)
@@ -91,7 +92,8 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be."""
     check_placed_environment(project, model, served_here=not project.of(model.name).served_from)
     placed = model.environment
-    prefix = placed if placed is not None and _is_prefix(placed) else None
+    is_prefix = placed is not None and ((placed / "bin/python3").exists() or (placed / "lib").is_dir())
+    prefix = placed if is_prefix else None
     if prefix is None:
         from envpack.workflow import environment_to_run  # with all that builds one
 
@@ -119,12 +121,6 @@ def check_placed_environment(project: Project, model: Model, *, served_here: boo
         raise error
 
 
-def _only_on_a_server(model: Model, reason: str) -> InputError:
-    what = f"it {reason}, and only a server runs that"
-    fix = "leave --local out, or let it be served: `envpack test`, `envpack dev`"
-    return InputError("needs-server", what, fix, str(model.folder))
-
-
 def _served_version(model: Model) -> str:
     """The highest version that the model's version policy allows."""
     served = model.served_versions()
@@ -150,7 +146,3 @@ def _placed_stub(project: Project, model: Model, made: Path | None) -> Path | No
         if (facts.version, facts.machine) == (envpack.__version__, this_machine()):
             return stub
     return None
-
-
-def _is_prefix(folder: Path) -> bool:
-    return (folder / "bin" / "python3").exists() or (folder / "lib").is_dir()

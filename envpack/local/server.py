@@ -17,7 +17,7 @@ from envpack.local.local_model import NEEDS_SERVER, LocalModel, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
-from envpack.local.values import NOT_FOUND, NOTHING, Reader, Request, Response, Writer
+from envpack.local.values import NOT_FOUND, Reader, Request, Response, Writer
 from envpack.repository import Stamps, source_stamps
 from envpack.support.errors import EnvpackError
 
@@ -130,13 +130,6 @@ class LocalServer:
     def stream(self, request: Request) -> Responses:
         """Run a client's request to the model that it names; as `LocalModel.stream`."""
         return self.model(request.model).stream(received(request))
-
-    def infer(self, request: Request) -> Response:
-        """Run a request that has one response; an error is in the response."""
-        responses = [response for response, _ in self.stream(request) if response is not NOTHING]
-        if len(responses) != 1:
-            raise ModelFailed(f"expected a single response, got {len(responses)}")
-        return responses[0]
 
     def unload(self, name: str) -> None:
         """Stop a model, if it runs."""

@@ -151,7 +151,8 @@ def uv_error(
         lines=lines,
     )
     if isinstance(error, EnvironmentBuildError) and not error.where:
-        error.where = _place_of_index(index, places) if error.kind in _OF_INDEX else _place(required, places)
+        named = next((places[requirement] for requirement in required if requirement in places), "")
+        error.where = _place_of_index(index, places) if error.kind in _OF_INDEX else named
     return error
 
 
@@ -288,10 +289,6 @@ def _place_of_index(index: str, places: Mapping[str, str]) -> str:
         ):
             return place
     return ""
-
-
-def _place(required: Sequence[str], places: Mapping[str, str]) -> str:
-    return next((places[requirement] for requirement in required if requirement in places), "")
 
 
 def _reason(lines: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from envpack.local import SEQUENCE_END, SEQUENCE_START, Request, Response
-from envpack.server import ServedConfig, read_served_config, stated
+from envpack.server import read_served_config, stated
 from envpack.testing.arrays import from_array, to_array
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class ModelUnderTest:
         **arrays: Any,
     ) -> Request:
         """A request to the model, for `infer_batch`."""
-        declared = {entry.name: entry.datatype for entry in self._served().inputs}
+        declared = {entry.name: entry.datatype for entry in read_served_config(self.config).inputs}
         tensors = (
             from_array(name, value, declared.get(name, "")) for name, value in {**(inputs or {}), **arrays}.items()
         )
@@ -145,9 +145,6 @@ class ModelUnderTest:
             if response.error is not None:
                 raise ModelError(response.error)
             yield _arrays(response)
-
-    def _served(self) -> ServedConfig:
-        return read_served_config(self.config)
 
 
 TritonModel = Callable[[str], ModelUnderTest]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.local import LocalServer, ModelFailed, Python, RawTensor, Request, config_json, readable
+from envpack.local import NOTHING, LocalServer, ModelFailed, Python, RawTensor, Request, config_json, readable
 from envpack.local.starting import ModelSource
 from envpack.repository import Model, open_model
 from envpack.server.kserve import RequestError
@@ -38,7 +38,8 @@ class LocalClient:
 
     def infer(self, model, inputs, *, binary=None, parameters=None, **fields):
         try:
-            response = self.server.infer(requested(model, inputs, parameters, **fields))
+            answered = self.server.stream(requested(model, inputs, parameters, **fields))
+            (response,) = [response for response, _ in answered if response is not NOTHING]
         except ModelFailed as error:
             raise RequestError(error.text, status=400) from error
         if response.error is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.local import LocalServer, Python, RawTensor, Request
+from envpack.local import NOTHING, LocalServer, ModelFailed, Python, RawTensor, Request
 from envpack.local.starting import ModelSource
 from envpack.repository import open_model
 from envpack.server import encode
@@ -84,6 +84,14 @@ class Repository:
 
     def texts(self, level=None):
         return [line.text for line in self.logged if level in (None, line.level)]
+
+
+def infer(server, asked):
+    """The only response to a request."""
+    responses = [response for response, _ in server.stream(asked) if response is not NOTHING]
+    if len(responses) != 1:
+        raise ModelFailed(f"expected a single response, got {len(responses)}")
+    return responses[0]
 
 
 @pytest.fixture

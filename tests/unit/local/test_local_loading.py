@@ -10,7 +10,7 @@ from envpack.local import ModelFailed, server as local_server
 from envpack.support.errors import InputError
 from tests.waiting import soon
 
-from .conftest import CONFIG, DECOUPLED, request
+from .conftest import CONFIG, DECOUPLED, infer, request
 
 ECHO_REST = "    return [out(request) for _, request in requests]\n"
 
@@ -38,12 +38,12 @@ TELLS += "def execute(requests, stub):\n    stub.log(text)\n" + ECHO_REST
 
 def do(server, repository, *orders):
     before = len(repository.texts("info"))
-    server.infer(request("manages", 1, parameters=json.dumps({"do": json.dumps(orders)})))
+    infer(server, request("manages", 1, parameters=json.dumps({"do": json.dumps(orders)})))
     return repository.texts("info")[before:]
 
 
 def answers_of(server, repository, name="m"):
-    server.infer(request(name, 1))
+    infer(server, request(name, 1))
     return repository.texts("info")[-1]
 
 

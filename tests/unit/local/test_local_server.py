@@ -8,7 +8,7 @@ import pytest
 from envpack.local import NOTHING, ModelFailed
 from envpack.support.errors import InputError
 
-from .conftest import CONFIG, DECOUPLED, ECHO, numbers, request, tensor
+from .conftest import CONFIG, DECOUPLED, ECHO, infer, numbers, request, tensor
 
 ECHO_REST = "    return [out(request) for _, request in requests]\n"
 TWO_OUTPUTS = CONFIG + 'output [ { name: "REST" data_type: TYPE_INT32 dims: [ -1 ] } ]\n'
@@ -36,7 +36,7 @@ def test_a_request_reaches_the_model_as_it_is_and_its_answer_comes_back(reposito
     code = "def execute(requests, stub):\n    stub.log(repr([r for _, r in requests]))\n" + ECHO_REST
     repository.add("m", code)
     asked = request("m", 1, -2, id="one", correlation_id="s", flags=3, timeout=5, parameters='{"a":1}')
-    assert numbers(server.infer(asked)) == [1, -2]
+    assert numbers(infer(server, asked)) == [1, -2]
     (seen,) = repository.texts("info")
     for part in ("'IN'", "'INT32'", "[2]", "id='one'", "sequence='s'", "flags=3", "timeout=5", "'{\"a\":1}'"):
         assert part in seen
@@ -52,7 +52,7 @@ def execute(requests, stub):
 """
     repository.add("m", code, TWO_OUTPUTS)
     names = {
-        wanted: [output.name for output in server.infer(request("m", 1, outputs=frozenset(wanted))).outputs]
+        wanted: [output.name for output in infer(server, request("m", 1, outputs=frozenset(wanted))).outputs]
         for wanted in ((), ("REST",), ("OUT",), ("OUT", "REST"))
     }
     assert names == {(): ["OUT", "REST"], ("REST",): ["REST"], ("OUT",): ["OUT"], ("OUT", "REST"): ["OUT", "REST"]}
@@ -67,17 +67,17 @@ def execute(requests, stub):
     return [Response(error="sent", code=3) if number == 2 else out(requests[0][1], parameters='{"p":1}')]
 """
     repository.add("m", code)
-    assert server.infer(request("m", 1)).error == "raised"
-    sent = server.infer(request("m", 2))
+    assert infer(server, request("m", 1)).error == "raised"
+    sent = infer(server, request("m", 2))
     assert (sent.error, sent.code, sent.outputs) == ("sent", 3, ())
-    answer = server.infer(request("m", 3))
+    answer = infer(server, request("m", 3))
     assert (numbers(answer), answer.parameters) == ([3], '{"p":1}')
 
 
 def test_what_a_server_rejects_does_not_reach_the_model(repository, server):
     repository.add("m", "def execute(requests, stub):\n    stub.log('asked')\n" + ECHO_REST)
     with pytest.raises(ModelFailed, match="the model has no output 'NONE'"):
-        server.infer(request("m", 1, outputs=frozenset({"NONE"})))
+        infer(server, request("m", 1, outputs=frozenset({"NONE"})))
     assert repository.texts() == []
 
 
@@ -86,10 +86,10 @@ def test_a_decoupled_model_sends_any_number_of_responses(repository, server):
     assert streamed(server, request("m", 2)) == [([0], False), ([1], False), (None, True)]
     assert streamed(server, request("m", 2, id="with the last")) == [([0], False), ([1], True)]
     assert streamed(server, request("m", 0)) == [(None, True)]
-    assert numbers(server.infer(request("m", 1))) == [0]
+    assert numbers(infer(server, request("m", 1))) == [0]
     for count in (0, 2):
         with pytest.raises(ModelFailed, match=f"^expected a single response, got {count}$"):
-            server.infer(request("m", count))
+            infer(server, request("m", count))
     assert not server.model("m")._open, "an answered request must be forgotten"
 
 
@@ -125,7 +125,7 @@ def test_requests_that_wait_together_are_answered_in_order(repository, server):
 
 def test_a_rescheduled_request_needs_a_server(repository, server):
     repository.add("m", "def execute(requests, stub):\n    return [2]\n")
-    assert server.infer(request("m", 1)).error.startswith("the model rescheduled the request, which needs iterative")
+    assert infer(server, request("m", 1)).error.startswith("the model rescheduled the request, which needs iterative")
 
 
 def test_a_model_that_is_being_stopped_takes_no_more_requests(repository, server):
@@ -189,7 +189,7 @@ def execute(requests, stub):
     stub.send(99, out(request), last=True)
 """
     repository.add("m", code + ECHO_REST)
-    assert numbers(server.infer(request("m", 1))) == [1]
+    assert numbers(infer(server, request("m", 1))) == [1]
     assert repository.texts() == ["[1, 0]"]
 
 
@@ -223,7 +223,7 @@ def execute(requests, stub):
 
 
 def ask(server, repository, what, *content):
-    server.infer(request("asks", *content, parameters=json.dumps({"ask": what})))
+    infer(server, request("asks", *content, parameters=json.dumps({"ask": what})))
     return repository.texts("info")[-1]
 
 
@@ -256,7 +256,7 @@ def initialize(arguments, *_):
     for name, other in (("one", "two"), ("two", "three"), ("three", "one")):
         repository.add(name, needs.format(other) + ECHO)
     with pytest.raises(ModelFailed) as raised:
-        server.infer(request("one", 1))
+        infer(server, request("one", 1))
     text = "the request needs model '{}', which is not ready: "
     assert raised.value.text == "".join(map(text.format, ("two", "three", "one"))) + "model 'one' is being loaded"
 
@@ -329,5 +329,5 @@ def execute(requests, stub):
 
 def test_a_model_changes_and_reads_its_metrics(repository, server):
     repository.add("m", METRICS)
-    server.infer(request("m", 1))
+    infer(server, request("m", 1))
     assert repository.texts() == ["[2.5, 'FailedError', 'FailedError']"]

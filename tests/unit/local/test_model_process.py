@@ -11,7 +11,7 @@ from envpack.local import ModelFailed, model_process
 from envpack.support.errors import ServerError
 from tests.waiting import soon
 
-from .conftest import CONFIG, numbers, request
+from .conftest import CONFIG, infer, numbers, request
 
 TELL = """
 import json
@@ -30,7 +30,7 @@ def execute(requests, stub):
 def told(repository, **options):
     """What a model was initialized with, and its variables."""
     with repository.server(**options) as server:
-        assert numbers(server.infer(request("m", 5))) == [5]
+        assert numbers(infer(server, request("m", 5))) == [5]
     return [json.loads(text) for text in repository.texts("info")[-2:]]
 
 
@@ -60,7 +60,7 @@ def test_a_model_gets_what_a_server_gives_it(repository, monkeypatch):
 def test_a_line_of_the_log_has_its_level_and_place(repository):
     repository.add("m", "def execute(requests, stub):\n    [stub.log(str(n), n) for n in range(4)]\n" + ECHO_REST)
     with repository.server() as server:
-        server.infer(request("m", 1))
+        infer(server, request("m", 1))
     assert [(line.level, line.text, line.place, line.model) for line in repository.logged] == [
         (level, str(number), "model.py:7", "m") for number, level in enumerate(("info", "warning", "error", "verbose"))
     ]
@@ -128,7 +128,7 @@ def test_the_end_of_a_process_says_what_it_was_doing(repository, server, name):
     code, says = DEATHS[name]
     repository.add("m", code)
     with pytest.raises(ModelFailed) as raised:
-        response = server.infer(request("m", 1))
+        response = infer(server, request("m", 1))
         raise ModelFailed(response.error)
     assert raised.value.text == f"the process of 'm' {says}"
 
@@ -136,12 +136,12 @@ def test_the_end_of_a_process_says_what_it_was_doing(repository, server, name):
 def test_a_process_that_ended_is_started_again_for_the_next_request(repository, server):
     repository.add("m", "def execute(requests, stub):\n    import threading\n" + LATER + ECHO_REST)
     for _ in range(2):
-        assert numbers(server.infer(request("m", 1))) == [1]
+        assert numbers(infer(server, request("m", 1))) == [1]
         process = server.model("m").process
         assert soon(lambda process=process: process.has_ended)
     repository.add("m", "os._exit(3)")
     with pytest.raises(ModelFailed, match="ended with status 3 while the configuration was completed"):
-        server.infer(request("m", 1))
+        infer(server, request("m", 1))
 
 
 LATER = "    threading.Timer(0.05, lambda: os._exit(4)).start()\n"
@@ -153,17 +153,17 @@ def test_a_process_that_reads_nothing_is_ended(repository):
     with repository.server(timeout=1) as server:
         process = server.model("m").process
         os.kill(process.pid, signal.SIGSTOP)
-        answer = server.infer(request("m", *range(1 << 20)))
+        answer = infer(server, request("m", *range(1 << 20)))
     assert answer.error.startswith("the process of 'm' was ended: ")
 
 
 def test_what_cannot_be_encoded_fails_its_request_and_no_other(repository, server):
     repository.add("m")
     for wrong in ({"timeout": 1 << 65}, {"model": "m", "version": 1 << 70}):
-        assert "out of range" in server.infer(replace(request("m", 1), **wrong)).error
+        assert "out of range" in infer(server, replace(request("m", 1), **wrong)).error
     with pytest.raises(ModelFailed, match="refused before the model saw it: the id "):
-        server.infer(request("m", 1, id="\udc80"))
-    assert numbers(server.infer(request("m", 1))) == [1]
+        infer(server, request("m", 1, id="\udc80"))
+    assert numbers(infer(server, request("m", 1))) == [1]
 
 
 def test_what_a_model_raises_is_the_error_of_its_load(repository, server):

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from envpack.local import ModelFailed
-from tests.unit.local.conftest import CONFIG, DECOUPLED, ECHO, numbers, request
+from tests.unit.local.conftest import CONFIG, DECOUPLED, ECHO, infer, numbers, request
 
 SEEN = """
 def execute(requests, stub):
@@ -81,7 +81,7 @@ def test_a_model_that_fails_its_warmup_is_not_loaded(repository, server, name):
 
 def test_a_warmed_up_model_answers(repository, server):
     repository.add("m", ECHO, config=CONFIG + warmup())
-    assert numbers(server.infer(request("m", 1, 2))) == [1, 2]
+    assert numbers(infer(server, request("m", 1, 2))) == [1, 2]
 
 
 def test_a_warmup_has_a_limit_of_bytes(repository, server):
