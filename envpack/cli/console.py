@@ -56,7 +56,11 @@ class Failure:
     @classmethod
     def of(cls, error: EnvpackError, model: str = "") -> Failure:
         """The failure of a command, or of one of its models; each has its own file of details."""
-        details = _kept(error.details, model) if error.details else ""
+        details = ""
+        if error.details:
+            from envpack.support.replacement import keep_last
+
+            details = keep_last(f"last-error{f'-{model}' if model else ''}.txt", printable(error.details))
         return cls(error.message, error.kind, error.exit_code, error.where, error.hint, details)
 
 
@@ -245,20 +249,6 @@ def _print(console: RichConsole, what: RenderableType) -> None:
         console.print(what)
     for line in capture.get().splitlines():
         console.out(line.rstrip(), highlight=False)
-
-
-def _kept(details: str, model: str) -> str:
-    """Write text that is too long for a terminal into the cache; its path, ``""`` if it cannot be written."""
-    from envpack.support.folders import cache_root
-    from envpack.support.replacement import write_text
-
-    file = cache_root() / f"last-error{f'-{model}' if model else ''}.txt"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, printable(details))
-    except OSError:
-        return ""
-    return str(file)
 
 
 def plain(text: str) -> str:

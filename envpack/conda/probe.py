@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -15,6 +14,7 @@ from envpack.support.folders import cache_root
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 from envpack.support.replacement import write_text
+from envpack.support.text import may_be_path
 
 _TIMEOUT = 30.0  # seconds
 _PROBE = """
@@ -124,14 +124,4 @@ def _are_facts(facts: object) -> bool:
     texts = [facts[name] for name in ("version", "prefix", "include", "stdlib", "implementation")]
     is_version = re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", str(facts["version"])) is not None
     files = facts["read"] if isinstance(facts["read"], list) else [None]
-    return is_version and all(_may_be_path(text) for text in (*texts, facts["library"] or "", *files))
-
-
-def _may_be_path(value: object) -> bool:
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:  # a surrogate that stands for no byte
-        return False
-    return True
+    return is_version and all(may_be_path(text) for text in (*texts, facts["library"] or "", *files))

@@ -172,9 +172,8 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
 def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
     """The interpreters of this machine, then the one that is fetched if it has none of the version."""
     yield from available_interpreters()
-    target, preference = assembly.lock.target, assembly.options.python_preference
     with contextlib.suppress(EnvironmentBuildError):
-        yield interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=assembly.progress)
+        yield assembly.options.interpreter(assembly.lock.target, assembly.progress)
 
 
 def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:

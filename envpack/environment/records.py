@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.text import may_be_path
 
 _TEXTS_OF_PATH = ("_path", "path_type", "prefix_placeholder", "file_mode")
 
@@ -38,21 +38,13 @@ def _fits(record: dict[str, object]) -> bool:
     paths = data.get("paths", []) if isinstance(data, dict) else None
     return (
         isinstance(files, list)
-        and all(map(_is_name, files))
+        and all(map(may_be_path, files))
         and isinstance(paths, list)
         and all(
-            isinstance(path, dict) and all(path.get(key) is None or _is_name(path[key]) for key in _TEXTS_OF_PATH)
+            isinstance(path, dict) and all(path.get(key) is None or may_be_path(path[key]) for key in _TEXTS_OF_PATH)
             for path in paths
         )
     )
-
-
-def _is_name(value: object) -> bool:
-    """Whether a value is a text that can be in the name of a file."""
-    try:
-        return isinstance(value, str) and b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
 
 
 def record_paths(record: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from envpack.local.admission import admit, batches, deliver, received, warmups
 from envpack.local.connection import MORE_TIME, Kind, Limit
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
-from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess
+from envpack.local.model_process import Afterwards, Answering, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.repository import config_faults, warmup_faults
@@ -90,8 +90,9 @@ class LocalModel:
     def __init__(
         self,
         source: ModelSource,
-        host: Host,
         *,
+        log: Callable[[LogLine], None],
+        answer: Answering,
         release: int,
         limit: Limit,
         output: int | IO[bytes] | None = None,
@@ -99,7 +100,7 @@ class LocalModel:
         self._started = time.perf_counter()
         self.version = source.version
         self._source = source
-        self._host = host
+        self.log, self._answer = log, answer
         self._limit = limit
         self._numbers = itertools.count(1)
         self._open: dict[int, _Open] = {}
@@ -177,10 +178,6 @@ class LocalModel:
         self._close_queue()
         self.process.close()
 
-    def log(self, line: Any) -> None:
-        """Take a line of the model's log."""
-        self._host.log(line)
-
     def ended(self, text: str) -> None:
         """Fail the requests that the process has not answered."""
         for open_ in list(self._open.values()):
@@ -194,7 +191,7 @@ class LocalModel:
             open_ = self._open.get(content.number())
             answer.number(open_ is None or open_.is_cancelled)
         elif kind is not Kind.DELETE_FACTORY:
-            return self._host.answer(process, kind, content, answer)
+            return self._answer(process, kind, content, answer)
         return None
 
     def _warm_up(self, name: str, requests: Sequence[Request]) -> None:

@@ -62,21 +62,18 @@ _LEVELS = ("info", "warning", "error", "verbose")
 Afterwards = Callable[[], None] | None
 
 
-class Host(Protocol):
-    """What answers the queries of a model's process."""
+# Writes the answer to a query of a process, in any number of threads at the same time; returns what to do when it has
+# been sent.
+Answering = Callable[["ModelProcess", Kind, Reader, Writer], Afterwards]
 
-    def log(self, line: LogLine) -> None:
-        """Take a line of the model's log. Called in the thread that receives messages."""
+
+class Owner(Protocol):
+    """What has a process."""
+
+    log: Callable[[LogLine], None]  # called in the thread that receives messages
 
     def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
-        """Write the answer to a query; any number of threads at the same time.
-
-        Returns what to do when the answer has been sent.
-        """
-
-
-class Owner(Host, Protocol):
-    """What has a process."""
+        """Answer a query, as `Answering` does."""
 
     def ended(self, text: str) -> None:
         """The process has ended. Called in the thread that receives messages."""

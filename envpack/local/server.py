@@ -167,10 +167,6 @@ class LocalServer:
         for model in list(self._running):
             model.kill()
 
-    def log(self, line: LogLine) -> None:
-        """Take a line of a model's log."""
-        self._log(line)
-
     def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
         """Answer a query of a model."""
         if kind is Kind.INFER:
@@ -211,7 +207,9 @@ class LocalServer:
             return self._found[name]
 
     def _begun(self, source: ModelSource) -> LocalModel:
-        model = LocalModel(source, self, release=self._release, limit=self._limit, output=self._output)
+        model = LocalModel(
+            source, log=self._log, answer=self.answer, release=self._release, limit=self._limit, output=self._output
+        )
         self._running.add(model)
         return model
 

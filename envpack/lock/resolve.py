@@ -13,6 +13,7 @@ from envpack.conda import (
     Channels,
     CondaSettings,
     Credentials,
+    Interpreter,
     fingerprint,
     interpreter_for,
     interpreter_here,
@@ -61,6 +62,11 @@ class LockOptions:
         named = (name for name in (*self.settings.channels, *self.channels) if name != LOCAL_CHANNEL)
         return self.settings.resolve(named).credentials
 
+    def interpreter(self, target: Target, progress: Progress) -> Interpreter:
+        """The interpreter for a target; uv fetches one if none of this machine fits."""
+        preference = self.python_preference
+        return interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=progress)
+
     def remembered(self, requirements: Requirements, target: Target) -> Lock | None:
         """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
         local = LOCAL_CHANNEL in self.channels
@@ -73,8 +79,7 @@ class LockOptions:
         if remembered := self.remembered(requirements, target):
             return remembered
         if LOCAL_CHANNEL in self.channels:
-            preference = self.python_preference
-            interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=progress)
+            self.interpreter(target, progress)
         file = lock_memory(requirements, target, self)
         with storage_errors(file), ingredients_in_use(self.cache):
             remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
@@ -136,10 +141,7 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
     for name in options.channels:
         if name == LOCAL_CHANNEL:
             _check_host(target)
-            interpreter = interpreter_for(
-                target.python, preference=options.python_preference, glibc=target.glibc, progress=progress
-            )
-            package = local_channel(interpreter, cache=options.cache, progress=progress)
+            package = local_channel(options.interpreter(target, progress), cache=options.cache, progress=progress)
             names.append(package.channel.as_uri())
         else:
             names.append(name)

@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from envpack.support.folders import cache_root
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SUFFIX = ".partial"  # of temporary files and folders
@@ -135,6 +137,17 @@ def write_text(destination: Path, text: str, *, mode: int | None = None) -> None
     """Replace ``destination`` by a file that contains ``text`` in UTF-8; owner and attributes stay as they were."""
     with replaced_file(destination, mode=mode, keep=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def keep_last(name: str, text: str, *, mode: int | None = None) -> str:
+    """Write a text into the cache, in place of the last one of its name; ``""`` if it cannot be written."""
+    file = cache_root() / name
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text, mode=mode)
+    except OSError:
+        return ""
+    return str(file)
 
 
 def replace_link(destination: Path, target: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 _MAX_LINE = 300  # characters
@@ -65,6 +66,14 @@ def major_number(version: str) -> int:
     """
     major = version.partition(".")[0]
     return int(major) if major.isascii() and major.isdigit() and len(major) < 10 else 0
+
+
+def may_be_path(value: object) -> bool:
+    """Whether a value from outside is a text that can be in the name of a file."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return False
 
 
 def line_in_parentheses(place: str) -> str:

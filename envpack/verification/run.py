@@ -43,10 +43,10 @@ from envpack.settings import (
     release_of_server,
 )
 from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
-from envpack.support.folders import cache_root, whole_path
+from envpack.support.folders import whole_path
 from envpack.support.interruption import once_interruptible
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.replacement import write_text
+from envpack.support.replacement import keep_last
 from envpack.verification.checks.server import (
     check_repository,
     check_runtime,
@@ -133,7 +133,7 @@ class _Verification:
             checks += self._server_checks(server, client, loaded) if all_right and not judge.stuck else ()
             seconds = self._seconds()
             kept, leftovers = self._end(server, client, judge, loaded, checks)
-            log = _keep_log(server.log())
+            log = keep_last("last-server.log", server.log(), mode=0o600)
         made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
         return Verdict(
             ok=all_right and made and all(check.ok for check in checks) and not leftovers,
@@ -299,17 +299,6 @@ def _folder_for_probe(said: Settings) -> Iterator[Path | None]:
         folder.mkdir()
         folder.chmod(0o755)  # in a container the server runs as another user
         yield folder
-
-
-def _keep_log(text: str) -> str:
-    """Write the server's log into the cache, in place of the last one; ``""`` if it cannot be written."""
-    file = cache_root() / "last-server.log"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, text, mode=0o600)
-    except OSError:
-        return ""
-    return str(file)
 
 
 def _version(client: Client) -> str:

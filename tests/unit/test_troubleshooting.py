@@ -61,7 +61,7 @@ def _judged():
     yield from (known.kind for known in CHECKS.values() if known.kind)
     yield "bad-samples"  # an InputError that the judge puts into the verdict of its model
     for file, call in _calls():
-        if file.parts[0] == "verification" and call.func.id in {"Failure", "_fault"} and call.args:
+        if file.parts[0] == "verification" and call.func.id in {"Failure", "Fault"} and call.args:
             yield from filter(None, _texts(call.args[0]))
         if file.parts[0] == "inspection" and call.func.id in {"fault", "caution", "Finding"}:
             yield from _texts(call.args[0])

@@ -78,7 +78,7 @@ def test_a_server_that_ends_between_two_models_is_the_first_ones_failure(reposit
         return ModelVerdict(name=model.name, ok=True, load_seconds=0.1, checks=(passed("load", "READY"),))
 
     monkeypatch.setattr(module, "Client", Client)
-    monkeypatch.setattr(module, "_keep_log", lambda _: "")
+    monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
     monkeypatch.setattr(Judge, "_verdict_before_load", lambda *_: None)
     monkeypatch.setattr(Judge, "_check_loaded", check_loaded)
     monkeypatch.setattr("envpack.verification.judge.load_model", lambda *_, **__: LOADED)
