@@ -28,7 +28,7 @@ from envpack.environment import (
     environment_in_use,
     parse_inventory,
     read_index,
-    rewrite,
+    replace_placeholder,
 )
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.entry_locks import being_made
@@ -197,10 +197,10 @@ def _fill(source: Path, target: Path, selected: SelectedFiles, transfer: Transfe
         if entry.kind == "link":
             Path(target, entry.path).symlink_to(entry.target)
         elif entry.placeholder:
-            rewrite(Path(source, entry.path), Path(target, entry.path), selected.final_prefix, entry.placeholder)
-            # Changes are detected by the time stamp.
-            shutil.copystat(Path(source, entry.path), Path(target, entry.path))
-            Path(target, entry.path).chmod(PROGRAM if entry.kind == "program" else FILE)
+            file, copy = Path(source, entry.path), Path(target, entry.path)
+            copy.write_bytes(replace_placeholder(file.read_bytes(), selected.final_prefix, entry.placeholder))
+            shutil.copystat(file, copy)  # changes are detected by the time stamp
+            copy.chmod(PROGRAM if entry.kind == "program" else FILE)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
     for name in selected.descriptions:

@@ -97,14 +97,6 @@ class Segment:
     checksum: int  # CRC-32 of these bytes
 
 
-@dataclass(frozen=True)
-class StoredSegment:
-    """A segment, and the archive in the store that contains it."""
-
-    archive: Path
-    segment: Segment
-
-
 def index_of(archive: Path) -> Path:
     """The index file beside an archive in the store."""
     return archive.with_name(f"{archive.name}.segments")
@@ -121,34 +113,32 @@ def write_index(archive: Path, segments: dict[str, Segment]) -> None:
         partial.write_text(json.dumps(index), encoding="utf-8")
 
 
-def find_segments(store: Path, names: Collection[str]) -> dict[str, StoredSegment]:
-    """Find segments by name in the archives of a folder, the newest archives first; those not found are left out."""
-    found: dict[str, StoredSegment] = {}
+def find_segments(store: Path, names: Collection[str]) -> dict[str, tuple[Path, Segment]]:
+    """Segments by name in the archives of a folder, each with its archive, the newest first; not all may be found."""
+    found: dict[str, tuple[Path, Segment]] = {}
     for index in _indexes(store):
         if len(found) == len(names):
             break
         archive = index.with_name(index.name.removesuffix(".segments"))
         segments = _read(index, archive)
-        found |= {
-            name: StoredSegment(archive, segments[name]) for name in names if name in segments and name not in found
-        }
+        found |= {name: (archive, segments[name]) for name in names if name in segments and name not in found}
     return found
 
 
-def copy_segment(found: StoredSegment, write: Callable[[memoryview], object]) -> int:
+def copy_segment(archive: Path, segment: Segment, write: Callable[[memoryview], object]) -> int:
     """Pass the bytes of a segment to ``write``; returns its checksum."""
     from isal import isal_zlib
 
     buffer = memoryview(bytearray(_BUFFER))
-    at, end, checksum = found.segment.start, found.segment.start + found.segment.size, 0
-    with contextlib.suppress(FileNotFoundError), found.archive.open("rb", buffering=0) as archive:
-        while at < end and (count := os.preadv(archive.fileno(), [buffer[: min(end - at, _BUFFER)]], at)):
+    at, end, checksum = segment.start, segment.start + segment.size, 0
+    with contextlib.suppress(FileNotFoundError), archive.open("rb", buffering=0) as file:
+        while at < end and (count := os.preadv(file.fileno(), [buffer[: min(end - at, _BUFFER)]], at)):
             checksum = isal_zlib.crc32(buffer[:count], checksum)
             write(buffer[:count])
             at += count
-    if at != end or checksum != found.segment.checksum:
-        index_of(found.archive).unlink(missing_ok=True)
-        raise DamagedSegmentError(f"{found.archive} is damaged")
+    if at != end or checksum != segment.checksum:
+        index_of(archive).unlink(missing_ok=True)
+        raise DamagedSegmentError(f"{archive} is damaged")
     return checksum
 
 
@@ -244,7 +234,7 @@ def write_segments(prefix: Path, entries: Sequence[Entry], out: Output, store: P
         made = packer.packed(missing)
         for digest in groups:
             start = out.size
-            checksum = copy_segment(found[digest], out.write) if digest in found else _write(next(made), out)
+            checksum = copy_segment(*found[digest], out.write) if digest in found else _write(next(made), out)
             written[digest] = Segment(start, out.size - start, checksum)
     return written
 

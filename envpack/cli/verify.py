@@ -63,7 +63,9 @@ def verify(
     trust = options.trust_of(require_signature, max_age)
     on = project.of().on
     if on:
-        _refuse_on_cluster(said)
+        for option, given in {"--keep": said.keep, "port": said.port}.items():
+            if given:
+                raise click.UsageError(f"{option} is for a server of this machine, and does not go with --on.")
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
     if on:
@@ -73,12 +75,6 @@ def verify(
     else:
         verdict = verify_repository(project, models, console)
     return _show(verdict, {}, report, console)
-
-
-def _refuse_on_cluster(said: Settings) -> None:
-    given = {"--keep": said.keep, "port": said.port}
-    for option in (option for option, value in given.items() if value):
-        raise click.UsageError(f"{option} is for a server of this machine, and does not go with --on.")
 
 
 def _show(verdict: Verdict, more: Mapping[str, Any], report: Path | None, console: Console) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         read_inventory,
     )
     from envpack.environment.prefix_files import detect_prefix, holds_credentials
-    from envpack.environment.relocation import check_prefix, replace_placeholder, rewrite
+    from envpack.environment.relocation import check_prefix, replace_placeholder
     from envpack.environment.store import (
         Environment,
         Index,

@@ -186,8 +186,3 @@ def check_prefix(prefix: str) -> None:
     if len(os.fsencode(prefix)) > len(PREFIX_PLACEHOLDER):
         what = f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, too long for the files that must contain it"
         raise UsageError("path-too-long", what, "put the model repository into a folder with a shorter path", prefix)
-
-
-def rewrite(source: Path, target: Path, prefix: str, kind: PlaceholderKind) -> None:
-    """Copy a file of the store, with the prefix instead of the placeholder."""
-    target.write_bytes(replace_placeholder(source.read_bytes(), prefix, kind))

@@ -244,15 +244,12 @@ class _Resolver:
             requirements,
             self.target,
             wheels=wheels,
-            provided=(*self._provided_beside(conda, requirements), *(wheel.name for wheel in requirements.locked_pip)),
+            provided=(*self._provided_by(conda, requirements), *(wheel.name for wheel in requirements.locked_pip)),
             prefer=[package for package in previous.pip if package.name not in self._updated()] if previous else [],
             sources=self.options.sources,
         )
         self.progress.end(counted(len(packages), "package"))
         return packages
-
-    def _provided_beside(self, conda: Sequence[CondaPackage], requirements: Requirements) -> tuple[str, ...]:
-        return _without_named(self._provided_by(conda), requirements, self.target) if len(conda) > 1 else ()
 
     def _updated(self) -> set[str]:
         return {normalise_name(name) for name in self.options.update}
@@ -269,10 +266,16 @@ class _Resolver:
         self.progress.end(counted(len(wheels), "wheel"))
         return wheels
 
-    def _provided_by(self, conda: Sequence[CondaPackage]) -> tuple[str, ...]:
-        """Names, as pip knows them, of the Python packages in conda packages: those installed into a prefix."""
+    def _provided_by(self, conda: Sequence[CondaPackage], requirements: Requirements) -> list[str]:
+        """Names, as pip knows them, of the Python packages in conda packages: those installed into a prefix.
+
+        Those that a pip requirement for the target names are left out: pip's replace them.
+        """
         from envpack.conda import install_conda
 
+        if len(conda) <= 1:  # Python alone
+            return []
+        replaced = {requirement_name(line) for line in applying(requirements.pip, self.target)}
         cache = self.options.cache
         cache.mkdir(parents=True, exist_ok=True)
         prefix = Path(tempfile.mkdtemp(prefix=".lock-", dir=cache))
@@ -286,12 +289,6 @@ class _Resolver:
                 cache=cache,
             )
             folders = (prefix / "lib" / f"python{self.target.python}" / "site-packages").glob("*.dist-info")
-            return tuple(sorted(normalise_name(folder.name.partition("-")[0]) for folder in folders))
+            return sorted({normalise_name(folder.name.partition("-")[0]) for folder in folders} - replaced)
         finally:
             shutil.rmtree(prefix, ignore_errors=True)
-
-
-def _without_named(provided: Sequence[str], requirements: Requirements, target: Target) -> tuple[str, ...]:
-    """The packages of conda that no pip requirement for the target names: those are replaced by pip's."""
-    named = {requirement_name(line) for line in applying(requirements.pip, target)}
-    return tuple(name for name in provided if name not in named)

@@ -31,6 +31,11 @@ class RequestError(Exception):
         self.streamed = streamed
         self.sent = ""  # what was special about the request, of several, as in "with two items in one request"
 
+    @property
+    def connection_lost(self) -> bool:
+        """Whether the server has neither answered nor let the time pass: it has ended."""
+        return not (self.status or self.timed_out)
+
 
 @dataclass(frozen=True)
 class InferMessage:

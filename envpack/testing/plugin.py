@@ -61,7 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
     file = config.getoption("--envpack-outcomes")
     if file and not hasattr(config, "workerinput"):  # xdist's workers report to the first process
         from envpack.support.processes import end_with
-        from envpack.testing.plugin import Outcomes
 
         if caller := config.getoption("--envpack-caller"):
             end_with(caller)

@@ -302,7 +302,7 @@ class Judge:
         if isinstance(error, InputError):
             return Failure(error.kind, f"{error.where}: {error.message}", (), error.hint)
         log = self._log()
-        if self.server.ended() or (error.status == 0 and not error.timed_out):
+        if self.server.ended() or error.connection_lost:
             return Failure("server-died", "the server ended during a request", last_lines(log))
         model_error = read_model_error(error.message, self.server.server_path(model.folder))
         ended = describe_exit(self.server, self._dead_before) if UNHEALTHY.search(error.message) else ""

@@ -100,7 +100,7 @@ def load_model(
         now = time.monotonic()
         seconds = now - started
         fresh = server.log(log_start)
-        if server.ended() or _connection_lost(request):
+        if server.ended() or (request.error and request.error.connection_lost):
             return LoadResult(seconds, _server_died(fresh))
         if not request.is_alive():
             return LoadResult(seconds, _load_failure(server, request.error, client, model, fresh, ended))
@@ -113,11 +113,6 @@ def load_model(
             return LoadResult(seconds, _stub_died(fresh), stuck=True)
         if seconds > timeout:
             return LoadResult(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
-
-
-def _connection_lost(request: _Request) -> bool:
-    error = request.error
-    return error is not None and error.status == 0 and not error.timed_out
 
 
 def _load_failure(

@@ -191,8 +191,8 @@ class _Burst:
                 self._compare(conversation, step, answer)
 
     def _compare(self, conversation: Conversation, step: int, answer: Responses | RequestError) -> None:
-        if isinstance(answer, RequestError) and not (answer.timed_out or answer.status):
-            raise answer  # the server has ended
+        if isinstance(answer, RequestError) and answer.connection_lost:
+            raise answer
         if not conversation.answers:  # refused alone, and so perhaps here; its neighbours must not notice
             return
         if isinstance(answer, RequestError):

@@ -11,7 +11,6 @@ from envpack.archive import segments
 from envpack.archive.segments import (
     DamagedSegmentError,
     Segment,
-    StoredSegment,
     by_package,
     compressed,
     compressor,
@@ -36,7 +35,7 @@ def archive(tmp_path, name="a.tar.gz", positions=(("x", 0, 100), ("y", 100, 5000
 
 def copied(found):
     pieces = []
-    checksum = copy_segment(found, lambda piece: pieces.append(bytes(piece)))
+    checksum = copy_segment(*found, lambda piece: pieces.append(bytes(piece)))
     return b"".join(pieces), checksum
 
 
@@ -44,7 +43,7 @@ def test_segments_are_found_and_copied(tmp_path):
     file = archive(tmp_path)
     found = find_segments(tmp_path, ["y", "z"])
     expected = zlib.crc32(CONTENT[100:5100])
-    assert found == {"y": StoredSegment(file, Segment(100, 5000, expected))}
+    assert found == {"y": (file, Segment(100, 5000, expected))}
     assert copied(found["y"]) == (CONTENT[100:5100], expected)
 
 
@@ -58,7 +57,7 @@ def test_a_segment_is_copied_in_pieces(tmp_path, monkeypatch, buffer):
 def test_the_newest_archive_precedes_and_then_the_first_by_name(tmp_path):
     for name, time in (("a.tar.gz", 1), ("c.tar.gz", 2), ("b.tar.gz", 2)):
         archive(tmp_path, name, time=time)
-    assert find_segments(tmp_path, ["x"])["x"].archive.name == "b.tar.gz"
+    assert find_segments(tmp_path, ["x"])["x"][0].name == "b.tar.gz"
 
 
 def test_segments_come_from_several_archives_and_hidden_ones_do_not_count(tmp_path):
@@ -66,7 +65,7 @@ def test_segments_come_from_several_archives_and_hidden_ones_do_not_count(tmp_pa
     archive(tmp_path, "b.tar.gz", [("y", 1, 1)])
     archive(tmp_path, ".c.tar.gz", [("z", 1, 1)])
     found = find_segments(tmp_path, ["x", "y", "z"])
-    assert {name: stored.archive.name for name, stored in found.items()} == {"x": "a.tar.gz", "y": "b.tar.gz"}
+    assert {name: stored[0].name for name, stored in found.items()} == {"x": "a.tar.gz", "y": "b.tar.gz"}
 
 
 def test_no_more_indexes_are_read_than_necessary(tmp_path, monkeypatch):
