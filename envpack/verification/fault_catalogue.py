@@ -7,6 +7,7 @@ line of output that the loader or the shell writes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from envpack.server import UNHEALTHY
