@@ -29,6 +29,8 @@ from envpack.verification import (
     responses_difference,
 )
 
+_FIT = "if the model is right to refuse this request, which was made up, give one that it takes: --input FILE"
+
 
 @dataclass
 class Answer:
@@ -40,6 +42,7 @@ class Answer:
         seconds: how long each run of it took.
         fault: why `envpack verify` would refuse it, ``""`` if it would not.
         difference: how it differs from the expected answer, ``""`` if it does not.
+        made_up: whether nobody gave the request, so that the model may refuse it.
     """
 
     request: Request
@@ -47,11 +50,12 @@ class Answer:
     seconds: list[float] = field(default_factory=list)
     fault: str = ""
     difference: str = ""
+    made_up: bool = False
 
     @property
     def fix(self) -> str:
         """How to correct the fault, ``""`` if that is unknown."""
-        return fix_of(self.fault)
+        return fix_of(self.fault) or (_FIT if self.fault and self.made_up else "")
 
     @property
     def outputs(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -117,7 +121,8 @@ def try_model(
     progress.end(f"ready in {load_seconds:.2f} s")
     config = read_served_config(models.config(name))
     given = read_requests(sources, config, name, folder)
-    answers = tuple(map(Answer, given.requests))
+    made_up = not sources and given.samples is None
+    answers = tuple(Answer(request, made_up=made_up) for request in given.requests)
     for _ in range(repeat):
         for answer in answers:
             _send(models, config, answer)

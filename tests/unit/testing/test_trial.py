@@ -61,6 +61,17 @@ def test_a_model_is_loaded_and_sent_each_request_as_often_as_asked(repository, s
     assert steps.seen[1] == f"ready in {trial.load_seconds:.2f} s"
 
 
+def test_a_request_that_was_made_up_may_be_refused(repository, server, tmp_path):
+    repository.add("m", "def execute(requests, stub):\n    raise ValueError('boom')\n")
+    (made_up,) = try_model(server, "m", repository.folder / "m").answers
+    assert (
+        made_up.fix
+        == "if the model is right to refuse this request, which was made up, give one that it takes: --input FILE"
+    )
+    (given,) = try_model(server, "m", repository.folder / "m", array_file(tmp_path, 4)).answers
+    assert given.fix == ""
+
+
 FAULTS = {
     "an error": ("raise ValueError('boom')", "", "boom"),
     "an error without a text": ("return [Response(error='') for _ in requests]", "", "no reason given"),
