@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import opened, read_json
 from envpack.support.errors import StorageError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
@@ -65,8 +65,8 @@ def describe_files(files: Sequence[PublishedFile], address: str) -> list[Describ
         if file.file is None:
             described.append(Described(file, hashlib.sha256(file.content).hexdigest(), len(file.content)))
             continue
-        with storage_errors(file.file), file.file.open("rb"):
-            status = file.file.stat()
+        with storage_errors(file.file), opened(file.file) as content:
+            status = os.fstat(content.fileno())
         sha256 = file.sha256
         if not sha256:
             name, stamp = str(file.file.absolute()), stamp_of(status)
@@ -109,7 +109,7 @@ def _sha256(file: Path, stamp: list[int]) -> str:
 
 def pieces(file: Path, digest: Any, report: Report = lambda _: None) -> Iterator[bytes]:
     """The content of a file, which also goes into a digest."""
-    with file.open("rb") as content:
+    with opened(file) as content:  # what was a file may be a pipe now
         os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while piece := content.read(PIECE):
             digest.update(piece)

@@ -1,15 +1,19 @@
 """Publishing a repository: only what changed is sent, configurations last, and nothing of others is touched."""
 
+import hashlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from envpack.deployment import publish
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.digests import describe_files, pieces
 from envpack.deployment.objects.record import RECORD
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
+from tests.tables import every_row
 from tests.unit.deployment.objects.publications import below, config, copied, publication, written_to
 
 
@@ -205,6 +209,21 @@ def test_a_file_that_changes_while_it_is_published_is_an_error(objects, tmp_path
     with pytest.raises(StorageError, match="changed while") as raised:
         publish(Publication((PublishedFile("a/1/model.py", file, sha256="0" * 64),), ()), objects)
     assert raised.value.kind == "file-unusable"
+
+
+@every_row(
+    "read",
+    [
+        lambda file: describe_files([PublishedFile("a/1/model.py", file)], ""),
+        lambda file: describe_files([PublishedFile("a/1/model.py", file, sha256="0" * 64)], ""),
+        lambda file: list(pieces(file, hashlib.sha256())),
+    ],
+)
+def test_what_is_no_file_any_more_is_not_read(read, cache):
+    """It may be a pipe, which is waited for without limit."""
+    with pytest.raises(OSError, match="not a regular file") as raised:
+        read(Path("/dev/null"))
+    assert raised.value.filename == "/dev/null"
 
 
 def test_a_copy_is_what_was_published(objects, remote, tmp_path):
