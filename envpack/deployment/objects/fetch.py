@@ -55,7 +55,7 @@ def copy_publication(
     if trust is not None:
         expected = _signed(objects, present, trust)
     else:
-        expected = _recorded(objects, record) if record and record.exists else dict.fromkeys(present, "")
+        expected = _recorded(objects, record, present) if record and record.exists else dict.fromkeys(present, "")
     fix = _PUBLISH_AGAIN if trust is None else _SIGN_AGAIN
     _refuse_others(objects, present, expected, fix)
     missing = sorted(expected.keys() - present.keys())
@@ -98,8 +98,8 @@ def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, fix: st
     file.chmod(0o200 | (PROGRAM if file.name == STUB_NAME else FILE))
 
 
-def _recorded(objects: Objects, record: PublicationRecord) -> dict[str, str]:
-    """The digests of all files, by the record of a publication that has ended."""
+def _recorded(objects: Objects, record: PublicationRecord, present: Mapping[str, ObjectInfo]) -> dict[str, str]:
+    """The digests of all files, by the record of a publication that has ended; all that is present has its sizes."""
     if record.pending:
         path = min(record.pending)
         raise _changed(
@@ -110,6 +110,9 @@ def _recorded(objects: Objects, record: PublicationRecord) -> dict[str, str]:
         )
     if not record.entries:
         raise _changed("nothing is published there", str(objects.location), "publish models there")
+    for path, entry in record.entries.items():  # before a copy of what may be larger than the disk
+        if path in present and present[path].size != entry.size:
+            raise _changed(f"{path} is not what was published", str(objects.location), _PUBLISH_AGAIN)
     return {path: entry.sha256 for path, entry in record.entries.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ _SCHEMA = 1
 _MOST_RECORD = 64 << 20  # bytes
 _LARGE = 32 << 20  # bytes of a file after which the record is written, so that it is not sent again
 _PIECE = 4 << 20  # bytes
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ class PublicationRecord:
             document = parse_json(content)
             if document["schema"] != _SCHEMA:
                 raise ValueError
-            entries = {str(path): RecordEntry(*_texts(entry)) for path, entry in document["files"].items()}
+            entries = {str(path): _entry(entry) for path, entry in document["files"].items()}
             pending = {str(path): int(size) for path, size in document["pending"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
             if or_damaged:
                 return cls(objects, {}, {}, info.tag, info.modified)
             raise objects.corrupt(RECORD, "it is no record of this version of envpack") from error
@@ -177,6 +179,9 @@ def _version_of(path: str) -> tuple[str, str]:
     return model, version if is_folder and version[:1].isdigit() else ""
 
 
-def _texts(entry: Any) -> tuple[str, int, str]:
-    sha256, size, tag = entry
-    return str(sha256), int(size), str(tag)
+def _entry(found: Any) -> RecordEntry:
+    """An entry of a record; without a digest, no change of its file would be noticed."""
+    match found:
+        case [str(sha256), int(size), str(tag)] if _SHA256.fullmatch(sha256) and size >= 0:
+            return RecordEntry(sha256, size, tag)
+    raise ValueError

@@ -193,7 +193,16 @@ def test_two_publications_at_once_are_noticed(objects, remote, monkeypatch):
     assert below(remote) == []
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"schema": 2}', '{"schema": 1, "files": {"a": 1}, "pending": {}}'])
+DAMAGED = (
+    *("", "[]", '{"schema": 2}', '{"schema": 1, "files": {"a": 1}, "pending": {}}'),
+    *(f'{{"schema": 1, "files": {{"a/1/model.py": {entry}}}, "pending": {{}}}}' for entry in (
+        '["", 1, "tag"]', f'["{"z" * 64}", 1, "tag"]', f'["{"0" * 64}", -1, "tag"]', f'["{"0" * 64}", 1e999, "tag"]'
+    )),
+    '{"schema": 1, "files": {}, "pending": {"a/1/model.py": Infinity}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_record_is_refused_unless_everything_is_sent_again(objects, remote, content):
     (remote / RECORD).write_text(content)
     with pytest.raises(StorageError) as raised:
@@ -239,6 +248,16 @@ def test_a_copy_is_what_was_published(objects, remote, tmp_path):
         with pytest.raises(InputError) as raised:
             copied(objects, tmp_path)
         assert raised.value.kind == "published-changed"
+
+
+def test_a_file_that_has_another_size_than_was_published_is_not_copied(objects, remote, tmp_path):
+    """It may be as large as the disk."""
+    publish(publication(**config("a")), objects)
+    (remote / "a/1/model.py").write_text("longer")
+    with pytest.raises(InputError, match="a/1/model.py is not what was published") as raised:
+        copied(objects, tmp_path)
+    assert raised.value.kind == "published-changed"
+    assert below(tmp_path / "copy") == []
 
 
 def test_without_its_record_nothing_is_compared(objects, remote, tmp_path):
