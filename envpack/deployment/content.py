@@ -53,7 +53,10 @@ def content_of_model(model: DeployedModel) -> Iterator[ContentEntry]:
 def texts_with_credentials(deployment: Deployment) -> tuple[str, ...]:
     """A caution for each text file of the models that has a password in an address, and is left out."""
     return tuple(
-        _caution(model, entry) for model in deployment.models for entry in _all_of(model) if _is_left_out(entry)
+        _caution(model, entry)
+        for model in deployment.models
+        for entry in _all_of(model, has_environment=False)
+        if _is_left_out(entry)
     )
 
 
@@ -66,8 +69,9 @@ def files_of_model(model: DeployedModel, without: Collection[Path], cautions: li
             yield entry
 
 
-def _all_of(model: DeployedModel) -> Iterator[ContentEntry]:
-    return _Walk(model.folder, model.environment, is_model=True).folder(model.folder)
+def _all_of(model: DeployedModel, *, has_environment: bool = True) -> Iterator[ContentEntry]:
+    walk = _Walk(model.folder, model.environment, is_model=True, has_environment=has_environment)
+    return walk.folder(model.folder)
 
 
 def _is_left_out(entry: ContentEntry) -> bool:
@@ -96,9 +100,11 @@ class _Walk:
         is_model: bool,
         without: Collection[Path] = (),
         has_links: bool = True,
+        has_environment: bool = True,
     ) -> None:
         self._root, self._inside = root, real_path(root)
         self._is_model, self._without, self._has_links = is_model, without, has_links
+        self._has_environment = has_environment
         self._environments: set[str] = set()  # the environment's path, and the one that it is a link to
         if environment is not None:
             found = (os.path.relpath(environment, root), os.path.relpath(real_path(environment), self._inside))
@@ -112,12 +118,16 @@ class _Walk:
             fix = "remove the link, or let it name only what the model needs"
             raise InputError("endless-link", what, fix, str(folder))
         yield ContentEntry(path, "folder", folder, in_environment=in_environment)
+        if in_environment and self._has_links:
+            yield from _inside_environment(str(folder), path)
+            return
         self._open.append(real)
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
             below = f"{path}/{name}" if path else name
             if folder / name not in self._without and (in_environment or self._has(below)):
                 inside = in_environment or below in self._environments
-                yield from self._entry(folder / name, below, in_environment=inside)
+                if self._has_environment or not inside:
+                    yield from self._entry(folder / name, below, in_environment=inside)
         self._open.pop()
 
     def _entry(self, original: Path, path: str, *, in_environment: bool) -> Iterator[ContentEntry]:
@@ -135,9 +145,7 @@ class _Walk:
             program = bool(source.stat().st_mode & 0o100)
             yield ContentEntry(path, "file", source, is_program=program, in_environment=in_environment)
         else:
-            what = "this is neither a file nor a folder, and cannot be deployed"
-            fix = "remove it: a pipe, a socket, a device or a broken link serves no model"
-            raise InputError("special-file", what, fix, str(original))
+            raise _special(str(original))
 
     def _has(self, path: str) -> bool:
         """Whether the deployment has a path: it is not hidden or for authors, or it leads to the environment."""
@@ -160,6 +168,32 @@ class _Walk:
         if os.path.isabs(text) or not self._has(target):  # noqa: PTH117
             return False
         return self._has(os.path.relpath(real, self._inside)) and real_path(self._root / target) == real
+
+
+def _inside_environment(folder: str, path: str) -> list[ContentEntry]:
+    """The content of a folder of an execution environment, whose links stay; quickly, as it has thousands of files."""
+    found: list[ContentEntry] = []
+    with os.scandir(folder) as content:
+        entries = sorted(content, key=lambda entry: entry.name)
+    for entry in entries:
+        below, source = f"{path}/{entry.name}", Path(entry.path)
+        if entry.is_symlink():
+            found.append(ContentEntry(below, "link", source, str(source.readlink()), in_environment=True))
+        elif entry.is_dir():
+            found.append(ContentEntry(below, "folder", source, in_environment=True))
+            found += _inside_environment(entry.path, below)
+        elif entry.is_file():
+            is_program = bool(entry.stat().st_mode & 0o100)
+            found.append(ContentEntry(below, "file", source, is_program=is_program, in_environment=True))
+        else:
+            raise _special(entry.path)
+    return found
+
+
+def _special(path: str) -> InputError:
+    what = "this is neither a file nor a folder, and cannot be deployed"
+    fix = "remove it: a pipe, a socket, a device or a broken link serves no model"
+    return InputError("special-file", what, fix, path)
 
 
 def has_credentials(file: Path) -> bool:

@@ -9,7 +9,14 @@ import pytest
 
 import envpack
 from envpack.deployment import assemble, content, folder as module, plan_deployment
-from envpack.deployment.content import ContentEntry, content_of, content_of_model, has_credentials, is_for_authors
+from envpack.deployment.content import (
+    ContentEntry,
+    content_of,
+    content_of_model,
+    has_credentials,
+    is_for_authors,
+    texts_with_credentials,
+)
 from envpack.deployment.folder import MANIFEST_NAME
 from envpack.support.errors import InputError, StorageError, UsageError
 from tests.tables import every_row
@@ -181,6 +188,17 @@ SECRET = "--index-url https://me:word@example.org/simple"
 def test_texts_for_installers_are_searched_for_passwords(tmp_path, name, text, expected):
     (tmp_path / name).write_text(text)
     assert has_credentials(tmp_path / name) is expected
+
+
+def test_environments_are_not_searched_for_passwords(plan):
+    """They have thousands of files, which belong to packages."""
+    (model,) = plan.models
+    os.mkfifo(model.environment / "bin/pipe")  # which ends any walk through the environment
+    (model.folder / "requirements.txt").write_text("--index-url https://me:word@example.org/simple")
+    assert texts_with_credentials(plan) == ("late/requirements.txt contains credentials and is left out",)
+    with pytest.raises(InputError, match="neither a file nor a folder") as raised:
+        [*content_of_model(model)]
+    assert (raised.value.kind, raised.value.where) == ("special-file", str(model.environment / "bin/pipe"))
 
 
 def test_a_text_is_searched_up_to_a_size(tmp_path, monkeypatch):
