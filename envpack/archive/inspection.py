@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ _MOST_DEPTH = 128  # folders in each other; real environments have 20
 _MOST_CHARACTERS = 256 << 20  # of the names of all folders
 _MOST_TARGETS = 4 << 20  # characters; each link is followed, so long targets take long
 _LARGEST_TEXT = 48 << 20  # bytes of the inventory
+_MOST_READ = 32  # archives whose inspection is remembered
 _BELOW_A_LINK = "it is below a link"
 
 
@@ -32,7 +35,10 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
     An archive is read once, as a stream. Nothing is unpacked.
     """
     try:
-        return _of_folder(path) if path.is_dir() else _Archive(path).inspection(limit)
+        if path.is_dir():
+            return _of_folder(path)
+        found: Inspection = _once_read(path, limit, lambda: _Archive(path).inspection(limit))
+        return dataclasses.replace(found, path=path, findings=[*found.findings], count={**found.count})
     except OSError as error:
         what = f"this environment cannot be read: {error.strerror}"
         fix = "give a readable folder or archive of an execution environment"
@@ -41,12 +47,33 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
 
 def refused_members(path: Path, *, strict: bool) -> tuple[Difference, ...]:
     """What a server would reject in an archive, or unpack outside of its folder. The archive is read to its end."""
-    return tuple(finding for finding in _Archive(path).refused() if is_rejected(finding, strict=strict))
+    found: list[Difference] = _once_read(path, "refused", lambda: _Archive(path).refused())
+    return tuple(finding for finding in found if is_rejected(finding, strict=strict))
 
 
 def is_rejected(finding: Difference, *, strict: bool) -> bool:
     """Whether a server rejects an archive because of a finding."""
     return finding.kind == "refused" and (strict or finding.reason != _BELOW_A_LINK)
+
+
+_read: dict[Hashable, Any] = {}  # what `_once_read` has found, the oldest first
+
+
+def _once_read(path: Path, purpose: Hashable, read: Callable[[], Any]) -> Any:
+    """What reading an archive gives, which is read once for all models that have hard links to it."""
+    status, sidecar, described = path.stat(), archive_metadata_file(path), b""
+    if status.st_nlink == 1:
+        return read()
+    with contextlib.suppress(OSError):  # the inspection reports it
+        described = read_bytes(sidecar)
+    stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    key = purpose, stamp, sidecar.name, hashlib.sha256(described).digest()
+    if key not in _read:
+        found = read()
+        while len(_read) >= _MOST_READ:
+            del _read[next(iter(_read))]
+        _read[key] = found
+    return _read[key]
 
 
 def _of_folder(root: Path) -> Inspection:

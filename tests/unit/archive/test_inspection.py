@@ -20,7 +20,7 @@ from envpack.archive import (
     pack_archive,
     place_folder,
 )
-from envpack.archive.inspection import inspect_environment
+from envpack.archive.inspection import inspect_environment, refused_members
 from envpack.cli.main import run
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.store import MANIFEST
@@ -134,6 +134,28 @@ def test_another_archive_than_the_file_beside_it_is_about_is_found(environment, 
     archive_metadata_file(tmp_path / "b.tar.gz").unlink()
     result = inspect_environment(tmp_path / "b.tar.gz")
     assert (result.is_good(), result.is_good(strict=True)) == (True, False)
+
+
+def test_an_archive_of_several_models_is_read_once_until_it_changes(environment, tmp_path, monkeypatch):
+    read, opened = [], inspection.opened_archive
+    monkeypatch.setattr(inspection, "opened_archive", lambda path, *how: read.append(path) or opened(path, *how))
+    first, second = tmp_path / "a/env.tar", tmp_path / "b/env.tar"
+    pack_archive(environment, first, form="tar")
+    second.parent.mkdir()
+    second.hardlink_to(first)
+    shutil.copy(archive_metadata_file(first), archive_metadata_file(second))
+    one, other = inspect_environment(first), inspect_environment(second)
+    assert (read, one.path, other.path, one.sha256) == ([first], first, second, other.sha256)
+    archive_metadata_file(second).unlink()
+    assert found(second) == {("unproven", "")}
+    read.clear()
+    assert [refused_members(path, strict=True) for path in (first, second, first)] == [(), (), ()]
+    assert read == [first, second]  # what is beside them differs
+    with second.open("ab") as content:
+        content.write(b"x")
+    with pytest.raises(InputError, match="data follows after its end") as raised:
+        inspect_environment(first)
+    assert (raised.value.kind, raised.value.where) == ("environment-unreadable", str(first))
 
 
 def test_byte_code_that_python_wrote_later_is_for_the_strict(environment, tmp_path):
