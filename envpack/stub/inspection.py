@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from typing import Any, BinaryIO
 from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
-from envpack.support.bounded_reading import opened, parse_json
+from envpack.support.bounded_reading import parse_json, read_bytes
 from envpack.support.elf import needed_glibc, needed_libraries, parse_elf, version_key
 from envpack.support.errors import StubError
 from envpack.support.platforms import machine_named, this_machine
 from envpack.support.processes import run
 
+_LARGEST = 64 << 20  # bytes; a stub has 4 MB
+_MOST_KNOWN = 32
+_known: dict[bytes, StubFacts] = {}  # by the SHA-256 of the stub, the oldest first
 _FACTS = ".envpack.facts"
 _BODY = ".envpack.body"
 # Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
@@ -59,8 +63,8 @@ def inspect_stub(path: Path) -> StubFacts:
     if path.exists() and not path.is_file():
         raise _not_a_stub(path, "it is not a file")
     try:
-        with opened(path) as file:
-            return _read(file, path)
+        content = read_bytes(path, most=_LARGEST)
+        return _facts_of(content, path)
     except FileNotFoundError:
         raise _not_a_stub(path, "there is no such file") from None
     except OSError as error:
@@ -69,6 +73,18 @@ def inspect_stub(path: Path) -> StubFacts:
         raise
     except Exception as error:  # the parser raises many kinds of errors for a damaged file
         raise _not_a_stub(path, "not a readable ELF file, or a damaged one") from error
+
+
+def _facts_of(content: bytes, path: Path) -> StubFacts:
+    """The facts of a stub, of which all models of a repository may have copies."""
+    digest = hashlib.sha256(content).digest()
+    facts = _known.get(digest)
+    if facts is None:
+        facts = _read(io.BytesIO(content), path)
+        while len(_known) >= _MOST_KNOWN:
+            del _known[next(iter(_known))]
+        _known[digest] = facts
+    return facts
 
 
 def _read(file: BinaryIO, path: Path) -> StubFacts:
