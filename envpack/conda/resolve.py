@@ -123,6 +123,19 @@ _ERROR_PATTERNS = (
         hint=UNTRUSTED_HINT,
     ),
     ErrorPattern(
+        kind="channel-invalid",
+        pattern=r"could not find subdir '(?P<subdir>[\w-]{1,40})' in channel",
+        message="a channel has no index in its folder {subdir} ({channels})",
+        hint="check the address: a channel has an index in noarch and in linux-64, also if no package is there",
+    ),
+    ErrorPattern(
+        kind="channel-invalid",
+        pattern="failed to (?:decode zstd|parse|extract repodata)|Unknown frame descriptor|zstd stream|incomplete "
+        "frame",
+        message="a channel answers with something else than an index ({channels}): {reason}",
+        hint="check the address: a login or a proxy may answer in its place; or report it to the channel's owner",
+    ),
+    ErrorPattern(
         kind="channel-unreachable",
         pattern="^(?:GatewayError|FetchRepoDataError): ",
         message="a channel does not answer ({channels}): {reason}",

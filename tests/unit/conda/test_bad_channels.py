@@ -1,0 +1,107 @@
+"""Channels that answer, with something else than an index or a package: the network is not blamed."""
+
+import json
+import shutil
+
+import pytest
+
+from envpack.conda import CondaSettings, install_conda, resolve_conda
+from envpack.conda.engine import EngineError
+from envpack.conda.install import _install_error
+from envpack.requirements import CondaPackage, Target
+from envpack.support import zstd
+from envpack.support.errors import EnvironmentBuildError
+from tests.conda_packages import index, make_conda_package
+from tests.tables import every_row
+from tests.web import serve
+
+TARGET = Target("linux-64", "3.10")
+PACKAGE = "linux-64/python-3.10.2-0.conda"
+LOGIN = b"<html>Log in</html>"
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Serves a channel with the package ``python`` and the oldest kind of index."""
+    make_conda_package(tmp_path / "channel", "python", "3.10.2", {"share/x": b"x"})
+    index(tmp_path / "channel")
+    for subdir in ("linux-64", "noarch"):
+        (tmp_path / "channel" / subdir / "repodata.json.zst").unlink()
+        (tmp_path / "channel" / subdir / "repodata_shards.msgpack.zst").unlink()
+    with serve(tmp_path / "channel") as found:
+        yield found
+
+
+def resolved(site, cache):
+    settings = CondaSettings()
+    resolve_conda(["python 3.10.*"], settings.resolve([site.url()]), TARGET, settings=settings, cache=cache)
+
+
+def without_version(folder):
+    (file, record), *_ = json.loads((folder / "linux-64/repodata.json").read_text())["packages.conda"].items()
+    del record["version"]
+    return json.dumps({"packages": {}, "packages.conda": {file: record}}).encode()
+
+
+@every_row(
+    ("file", "content"),
+    [
+        ("repodata_shards.msgpack.zst", LOGIN),
+        ("repodata.json.zst", LOGIN),
+        ("repodata.json.zst", zstd.compress(b"{" * 10_000)[:100]),
+        ("repodata.json", LOGIN),
+        ("repodata.json", b""),
+        ("repodata.json", without_version),
+    ],
+)
+def test_what_is_no_index_is_named(site, tmp_path, file, content):
+    good = (site.folder / "linux-64/repodata.json").read_bytes()
+    (site.folder / "linux-64" / file).write_bytes(content(site.folder) if callable(content) else content)
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolved(site, tmp_path / "cache")
+    assert caught.value.kind == "channel-invalid"
+    assert f"a channel answers with something else than an index ({site.url()}): " in caught.value.message
+    assert caught.value.hint.startswith("check the address: a login or a proxy may answer")
+    (site.folder / "linux-64" / file).unlink()
+    (site.folder / "linux-64/repodata.json").write_bytes(good)
+
+
+def test_a_channel_without_one_of_its_indexes_is_named(site, tmp_path):
+    shutil.rmtree(site.folder / "noarch")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolved(site, tmp_path / "cache")
+    assert caught.value.kind == "channel-invalid"
+    assert caught.value.message == f"a channel has no index in its folder noarch ({site.url()})"
+    assert caught.value.hint.startswith("check the address: a channel has an index in noarch")
+
+
+@every_row("content", [LOGIN, b"", lambda folder: (folder / PACKAGE).read_bytes()[:150]])
+def test_what_is_no_package_is_named(site, tmp_path, content):
+    good = (site.folder / PACKAGE).read_bytes()
+    (site.folder / PACKAGE).write_bytes(content(site.folder) if callable(content) else content)
+    url = site.url(f"/{PACKAGE}")
+    package = CondaPackage(name="python", version="3.10.2", build="0", subdir="linux-64", url=url)
+    where = {"settings": CondaSettings(), "credentials": {}, "cache": tmp_path / "cache"}
+    with pytest.raises(EnvironmentBuildError) as caught:
+        install_conda([package], tmp_path / "prefix", TARGET, **where)
+    assert (caught.value.kind, caught.value.where) == ("channel-invalid", url), caught.value.message
+    assert "conda package python 3.10.2: its file is no conda package, or a damaged one: " in caught.value.message
+    assert caught.value.hint.startswith("look at what the address sends")
+    (site.folder / PACKAGE).write_bytes(good)
+
+
+@every_row(
+    ("reason", "kind"),
+    [
+        ("an io error occurred: bzip2: bz2 header missing", "channel-invalid"),
+        ("failed to read 'paths.json' Caused by: EOF while parsing", "channel-invalid"),
+        ("failed to link 'share/x' Caused by: failed to copy file: No such file or directory", "channel-invalid"),
+        ("failed to unpack `share/x`: Not a directory (os error 20)", "channel-invalid"),
+        ("failed to unpack `share/x` Caused by: error decoding response body", "channel-unreachable"),
+        ("HTTP status client error (404 Not Found) for url (http://h/python-3.10.2-0.tar.bz2)", "channel-unreachable"),
+    ],
+)
+def test_only_what_was_received_is_blamed_on_the_package(tmp_path, reason, kind):
+    error = EngineError("LinkError", f"failed to fetch python-3.10.2-0.tar.bz2\nCaused by: {reason}")
+    assert _install_error(error, (), tmp_path).kind == kind
