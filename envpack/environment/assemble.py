@@ -131,6 +131,8 @@ def install(assembly: Assembly, prefix: Path) -> None:
     assembly.progress.end("installed")
     (prefix / "lib" / f"python{minor}" / "site-packages").mkdir(exist_ok=True)
     if lock.pip:
+        if assembly.runs_here:
+            started_version(prefix, minor)  # uv starts it, too, and would wait for it without a limit
         assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
         _mark_wheels(lock.pip, cache_folder("wheels", assembly.options.cache))
         install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)

@@ -1,15 +1,17 @@
 """What an environment is made of: the locked packages, also where a local channel has moved."""
 
+import dataclasses
 import hashlib
 
 import pytest
 
 from envpack.conda import CondaSettings
-from envpack.environment.assemble import Assembly, _located
+from envpack.environment.assemble import Assembly, _located, install
 from envpack.lock import Lock, LockOptions
-from envpack.requirements import CondaPackage, Target
+from envpack.requirements import CondaPackage, PipPackage, Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
+from tests.conda_packages import make_conda_package
 
 FILE = "linux-64/python-3.10.1-0.conda"
 
@@ -47,3 +49,19 @@ def test_a_file_at_its_place_with_another_hash_is_left_to_the_installation(assem
     (tmp_path / "gone/linux-64").mkdir(parents=True)
     (tmp_path / "gone" / FILE).write_text("replaced")
     assert _located(package, assembly) == package
+
+
+def test_a_python_that_a_conda_package_breaks_is_named_before_uv_starts_it(assembly, tmp_path):
+    """uv would report its own trouble with it, or wait without an end for one that waits."""
+    files = {
+        "bin/python3": b"#!/bin/sh\necho broken >&2\nexit 3\n",
+        "lib/libpython3.10.so.1.0": b"",
+        "lib/python3.10/x": b"",
+    }
+    file = make_conda_package(tmp_path / "channel", "python", "3.10.1", files)
+    package = CondaPackage(name="python", version="3.10.1", build="0", subdir="linux-64", url=file.as_uri())
+    wheel = PipPackage("numpy", "1.26.4", "https://127.0.0.1:9/numpy-1.26.4-py3-none-any.whl", "0" * 64, 1)
+    lock = Lock(Target("linux-64", "3.10"), (), (package,), (wheel,))
+    with pytest.raises(EnvironmentBuildError, match="does not start by itself: broken") as caught:
+        install(dataclasses.replace(assembly, lock=lock), tmp_path / "prefix")
+    assert caught.value.kind == "environment-broken"
