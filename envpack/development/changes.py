@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,12 @@ from envpack.requirements import find_requirements, read_requirements
 from envpack.settings import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvpackError, InputError
+from envpack.support.interruption import is_raised_again
 from envpack.support.placed_files import is_placed_file, is_placed_folder
 
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
+_REPEATED = 1.0  # seconds in which a signal whose exception was dropped comes again
 _GENERATED = ("build", "dist")  # what building a project makes
 _MOST_BYTES = 1 << 20  # of a file of requirements
 _INCLUDE = re.compile(r"^\s*(?:-\s+)?(?:-r|-c|--requirement|--constraint)[ =]+(\S+)", re.MULTILINE)
@@ -178,6 +181,10 @@ def wait_for_changes(folders: frozenset[Path], stop: threading.Event, pause: flo
             yield
     except FileNotFoundError:  # a folder went before it was watched
         yield
+    except KeyboardInterrupt as error:
+        if not is_raised_again(error):  # watchfiles raises one for every signal, and drops what the handler raised
+            time.sleep(_REPEATED)
+        raise
 
 
 def _included(file: Path) -> frozenset[Path]:

@@ -1,5 +1,9 @@
 """The files that concern a model, and how they change."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from envpack.development.changes import Change, FileFinder
@@ -116,3 +120,33 @@ def test_files_that_are_gone_are_noticed(repository):
     assert not before.lost_in(finder.snapshot(["model"]))
     (repository / "model/requirements.txt").unlink()
     assert before.lost_in(finder.snapshot(["model"]))
+
+
+WATCH = """
+import signal, sys, threading
+from pathlib import Path
+from envpack.development.changes import wait_for_changes
+from envpack.support.interruption import once_interruptible
+
+number, folder, seen, main = int(sys.argv[1]), Path(sys.argv[2]), threading.Event(), threading.get_ident()
+
+def send():
+    while not seen.wait(0.01):
+        (folder / "file").write_text("")
+    signal.pthread_kill(main, number)
+
+with once_interruptible():
+    threading.Thread(target=send).start()
+    for _ in wait_for_changes(frozenset({folder}), threading.Event(), 60):
+        seen.set()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_watch_as_itself(tmp_path, number):
+    """watchfiles raises KeyboardInterrupt for each signal that comes while it waits, which is nearly all the time."""
+    for _ in range(3):
+        ended = subprocess.run(
+            [sys.executable, "-c", WATCH, str(int(number)), tmp_path], capture_output=True, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (128 + number, b"")
