@@ -25,6 +25,7 @@ _REPEATED = 1.0  # seconds in which a signal whose exception was dropped comes a
 _GENERATED = ("build", "dist")  # what building a project makes
 _MOST_BYTES = 1 << 20  # of a file of requirements
 _INCLUDE = re.compile(r"^\s*(?:-\s+)?(?:-r|-c|--requirement|--constraint)[ =]+(\S+)", re.MULTILINE)
+_OF_EDITORS = re.compile("#.*#|4913")  # Emacs saves there by itself; Vim tries there whether it may write
 _MARKS = ("conda-meta", "pyvenv.cfg")  # of an environment, which only a build changes
 
 Stamp = tuple[int, int, int]  # time of change, size, inode
@@ -148,7 +149,7 @@ class FileFinder:
             folders |= {here / name for name in names}
             for name in entries:
                 file = here / name
-                matters = not name.startswith(".") and self._matters(str(file))
+                matters = not name.startswith(".") and not _OF_EDITORS.fullmatch(name) and self._matters(str(file))
                 if matters and (stamp := _stamp(file)) is not None:
                     files[file] = stamp
         return files, folders

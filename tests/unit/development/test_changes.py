@@ -55,6 +55,8 @@ def test_a_new_folder_is_a_change_if_it_is_a_version(repository, changes):
         "1/__pycache__/model.cpython-310.pyc",
         "1/.model.py.swp",
         "1/model.py~",
+        "1/#model.py#",
+        "1/4913",
         "1/.#model.py",
         ".env",
         "1/.labels.txt",
