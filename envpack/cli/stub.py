@@ -138,6 +138,13 @@ def _build_one(cell: Cell, output: Path, said: Settings, console: Console, done:
     console.result(document | done.as_json())
 
 
+def _require_output(output: Path) -> None:
+    if not output.is_dir():
+        from envpack.workflow import output_missing
+
+        raise output_missing(output)
+
+
 def _build_matrix(
     plan: PlannedStubs, output: Path, said: Settings, console: Console, done: ClusterWork, *, jobs: int
 ) -> int:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from envpack.support.isolation import clean_environment
 from envpack.support.platforms import this_machine
 from envpack.support.processes import run
 
+_ANSWERING = 60.0  # seconds that a compiler may take to print its version
 OTHER_COMPILER = "try the other compiler: --set toolchain=zig, or toolchain=system"
 
 
@@ -98,9 +100,11 @@ def _zig(machine: str, glibc: str) -> Toolchain | None:
 
 def _identity(command: list[str]) -> str:
     try:
-        result = run(command, env=clean_environment())
+        result = run(command, env=clean_environment(), timeout=_ANSWERING)
     except OSError as error:  # a script without its interpreter, a program for another machine
         raise _broken(command[0], str(error.strerror)) from error
+    except subprocess.TimeoutExpired as error:
+        raise _broken(command[0], f"it does not print its version within {_ANSWERING:g} s") from error
     if result.returncode != 0:
         raise _broken(command[0], f"status {result.returncode}, {result.last_lines(1) or 'no output'}")
     return (result.stdout or result.stderr).partition("\n")[0].strip()

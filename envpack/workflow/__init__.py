@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         WantedStubs,
         build_matrix,
         build_one_stub,
+        output_missing,
         plan_build,
         plan_stubs,
         stub_store,

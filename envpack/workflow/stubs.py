@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -267,7 +268,14 @@ def _make_output(output: Path) -> None:
         try:
             output.mkdir(exist_ok=True)
         except (FileNotFoundError, NotADirectoryError, FileExistsError):
-            raise InputError("output-missing", "this folder does not exist", "create it", str(output)) from None
+            raise output_missing(output) from None
+
+
+def output_missing(output: Path) -> InputError:
+    """The error for an output that is no folder."""
+    if os.path.lexists(output):
+        return InputError("output-missing", "this is not a folder", "remove it, or name another one", str(output))
+    return InputError("output-missing", "this folder does not exist", "create it", str(output))
 
 
 def _placed(

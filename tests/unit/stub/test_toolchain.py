@@ -87,6 +87,20 @@ def test_a_compiler_that_does_not_run_is_an_error(machine, tmp_path, monkeypatch
     assert _refusal("zig").message == f"{tmp_path}/ziglang/zig does not run: status 1, no output"
 
 
+def test_a_compiler_that_does_not_answer_is_an_error(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(toolchain, "_ANSWERING", 0.2)
+    machine.has_compiler()
+    waits = tmp_path / "bin/waits"
+    waits.write_text("#!/bin/sh\nwhile :; do :; done\n")
+    waits.chmod(0o755)
+    monkeypatch.setenv("CXX", str(waits))
+    error = _refusal()
+    assert (error.kind, error.message) == (
+        "no-compiler",
+        f"{waits} does not run: it does not print its version within 0.2 s",
+    )
+
+
 def test_zig_stands_in_where_there_is_no_compiler(machine):
     machine.has_zig()
     found = find_toolchain()

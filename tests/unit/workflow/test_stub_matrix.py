@@ -15,6 +15,7 @@ from envpack.support.progress import NoProgress
 from envpack.workflow import stubs
 from envpack.workflow.shared import stub_for
 from envpack.workflow.stubs import build_matrix, plan_build
+from tests.tables import every_row
 
 BROKEN = StubError("compile-failed", "broken", "mend it")
 TOOLS = Toolchain("system", ("c++",), "c++ 1.2", "x86_64")
@@ -110,6 +111,22 @@ def test_the_parent_of_the_output_must_be_a_folder(compiler, tmp_path, prepare):
     with pytest.raises(InputError) as caught:
         build_matrix([ANY], tmp_path / "parent/out")
     assert (caught.value.kind, caught.value.where) == ("output-missing", str(tmp_path / "parent/out"))
+
+
+@every_row(
+    ("make", "says"),
+    [
+        (lambda path: None, ("this folder does not exist", "create it")),
+        (lambda path: path.symlink_to("nowhere"), ("this is not a folder", "remove it, or name another one")),
+        (os.mkfifo, ("this is not a folder", "remove it, or name another one")),
+    ],
+)
+def test_what_is_no_folder_for_the_output_is_named_as_what_it_is(tmp_path, make, says):
+    output = tmp_path / "out"
+    output.unlink(missing_ok=True)
+    make(output)
+    error = stubs.output_missing(output)
+    assert (error.kind, error.where, error.message, error.hint) == ("output-missing", str(output), *says)
 
 
 def test_an_output_that_cannot_be_made_is_an_error_for_the_user(compiler, tmp_path, monkeypatch):
