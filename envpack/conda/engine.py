@@ -31,6 +31,12 @@ FORBIDDEN_PATTERN = r"\b40[13]\b|Unauthorized|Forbidden"  # output of engines wh
 UNTRUSTED_PATTERN = (
     r"invalid peer certificate|CERTIFICATE_VERIFY_FAILED|certificate verify failed|SSL certificate problem"
 )
+UNREADABLE_SETTINGS = ErrorPattern(
+    kind="engine-failed",
+    pattern="FileStorageError|(?:reading|parsing) configuration file",
+    message="the conda engine cannot read a file of its settings or credentials: {reason}",
+    hint="correct or remove that file: pixi's config.toml, or credentials.json of rattler",
+)
 CREDENTIALS_HINT = "put them into ~/.netrc, the file named by RATTLER_AUTH_FILE, or the channel's address in .condarc"
 _CHILD = Path(__file__).with_name("rattler_child.py")
 
@@ -198,6 +204,7 @@ def _names(message: str, package: CondaPackage) -> bool:
 
 
 _ERROR_PATTERNS = (
+    UNREADABLE_SETTINGS,
     ErrorPattern(
         kind="hash-mismatch",
         pattern=r"(?i)hash mismatch|mismatch.*(?:sha256|md5)|(?:sha256|md5).*mismatch",

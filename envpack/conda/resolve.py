@@ -10,6 +10,7 @@ from envpack.conda.engine import (
     CREDENTIALS_HINT,
     ENGINE_HINT,
     FORBIDDEN_PATTERN,
+    UNREADABLE_SETTINGS,
     UNTRUSTED_PATTERN,
     EngineError,
     run_engine,
@@ -97,6 +98,7 @@ def _resolve_error(
 
 
 _ERROR_PATTERNS = (
+    UNREADABLE_SETTINGS,
     ErrorPattern(
         kind="glibc-too-old",
         pattern=r"^SolverError: .*__glibc >=(?P<required>[\d.]*\d)\.?, for which no candidates",
@@ -130,8 +132,8 @@ _ERROR_PATTERNS = (
     ),
     ErrorPattern(
         kind="channel-invalid",
-        pattern="failed to (?:decode zstd|parse|extract repodata)|Unknown frame descriptor|zstd stream|incomplete "
-        "frame",
+        pattern="failed to (?:decode zstd|parse repodata|extract repodata)|Unknown frame descriptor|zstd stream"
+        "|incomplete frame",
         message="a channel answers with something else than an index ({channels}): {reason}",
         hint="check the address: a login or a proxy may answer in its place; or report it to the channel's owner",
     ),

@@ -105,3 +105,16 @@ def test_what_is_no_package_is_named(site, tmp_path, content):
 def test_only_what_was_received_is_blamed_on_the_package(tmp_path, reason, kind):
     error = EngineError("LinkError", f"failed to fetch python-3.10.2-0.tar.bz2\nCaused by: {reason}")
     assert _install_error(error, (), tmp_path).kind == kind
+
+
+@every_row("file", [".rattler/credentials.json", ".pixi/config.toml"])
+def test_a_file_that_the_engine_reads_is_blamed_and_no_channel(site, tmp_path, monkeypatch, file):
+    home = tmp_path / file.partition("/")[0]
+    monkeypatch.setenv("HOME", str(home))
+    (home / file).parent.mkdir(parents=True)
+    (home / file).write_text("nonsense here")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolved(site, tmp_path / "cache")
+    assert caught.value.kind == "engine-failed"
+    assert caught.value.message.startswith("the conda engine cannot read a file of its settings or credentials: ")
+    assert caught.value.hint == "correct or remove that file: pixi's config.toml, or credentials.json of rattler"

@@ -152,6 +152,8 @@ def test_versions_are_not_blamed_for_an_index_that_answers_with_an_error(cause):
         "invalid value 'wrong' for '--index-strategy <INDEX_STRATEGY>'",
         "Failed to initialize cache at `/proc/x`",
         "failed to open file `/home/me/uv.toml`: No such file or directory (os error 2)",
+        "failed to read from file `/home/me/.config/uv/uv.toml`: stream did not contain valid UTF-8",
+        "Failed to parse: /home/me/.config/uv/uv.toml",
     ],
 )
 def test_the_network_is_not_blamed_for_a_setting_of_uv(line):
