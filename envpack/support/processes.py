@@ -121,6 +121,7 @@ def run(
     env: Mapping[str, str],
     cwd: Path | None = None,  # working folder, by default the caller's
     timeout: float | None = None,  # seconds
+    text: str = "",  # what the program reads from its standard input
 ) -> CompletedProcess:
     """Run a program to its end and capture its output.
 
@@ -131,14 +132,14 @@ def run(
         [str(part) for part in command],
         env=dict(env),
         cwd=cwd,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE if text else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         process_group=0,  # so that signals reach all its processes
     ) as child:
         try:
             with programs.tracking(child) if programs else contextlib.nullcontext():
-                stdout, stderr = child.communicate(timeout=timeout)
+                stdout, stderr = child.communicate(text.encode() or None, timeout)
         except BaseException:
             _end(child)
             raise

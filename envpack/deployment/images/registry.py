@@ -19,6 +19,7 @@ from envpack.deployment.images.connection import (
     registry_corrupt,
     require_library,
 )
+from envpack.deployment.images.credential_helper import HelperError, account_of_helper
 from envpack.deployment.images.documents import INDEX, MANIFESTS, Descriptor, digest_of, encoded, parse_index
 from envpack.support.errors import InputError
 from envpack.support.isolation import verification_setting
@@ -43,14 +44,21 @@ def account_at(registry: str) -> Account | None:
     The folder of config.json is ``DOCKER_CONFIG``, or ``~/.docker``.
     """
     import docker.auth
-    import docker.credentials.errors
     import docker.errors
 
     try:
-        found: dict[str, Any] | None = docker.auth.load_config().resolve_authconfig(registry)
-    except (docker.errors.DockerException, docker.credentials.errors.StoreError) as error:
-        raise _bad(registry, "its content or a credential helper is unusable") from error
-    except (ValueError, TypeError, AttributeError, KeyError, binascii.Error) as error:
+        config = docker.auth.load_config()
+        helper = config.get_credential_store(registry)
+        asked = docker.auth.INDEX_URL if registry == docker.auth.INDEX_NAME else registry
+        found: dict[str, Any] | None = account_of_helper(helper, asked) if helper else None
+        if found is None:
+            entries = docker.auth.AuthConfig({"auths": config.auths})  # without helpers, which have been asked
+            found = entries.resolve_authconfig(registry)
+    except HelperError as error:
+        raise _bad(registry, str(error)) from error
+    except docker.errors.DockerException as error:
+        raise _bad(registry, "its content is unusable") from error
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, binascii.Error) as error:
         raise _bad(registry, "it is damaged") from error
     if not found:
         return None
@@ -63,7 +71,7 @@ def account_at(registry: str) -> Account | None:
 
 
 def _bad(registry: str, reason: str) -> InputError:
-    fix = f"run `docker login {registry}` with a user name and a password or access token"
+    fix = f"run `docker login {registry}` with a user name and a password or access token, or correct config.json"
     return InputError("bad-docker-config", f"docker's config.json cannot be used for {registry}: {reason}", fix)
 
 

@@ -11,14 +11,15 @@ import threading
 import pytest
 import requests
 
-from envpack.deployment.images import connection, registry as client
+from envpack.deployment.images import connection, credential_helper, registry as client
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.connection import PlainTextError, client_class
 from envpack.deployment.images.documents import INDEX, LAYER, MANIFEST, Descriptor, encoded
-from envpack.deployment.images.registry import connected
+from envpack.deployment.images.registry import account_at, connected
 from envpack.support.errors import EnvpackError, InputError, StorageError, UsageError
 from tests.memory_registry import memory_registry
 from tests.registries import certificate
+from tests.tables import every_row
 
 CONTENT = bytes(range(256)) * 9000  # more than one piece
 BLOB = Descriptor.of(LAYER, CONTENT)
@@ -293,6 +294,58 @@ def test_accounts_that_cannot_be_used_are_named(tmp_path, address):
         assert "docker login" in raised.value.hint
 
 
+GOOD = """#!/bin/sh
+read registry
+echo '{"Username": "me at '$registry'", "Secret": "word"}'
+"""
+
+
+@every_row(
+    ("script", "says"),
+    [
+        ("", "its credential helper docker-credential-own is not on PATH"),
+        ("#!/bin/sh\nwhile :; do :; done\n", "its credential helper docker-credential-own did not answer within 0.2 s"),
+        ("#!/none\n", "its credential helper docker-credential-own cannot be run: No such file or directory"),
+        ("#!/bin/sh\nexit 3\n", "its credential helper docker-credential-own ended with status 3"),
+        ("#!/bin/sh\necho '<html>'\n", "it is damaged"),
+        ("#!/bin/sh\necho '[1]'\n", "it is damaged"),
+        (
+            """#!/bin/sh\necho '{"Username": "<token>", "Secret": "t"}'\n""",
+            "it has an identity token, which is not supported",
+        ),
+        ("#!/bin/sh\necho 'credentials not found in native keychain'; exit 1\n", None),
+        (GOOD, ("me at registry.example", "word")),
+    ],
+)
+def test_a_credential_helper_answers_or_is_named(tmp_path, monkeypatch, script, says):
+    monkeypatch.setattr(credential_helper, "_PATIENCE", 0.2 if "while" in script else 60.0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"credsStore": "own"}')
+    helper = tmp_path / "docker-credential-own"
+    helper.unlink(missing_ok=True)
+    if script:
+        helper.write_text(script)
+        helper.chmod(0o755)
+    if isinstance(says, str):
+        with pytest.raises(InputError) as raised:
+            account_at("registry.example")
+        message = f"docker's config.json cannot be used for registry.example: {says}"
+        assert (raised.value.kind, raised.value.message) == ("bad-docker-config", message)
+        assert raised.value.hint.startswith("run `docker login registry.example`")
+    else:
+        account = account_at("registry.example")
+        assert (account and (account.user, account.password)) == says
+
+
+def test_a_configuration_that_is_nested_without_end_is_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="it is damaged") as raised:
+        account_at("registry.example")
+    assert raised.value.kind == "bad-docker-config"
+
+
 def test_an_account_is_never_shown():
     from envpack.deployment.images.registry import Account
 
@@ -300,8 +353,6 @@ def test_an_account_is_never_shown():
 
 
 def test_an_entry_without_an_account_is_none(tmp_path, address, monkeypatch):
-    from envpack.deployment.images.registry import account_at
-
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker2"))
     assert account_at(address.registry) is None
     log_in(tmp_path / "docker2", address.registry, auth=encoded_account("u", "p"))
