@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from envpack.conda import CondaSettings, install_conda, resolve_conda
-from envpack.conda.engine import EngineError
-from envpack.conda.install import _install_error
+from envpack.conda.engine import EngineError, _install_error
 from envpack.requirements import CondaPackage, Target
 from envpack.support import zstd
 from envpack.support.errors import EnvironmentBuildError
