@@ -92,8 +92,7 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     """What a model runs on: the folder that it has, or else its environment in the cache, which is made if need be."""
     check_placed_environment(project, model, served_here=not project.of(model.name).served_from)
     placed = model.environment
-    is_prefix = placed is not None and ((placed / "bin/python3").exists() or (placed / "lib").is_dir())
-    prefix = placed if is_prefix else None
+    prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
         from envpack.workflow import environment_to_run  # with all that builds one
 
@@ -105,6 +104,11 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
 
         stub = stub_for(Cell(target_from_prefix(prefix)), progress=progress, store=store).path
     return Python(stub, prefix)
+
+
+def _is_prefix(folder: Path) -> bool:
+    """Whether a folder has a Python, or the libraries of one; an archive has neither."""
+    return (folder / "bin/python3").exists() or (folder / "lib").is_dir()
 
 
 def check_placed_environment(project: Project, model: Model, *, served_here: bool = True) -> None:

@@ -33,7 +33,7 @@ def site(tmp_path):
 
 def resolved(site, cache):
     settings = CondaSettings()
-    resolve_conda(["python 3.10.*"], settings.resolve([site.url()]), TARGET, settings=settings, cache=cache)
+    resolve_conda(["python 3.10.*"], settings.resolve([site.url()]), TARGET, settings=settings, cache=cache, places={})
 
 
 def without_version(folder):
