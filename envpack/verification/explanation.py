@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from envpack.server import UNHEALTHY
 from envpack.support.text import clipped
-from envpack.verification.fault_catalogue import FAULTS, NOT_REACHED, UNRESOLVED, Fault
+from envpack.verification.fault_catalogue import CALLS, FAULTS, NOT_REACHED, NOT_READY, UNRESOLVED, Fault
 
 _MOST = 64 << 10  # characters of a message that are searched
 _TRACE = "\n\nAt:\n"  # between an exception and its frames
@@ -22,13 +22,11 @@ _ANSWER_OF_THE_SERVER = re.compile(
     r"|Number of InferenceResponse objects|Expected (?:a list|an 'InferenceResponse' object|a None object)"
     r"|Python model (?:file )?.{1,4096}(?:does not implement|has returned from execute|is using the decoupled mode)"
 )
-# Errors that no other input would have spared: wrong code, a process that has ended, steps that do not fit, or a call
-# of a model that is not there, unless its name is the text that was made up.
+# Errors that no other input would have spared: wrong code, a process that has ended, or steps that do not fit.
 _WHATEVER_THE_INPUT = re.compile(
     r"(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)\b"
     r"|AttributeError: (?:(?:partially initialized )?module '|'TritonPythonModel' object|type object ')"
     r"|TypeError: \w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)"
-    r"|TritonModelException: .{0,300}(?:Model '(?!1')[^'\n]{1,300}' is not ready|unknown model: '(?!1'))"
     r"|in ensemble '[^'\n]{1,300}', .{0,300}(?:data-type is|expected \d{1,9} inputs but got)"
     rf"|(?:in ensemble '[^'\n]{{1,300}}', )?{UNHEALTHY.pattern}"
 )
@@ -36,10 +34,7 @@ _WHATEVER_THE_INPUT = re.compile(
 # What a model that reports an error in its own words has passed on of the system or the server, and the fix.
 _IN_ANY_WORDS = (
     (UNRESOLVED, NOT_REACHED),
-    (
-        re.compile(r"Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}'"),
-        "add the model that it calls to the repository, or correct what keeps that from being ready",
-    ),
+    (re.compile(NOT_READY), CALLS),
 )
 
 

@@ -19,8 +19,7 @@ class Fault:
 
     kind: str  # slug of its section in docs/reference/errors.md; "" for that of any load or request that fails
     fix: str  # how to fix it; it can use the named groups of the patterns
-    # Patterns; an empty one shows nothing.
-    raised: str = ""  # matches an exception from its type on
+    raised: str = ""  # pattern that matches an exception from its type on; an empty one shows nothing
     # Occurs in a message of the server or the stub that is not an exception of the model.
     reported: str = ""
     printed: str = ""  # matches a line of output from its beginning
@@ -46,6 +45,8 @@ UNRESOLVED = re.compile(rf"(?:NameResolutionError|Failed to resolve|{_NO_ADDRESS
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
+NOT_READY = r"(?:Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}')"
+CALLS = "add the model that it calls to the repository, or correct what keeps that from being ready"
 # A line that libraries write before they try again, until the load takes too long.
 RETRIES = re.compile(
     rf"'[^\n]{{0,2000}}{UNRESOLVED.pattern}[^\n]{{0,2000}} thrown while requesting [A-Z]{{1,9}} https?://"
@@ -108,6 +109,12 @@ FAULTS = (
         "return the configuration at the end of auto_complete_config",
         reported=r"must return a valid pb\.ModelConfig object",
     ),
+    Fault(
+        "interface-broken",
+        "return None from execute, and send the responses to each request with its response sender",
+        reported=r"is using the decoupled mode and the execute function must return None",
+    ),
+    Fault("", CALLS, raised=rf"TritonModelException: .{{0,300}}{NOT_READY}"),
     Fault(
         "interface-broken",
         "send the responses to each request with its response sender, the last one with the final flag",

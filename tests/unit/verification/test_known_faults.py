@@ -72,6 +72,18 @@ KNOWN = [
         {"reported": ["auto_complete_config function in model 'm' must return a valid pb.ModelConfig object."]},
     ),
     (
+        ("interface-broken", "return None from execute, and send the responses"),
+        {"reported": ["Python model 'm_0_0' is using the decoupled mode and the execute function must return None."]},
+    ),
+    (
+        ("load-failed", "add the model that it calls to the repository"),
+        {
+            "raised": [
+                "TritonModelException: Model 0 - Failed for execute the inference request. Model 'a' is not ready."
+            ]
+        },
+    ),
+    (
         ("interface-broken", "send the responses to each request with its response sender"),
         {
             "reported": [
