@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.archive.reading import ArchiveReader, Member, opened_archive
+from envpack.archive.reading import opened_archive
 from envpack.archive.segments import Output, compressed
 from envpack.archive.tar_members import END, PORTION, header, is_canonical, leaves, padding
 from envpack.environment import OWN, Entry
@@ -111,14 +111,14 @@ class Unpacker(Folders):
         super().__init__(root)
         self._modes = modes
 
-    def write_link(self, path: str, target: str) -> None:
-        """Write a link."""
-        self.make(path.rpartition("/")[0])
-        os.symlink(target, f"{self.root}/{path}")  # noqa: PTH211
-
-    def write_file(self, path: str, kind: str, content: Iterator[bytes]) -> str:
-        """Write a file or a program; returns its SHA-256."""
-        self.make(path.rpartition("/")[0])
+    def write(self, path: str, kind: str, target: str, content: Iterator[bytes]) -> str:
+        """Write a folder, a link or a file; returns the SHA-256 of a file, ``""`` for the others."""
+        self.make(path if kind == "folder" else path.rpartition("/")[0])
+        if kind == "folder":
+            return ""
+        if kind == "link":
+            os.symlink(target, f"{self.root}/{path}")  # noqa: PTH211
+            return ""
         digest = hashlib.sha256()
         handle = os.open(f"{self.root}/{path}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(handle, "wb", buffering=0) as file:  # noqa: PTH123
@@ -129,11 +129,11 @@ class Unpacker(Folders):
         return digest.hexdigest()
 
 
-class LayerUnpacker:
+class LayerUnpacker(Unpacker):
     """Unpacks layers that `pack_layer` wrote into one folder. No name or link in them leads out of it."""
 
     def __init__(self, folder: Path) -> None:
-        self._unpacker = Unpacker(folder, _MODES)
+        super().__init__(folder, _MODES)
 
     def unpack(self, layer: Path, limit: int) -> int:
         """Unpack a layer; returns the size of its files."""
@@ -146,20 +146,11 @@ class LayerUnpacker:
                     raise _no_layer(layer, member.name)
                 written += member.size
                 try:
-                    self._write(path, member, reader)
+                    self.write(path, member.kind, member.target, reader.content())
                 except FileExistsError as error:
-                    raise _no_layer(
-                        layer, os.path.relpath(error.filename2 or error.filename, self._unpacker.root)
-                    ) from None
+                    taken = os.path.relpath(error.filename2 or error.filename, self.root)
+                    raise _no_layer(layer, taken) from None
         return written
-
-    def _write(self, path: str, member: Member, reader: ArchiveReader) -> None:
-        if member.kind == "folder":
-            self._unpacker.make(path)
-        elif member.kind == "link":
-            self._unpacker.write_link(path, member.target)
-        else:
-            self._unpacker.write_file(path, member.kind, reader.content())
 
 
 def _no_layer(layer: Path, name: str) -> InputError:

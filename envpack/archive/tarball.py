@@ -35,7 +35,7 @@ from envpack.archive.segments import (
 )
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import END, check_entries
-from envpack.environment import INVENTORY, MANIFEST, Entry, Environment, environment_in_use, parse_inventory
+from envpack.environment import INVENTORY, MANIFEST, Environment, environment_in_use, parse_inventory
 from envpack.settings import PackerName
 from envpack.support.bounded_reading import parse_json, read_bytes, read_json, sha256_of
 from envpack.support.entry_locks import ensured, mark_used
@@ -272,15 +272,18 @@ def _unpack_all(archive: Path, folder: Path, content: str, limit: int) -> None:
             raise ValueError("its list of files differs from the one announced")
         entries = parse_inventory(inventory)
         check_entries(entries)
+        # No name leads out of the folder, and none is below a link: the entries were checked.
         left, unpacker = {entry.path: entry for entry in entries}, Unpacker(folder, {"file": FILE, "program": PROGRAM})
         for member in members:
             entry = left.pop(member.name.rstrip("/"), None)
             if entry is None or (member.kind, member.size, member.target) != (entry.kind, entry.size, entry.target):
                 raise ValueError(f"{member.name!r} differs from its list of files")
             try:
-                _unpack(entry, reader, unpacker)
+                digest = unpacker.write(entry.path, entry.kind, entry.target, reader.content())
             except OSError as error:
                 raise _WriteError(error) from error
+            if digest != entry.sha256:
+                raise ValueError(f"{entry.path!r} differs in content from its list of files")
         if left:
             raise ValueError(f"it lacks {next(iter(left))!r}")
     (folder / INVENTORY).write_bytes(inventory)
@@ -295,13 +298,3 @@ def _head(members: Iterator[Member], reader: ArchiveReader, name: str) -> bytes:
     if not content:
         raise ValueError(f"it does not begin with {name}")
     return content
-
-
-def _unpack(entry: Entry, reader: ArchiveReader, unpacker: Unpacker) -> None:
-    """Write one entry. No name leads out of the folder, and none is below a link: the entries were checked."""
-    if entry.kind == "folder":
-        unpacker.make(entry.path)
-    elif entry.kind == "link":
-        unpacker.write_link(entry.path, entry.target)
-    elif unpacker.write_file(entry.path, entry.kind, reader.content()) != entry.sha256:
-        raise ValueError(f"{entry.path!r} differs in content from its list of files")
