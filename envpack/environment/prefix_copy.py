@@ -174,9 +174,6 @@ def _is_as_packed(prefix: Prefix, file: str, declaration: DeclaredFile, prefix_p
     )
 
 
-_UNDECLARED = DeclaredFile("")
-
-
 @dataclass(frozen=True)
 class CopyResult:
     """The result of copying files."""
@@ -208,7 +205,7 @@ def copy_files(
         if file.target:
             copy.symlink_to(_relative(file, prefix_paths))
             continue
-        declaration = declared.get(file.path, _UNDECLARED)
+        declaration = declared.get(file.path, DeclaredFile(""))
         content = _rewritten(source, file, prefix_paths, declaration)
         if content is None:
             shutil.copyfile(source / file.path, copy)
