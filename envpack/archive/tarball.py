@@ -42,7 +42,7 @@ from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import NoProgress, Progress, WithinStep
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
@@ -103,7 +103,8 @@ def pack_archive(
     The same environment produces the same bytes, for any number of threads and whether or not its packages were packed
     before. The archive is read-only. A file beside it (`archive_metadata_file`) describes it.
 
-    Returns whether anything was written; ``False`` if ``destination`` already is this archive.
+    ``progress`` receives what is done within the caller's step. Returns whether anything was written; ``False`` if
+    ``destination`` already is this archive.
     """
     everything = Selection(include=("**",))
     request = _ArchiveRequest(
@@ -116,7 +117,7 @@ def pack_archive(
     if is_there():
         mark_used(request.path())
         return False
-    with _stored(request, progress or NoProgress()) as stored, locked_destination(destination):
+    with _stored(request, WithinStep(progress or NoProgress())) as stored, locked_destination(destination):
         if is_there():
             return False
         with replaced_file(destination, mode=FILE) as partial:

@@ -150,7 +150,3 @@ def _placed_stub(project: Project, model: Model, made: Path | None) -> Path | No
         if (facts.version, facts.machine) == (envpack.__version__, this_machine()):
             return stub
     return None
-
-
-def _is_prefix(folder: Path) -> bool:
-    return (folder / "bin" / "python3").exists() or (folder / "lib").is_dir()

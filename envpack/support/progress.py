@@ -46,6 +46,19 @@ class NoProgress:
         pass
 
 
+class WithinStep(NoProgress):
+    """A `Progress` for work within a step that has begun: its own steps are parts of that one."""
+
+    def __init__(self, outer: Progress) -> None:
+        self._outer = outer
+
+    def detail(self, text: str) -> None:
+        self._outer.detail(text)
+
+    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
+        self._outer.advance(done, total, unit, size=size)
+
+
 def format_advance(done: int, total: int, unit: str, *, size: int = 0) -> str:
     """The arguments of `Progress.advance` as text.
 

@@ -143,6 +143,7 @@ def _place_environment(request: Placement, environment: Environment, progress: P
         selection=request.selection,
         packer=request.packer,
         link_mode=request.link_mode,
+        progress=progress,
     )
 
 

@@ -9,7 +9,10 @@ from envpack.support.progress import NoProgress
 
 class Recorder(NoProgress):
     def __init__(self):
-        self.reports = []
+        self.reports, self.steps = [], []
+
+    def begin(self, task):
+        self.steps.append(task)
 
     def advance(self, done, total, unit, *, size=0):
         self.reports.append((done, total, unit, size))
@@ -29,3 +32,4 @@ def test_packing_reports_the_bytes_of_the_archive(prefixes, tmp_path, form):
     done = [report[0] for report in recorder.reports]
     assert done == sorted(done)
     assert recorder.reports[-1] == ((tmp_path / "env").stat().st_size, 0, "bytes", 0)
+    assert recorder.steps == [], "steps do not nest, and the caller is within one"

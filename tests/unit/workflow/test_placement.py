@@ -110,7 +110,7 @@ def test_an_archive_is_packed_and_placeholders_are_reported(folder, tmp_path, pl
     changes = {"archive_format": "tar.gz", "packer": "conda-pack", "link_mode": "clone"}
     request, progress = request_for(configured(folder), **changes), Details()
     result = place(request, environment(tmp_path, placeholders=3), None, progress)
-    options = {"form": "tar.gz", "packer": "conda-pack", "link_mode": "clone"}
+    options = {"form": "tar.gz", "packer": "conda-pack", "link_mode": "clone", "progress": progress}
     assert placed.asked == [(folder / "python3.8.tar.gz", request.selection, options)]
     assert result.environment == folder / "python3.8.tar.gz"
     (text,) = progress.texts
