@@ -61,7 +61,8 @@ def ensemble_findings(model: Model, models: Mapping[str, Model]) -> Iterator[Fin
     """What every server refuses of an ensemble."""
     where = model.folder / CONFIG_NAME
     for text in flow_faults(model.config):
-        yield fault("ensemble-mismatch", where, text, "correct the steps and their maps")
+        fix = "remove instance_group" if "instance_group" in text else "correct the steps and their maps"
+        yield fault("ensemble-mismatch", where, text, fix)
     for text in _version_faults(model, models):
         yield fault("ensemble-mismatch", where, text, "write model_version: -1, which stands for the newest")
     fitting = {name: _named(models[name]) for name in model.steps if name in models and _is_complete(models[name])}
