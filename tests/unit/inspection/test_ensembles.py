@@ -1,0 +1,45 @@
+"""What every server refuses of an ensemble by itself, and the fix."""
+
+from envpack.inspection.configuration import ensemble_findings
+from envpack.repository import open_model
+from tests.tables import every_row
+
+TENSORS = """input { name: "IN" data_type: TYPE_FP32 dims: 1 }
+output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
+"""
+STEP = """step { model_name: "one" model_version: -1
+  input_map { key: "X" value: "IN" } output_map { key: "Y" value: "OUT" } }
+"""
+ENSEMBLE = f'platform: "ensemble"\n{TENSORS}ensemble_scheduling {{ {STEP} }}\n'
+MAPS = "correct the steps and their maps"
+
+
+def findings(folder, config):
+    (folder / "both/1").mkdir(parents=True, exist_ok=True)
+    (folder / "both/config.pbtxt").write_text(config)
+    return [(finding.kind, finding.what, finding.fix) for finding in ensemble_findings(open_model(folder / "both"), {})]
+
+
+def test_an_ensemble_whose_tensors_flow_has_no_findings(tmp_path):
+    assert findings(tmp_path, ENSEMBLE) == []
+
+
+@every_row(
+    ("old", "new", "what", "fix"),
+    [
+        ("", "instance_group { count: 1 }\n", "an ensemble has no instances", "remove instance_group"),
+        (STEP, "", "the ensemble has no step in ensemble_scheduling", MAPS),
+        ('output_map { key: "Y" value: "OUT" }', "", "step 0 has no output_map", MAPS),
+        (
+            "model_version: -1",
+            "",
+            "step 0 has no model_version",
+            "write model_version: -1, which stands for the newest",
+        ),
+    ],
+)
+def test_each_fault_has_its_fix(tmp_path_factory, old, new, what, fix):
+    ((kind, said, told),) = findings(tmp_path_factory.mktemp("repository"), ENSEMBLE.replace(old, new, 1))
+    assert kind == "ensemble-mismatch"
+    assert said.startswith(what)
+    assert told == fix
