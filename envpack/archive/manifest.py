@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,15 @@ from envpack.support.replacement import replaced_file, write_text
 
 SCHEMA = 2
 _NEXT = "next"  # SHA-256 of the archive that is about to replace the described one
+_MINOR = re.compile(r"3\.[0-9]{1,2}")
+# What is read of metadata, which a person or another program may have changed.
+_TYPES = {
+    **dict.fromkeys(("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "form", "sha256"), ""),
+    **dict.fromkeys(("size", "mtime_ns"), 0),
+    "unpacked": {"files": 0, "size": 0},
+    "selection": {"final_prefix": "", "digest": "", "of": ""},
+    "packages": [{"name": "", "version": ""}],
+}
 _NAMED = (
     *("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "numpy_abi", "cuda_libraries"),
     *("hidden_libraries", "selection", "unpacked", "packages"),
@@ -58,12 +68,24 @@ def archive_metadata_file(archive: Path) -> Path:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The metadata of a placed folder or archive; empty if it is missing or unreadable."""
+    """The metadata of a placed folder or archive; empty if it is missing, unreadable or damaged."""
     try:
         metadata = read_json(metadata_file(path))
     except (OSError, ValueError):
         return {}
-    return metadata if isinstance(metadata, dict) else {}
+    is_sound = _has_types(metadata, _TYPES) and _MINOR.fullmatch(metadata.get("minor", "3.10"))
+    return metadata if is_sound else {}
+
+
+def _has_types(found: Any, like: Any) -> bool:
+    """Whether a value has the types of another: a table those of the keys that both have, each row of a list all."""
+    if isinstance(like, dict):
+        return isinstance(found, dict) and all(_has_types(found[key], like[key]) for key in like.keys() & found.keys())
+    if isinstance(like, list):
+        return isinstance(found, list) and all(
+            _has_types(row, like[0]) and like[0].keys() <= row.keys() for row in found
+        )
+    return type(found) is type(like)
 
 
 def is_made_by_envpack(path: Path) -> bool:

@@ -7,13 +7,14 @@ import pytest
 
 from envpack.archive import Selection, pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
-from envpack.archive.manifest import read_metadata, record_in_metadata
+from envpack.archive.manifest import archive_metadata_file, read_metadata, record_in_metadata
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
 from envpack.support.errors import UsageError
 from envpack.workflow import list_cache
 from tests.damage import overwrite
+from tests.tables import every_row
 
 from .conftest import text
 
@@ -153,3 +154,31 @@ def test_an_archive_of_conda_pack_leaves_nothing_out(prefixes, tmp_path):
     assert read_metadata(tmp_path / "env.tar.gz")["selection"]["left_out"] == {"files": 0, "size": 0}
     pack_archive(environment, tmp_path / "other.tar.gz")
     assert read_metadata(tmp_path / "other.tar.gz")["selection"]["left_out"]["files"] > 0
+
+
+@every_row(
+    ("key", "value"),
+    [
+        ("minor", "x"),
+        ("minor", float("inf")),
+        ("key", None),
+        ("size", "1"),
+        ("selection", []),
+        ("selection", {"digest": 1}),
+        ("unpacked", {"files": float("inf")}),
+        ("packages", {}),
+        ("packages", [1]),
+        ("packages", [{"name": "x"}]),
+        ("packages", [{"name": [], "version": "1"}]),
+    ],
+)
+def test_metadata_with_values_that_envpack_does_not_write_count_as_missing(environment, tmp_path, key, value):
+    target = tmp_path / "env.tar"
+    if not target.exists():
+        pack_archive(environment, target, form="tar")
+    file = archive_metadata_file(target)
+    good = json.loads(file.read_text())
+    assert read_metadata(target) == good
+    file.write_text(json.dumps({**good, key: value}))
+    assert read_metadata(target) == {}
+    file.write_text(json.dumps(good))
