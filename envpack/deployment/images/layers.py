@@ -72,13 +72,11 @@ class LayerMemory:
     def packed(self, layer: ImageLayer) -> PackedLayer | None:
         """What packing a layer gives; None if it was never packed."""
         key = _fingerprint(compressor(), layer.members)
-        try:
-            sha256, size, content = self._known[key]
-            packed = PackedLayer(str(sha256), int(size), str(content))
-        except (KeyError, TypeError, ValueError):
-            return None
-        self._found[key] = self._known[key]
-        return packed
+        match self._known.get(key):
+            case [str(sha256), int(size), str(content)]:
+                self._found[key] = self._known[key]
+                return PackedLayer(sha256, size, content)
+        return None
 
     def remember(self, layer: ImageLayer, packed: PackedLayer) -> None:
         """Note what packing a layer gave."""

@@ -9,6 +9,7 @@ from envpack.archive.layer import LayerMember, PackedLayer
 from envpack.deployment.images import layers as module
 from envpack.deployment.images.layers import ImageLayer, LayerMemory
 from envpack.deployment.objects import digests
+from tests.tables import every_row
 
 PACKED = PackedLayer("a" * 64, 5, "b" * 64)
 
@@ -58,6 +59,15 @@ def test_the_same_layer_is_remembered_and_any_other_is_not(file, place, tmp_path
     assert again.packed(layer(member(file), member(file))) is None
     os.utime(file, ns=(0, 0))
     assert again.packed(layer(member(file))) is None
+
+
+@every_row("damage", [None, "x", [], ["a" * 64, "1", "b" * 64], ["a" * 64, float("inf"), "b" * 64], [1, 1, 1]])
+def test_a_damaged_entry_is_not_remembered(file, place, damage):
+    memory = LayerMemory()
+    memory.remember(layer(member(file)), PACKED)
+    memory.save()
+    place.write_text(json.dumps(dict.fromkeys(json.loads(place.read_text()), damage)))
+    assert LayerMemory().packed(layer(member(file))) is None
 
 
 def test_a_content_without_a_file_is_known_by_itself():
