@@ -27,7 +27,7 @@ _MOST_COPIED = 5 << 30  # bytes of an object that S3 copies
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
 _BUSY = re.compile(r"status code: (?:429|5[0-9]{2})\b")
-_BAD_PATH = re.compile(r'invalid path: Path "([^"\n]+)"')
+_BAD_PATH = re.compile(r'invalid path: (?:Error parsing )?Path "([^"]+)"')
 _PROXY = re.compile(r"kind: Connect\b|tunnel")
 _REFUSED = re.compile(r"status code: 40[13]\b|Permission denied|AccessDenied|169\.254\.169\.254|metadata\.google")
 _REASONS = (
@@ -333,6 +333,8 @@ class Objects:
 
     def _unusable(self, reason: str) -> StorageError:
         fix = "check the address and the network, and try again; `envpack build --store none` works without a store"
+        if self.location.folder is not None:
+            fix = "look at the folder and what is in it, such as links, or give another address"
         return StorageError("store-unreachable", f"the store cannot be used: {reason}", fix, str(self.location))
 
     def _failing_proxy(self, proxy: str, text: str) -> StorageError:
@@ -343,10 +345,14 @@ class Objects:
 
     def _bad_name(self, key: str) -> StorageError:
         what = f"an object there has a name that is no path: {printable_line(key)}"
-        fix = "remove or rename it with the cloud's own tools; envpack writes no such names"
+        tools = "" if self.location.folder is not None else " with the cloud's own tools"
+        fix = f"remove or rename it{tools}; envpack writes no such names"
         return StorageError("store-corrupt", what, fix, str(self.location))
 
     def _forbidden(self) -> StorageError:
+        if self.location.folder is not None:
+            what, fix = "the folder, or a file in it, refuses access", "change the permissions of the folder"
+            return StorageError("store-forbidden", what, fix, str(self.location))
         what = "the store refuses access, or there are no credentials for it"
         fix = "check with the cloud's own tools which account is used, and what it may do"
         return StorageError("store-forbidden", what, fix, str(self.location))

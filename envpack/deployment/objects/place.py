@@ -11,7 +11,7 @@ from envpack.deployment.objects.fetch import CopiedPublication, copy_publication
 from envpack.deployment.statements import Trust
 from envpack.store import Objects, is_object_path
 from envpack.support.bounded_reading import read_json
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, UsageError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import FOLDER
@@ -39,6 +39,9 @@ def place_publication(
     replaced in one step. What a killed process left in it is removed.
     """
     directory = real_path(directory)
+    if objects.location.folder is not None and directory.is_relative_to(real_path(objects.location.folder)):
+        what = "the folder cannot be inside the publication that it is a copy of"
+        raise UsageError("output-inside", what, f"give one outside of {objects.location}", str(directory))
     _check(directory)
     with locked_destination(directory), storage_errors(directory):
         if directory.is_dir():

@@ -63,6 +63,36 @@ def test_each_error_of_the_library_is_one_line_with_a_remedy(text, kind, message
     assert error.hint.startswith(hint)
 
 
+@every_row(
+    ("text", "kind", "message", "hint"),
+    [
+        (
+            "Permission denied",
+            "store-forbidden",
+            "the folder, or a file in it, refuses access",
+            "change the permissions",
+        ),
+        (
+            "Too many levels of symbolic links",
+            "store-unreachable",
+            "the store cannot be used: Too many",
+            "look at the folder",
+        ),
+        (
+            'invalid path: Error parsing Path "/m/a\nb": Encountered illegal character',
+            "store-corrupt",
+            "an object there has a name that is no path: /m/a\\nb",
+            "remove or rename it; envpack",
+        ),
+    ],
+)
+def test_a_folder_is_on_no_network_and_in_no_cloud(tmp_path, text, kind, message, hint):
+    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(text))
+    assert (error.kind, error.where) == (kind, f"file://{tmp_path}")
+    assert error.message.startswith(message)
+    assert error.hint.startswith(hint)
+
+
 def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
     error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(f"x: {DISK_FULL_TEXT}"))
     assert (error.kind, error.where) == ("disk-full", f"file://{tmp_path}")

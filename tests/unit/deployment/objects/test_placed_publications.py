@@ -15,11 +15,11 @@ from envpack.deployment.objects import place as module
 from envpack.deployment.objects.place import FETCHED, place_publication
 from envpack.repository import STUB_NAME
 from envpack.store import Objects
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.support.temp_dirs import partial_folder
 
-from .publications import config, publication
+from .publications import below, config, publication
 
 
 class Bytes(NoProgress):
@@ -321,3 +321,13 @@ def test_a_link_to_a_new_folder_is_followed(objects, place):
     place.symlink_to("elsewhere")
     placed(objects, place)
     assert (place.is_symlink(), models_in(place.parent / "elsewhere")) == (True, {"a": "a"})
+
+
+def test_a_publication_is_not_copied_into_itself(objects, remote):
+    """The copy would be a change of it, so that nobody could fetch it any more."""
+    publish(publication(**config("a")), objects)
+    for place in (remote, remote / "copy", remote / "a/copy"):
+        with pytest.raises(UsageError, match="cannot be inside the publication") as raised:
+            placed(objects, place)
+        assert (raised.value.kind, raised.value.where) == ("output-inside", str(place))
+    assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
