@@ -146,13 +146,15 @@ def _fetch(registry: Registry, image: Image, folder: Path, progress: Progress) -
     wanted = [layer for layer in image.layers if CONTENT in layer.annotations]
     unpacker, total, done, left = LayerUnpacker(folder), sum(layer.size for layer in wanted), 0, _MOST_CONTENT
     file = folder.with_name(f"{folder.name}.layer")
+
+    def report(size: int) -> None:
+        nonlocal done
+        done += size
+        progress.advance(done, total, "bytes")
+
     for layer in wanted:
+        registry.save_blob(layer, file, report)
         with storage_errors(file):
-            with file.open("wb") as out:
-                for piece in registry.blob(layer):
-                    out.write(piece)
-                    done += len(piece)
-                    progress.advance(done, total, "bytes")
             left -= unpacker.unpack(file, left)
             file.unlink()
 

@@ -22,6 +22,7 @@ from envpack.deployment.images.connection import (
 from envpack.deployment.images.credential_helper import HelperError, account_of_helper
 from envpack.deployment.images.documents import INDEX, MANIFESTS, Descriptor, digest_of, encoded, parse_index
 from envpack.support.errors import InputError
+from envpack.support.failures import storage_errors
 from envpack.support.isolation import verification_setting
 from envpack.support.pool import Report
 from envpack.support.processes import raise_if_stopped
@@ -184,24 +185,43 @@ class Registry:
                 return False
         return self.has_blob(blob)
 
-    def blob(self, blob: Descriptor) -> Iterator[bytes]:
-        """The content of a blob; the last piece follows only if the digest is right."""
-        left = blob.size
+    def save_blob(self, blob: Descriptor, file: Path, report: Report = lambda _: None) -> None:
+        """Write the content of a blob to a file, again from the beginning if the connection breaks off."""
+
+        def save() -> None:
+            done = 0
+            try:
+                with storage_errors(file), file.open("wb") as out:
+                    for piece in self._pieces(blob):
+                        out.write(piece)
+                        done += len(piece)
+                        report(len(piece))
+            except BaseException:
+                report(-done)
+                raise
+
         with faults_of(self.address):
-            for piece in self._repeated(lambda: self._client.pull_blob(blob.digest, chunk_size=_PIECE)):
-                raise_if_stopped()
-                left -= len(piece)
-                if left < 0:
-                    raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {blob.size} bytes")
-                yield piece
-        if left:
-            raise registry_corrupt(self.address, f"the blob {blob.digest} ends {left} bytes too early")
+            self._repeated(save)
 
     def read_blob(self, blob: Descriptor, most: int) -> bytes:
         """The content of a small blob."""
         if blob.size > most:
             raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {most} bytes")
-        return b"".join(self.blob(blob))
+        with faults_of(self.address):
+            content: bytes = self._repeated(lambda: b"".join(self._pieces(blob)))
+        return content
+
+    def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
+        """The content of a blob; the last piece follows only if the digest is right."""
+        left = blob.size
+        for piece in self._client.pull_blob(blob.digest, chunk_size=_PIECE):
+            raise_if_stopped()
+            left -= len(piece)
+            if left < 0:
+                raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {blob.size} bytes")
+            yield piece
+        if left:
+            raise registry_corrupt(self.address, f"the blob {blob.digest} ends {left} bytes too early")
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...]:
         """The artifacts about an image: from the referrers API, or the tag that replaces it where there is none."""

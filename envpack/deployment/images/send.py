@@ -159,9 +159,7 @@ class _Sending:
             return
         file = self._folder / "base"
         self._progress.begin(f"fetch {title}")
-        with storage_errors(file), file.open("wb") as content:
-            for piece in source.blob(layer):
-                content.write(piece)
+        source.save_blob(layer, file)
         self._progress.end(_megabytes(layer.size))
         self._send(layer, file, title)
         self._note(title, layer.size)

@@ -46,7 +46,8 @@ def test_a_blob_is_sent_once_and_comes_back(registry, there, file):
     assert sum(reported) == len(CONTENT)
     assert registry.stored("team/models") == {BLOB.digest: CONTENT}
     assert there.has_blob(BLOB)
-    assert b"".join(there.blob(BLOB)) == there.read_blob(BLOB, len(CONTENT)) == CONTENT
+    there.save_blob(BLOB, file.with_name("copy"))
+    assert file.with_name("copy").read_bytes() == there.read_blob(BLOB, len(CONTENT)) == CONTENT
     with pytest.raises(StorageError, match=f"has more than {len(CONTENT) - 1} bytes"):
         there.read_blob(BLOB, len(CONTENT) - 1)
 
@@ -146,8 +147,25 @@ def unencrypted(method, path, *found):
     return (307, {"Location": "http://registry.example/blob"}, b"") if path != "/v2/" else found
 
 
+def test_a_connection_that_breaks_off_in_a_blob_is_made_again(registry, there, file):
+    registry.blobs["team/models", BLOB.digest] = CONTENT
+    whole, broken = [], []
+
+    def fault(method, path, status, headers, body):
+        if method != "GET" or broken.count(path) == 2:
+            return status, headers, body
+        broken.append(path)
+        return status, {**headers, "Content-Length": str(len(body))}, body[:-9]
+
+    registry.fault = fault
+    there.save_blob(BLOB, file, whole.append)
+    assert (file.read_bytes(), sum(whole), len(broken)) == (CONTENT, len(CONTENT), 2)
+    broken.clear()
+    assert there.read_blob(BLOB, len(CONTENT)) == CONTENT
+
+
 def read(there, file):
-    return b"".join(there.blob(BLOB))
+    return there.save_blob(BLOB, file)
 
 
 def send(there, file):
