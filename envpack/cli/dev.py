@@ -127,17 +127,25 @@ def view(console: Console, debugger: str = "") -> Iterator[_Lines | _Screen]:
 
 
 class _Lines:
-    """One line whenever a model becomes ready or fails; errors alone if the console is quiet."""
+    """One line whenever a model becomes ready, fails or is removed; errors alone if the console is quiet."""
 
     def __init__(self, console: Console, debugger: str) -> None:
         self.progress: Progress = console if not console.quiet else NoProgress()
         self._console = console
         self._debugger = debugger
         self._shown: dict[str, tuple[object, ...]] = {}
+        self._models: set[str] = set()  # at the last call
 
     def show(self, session: Session) -> None:
         self._once("", (session.trouble,), [plain(line) for line in session.trouble.splitlines()])
-        for state in list(session.states.values()):
+        states = dict(session.states)
+        for name in self._models - states.keys():  # another one of its name is shown from the beginning
+            for known in (name, f"{name} writes", f"request to {name}"):
+                self._shown.pop(known, None)
+            if not self._console.quiet:
+                self._console.terminal.print(f"  {plain(name)}: [red]removed[/red]")
+        self._models = set(states)
+        for state in states.values():
             self._once(state.name, (state.phase, state.error, state.loads), list(self._lines(state, session.url)))
             self._once(f"{state.name} writes", state.own_writes, _own_writes(state))
             if state.request_error:

@@ -47,8 +47,13 @@ class OwnWrites:
 
     def load_ends(self, model: str) -> None:
         """Note that a load has ended, well or not; any thread."""
-        if model in self._loads:
-            self._loads[model].ended = time.time()
+        if loads := self._loads.get(model):
+            loads.ended = time.time()
+
+    def forget(self, model: str) -> None:
+        """Forget a model that is gone: another one of its name has written nothing yet."""
+        self.named.pop(model, None)
+        self._loads.pop(model, None)
 
     def without(
         self, model: str, folder: Path, before: ModelFiles, now: ModelFiles, written: Collection[Path]

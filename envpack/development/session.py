@@ -222,6 +222,7 @@ class Session:
         for name in self.states.keys() - set(names):
             served.unload(name)
             self._built.pop(name, None)
+            self._own.forget(name)
             del self.states[name]
         for name in names:
             if name in self.states:

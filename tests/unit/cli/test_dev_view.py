@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from envpack.cli.dev import _Page
+from envpack.cli.console import Console as Output
+from envpack.cli.dev import _Page, view
 from envpack.development.state import ModelState
 
 LOG = """\
@@ -78,3 +79,17 @@ def test_text_from_models_is_made_printable():
     text = "\n".join(screen(session([ModelState("model_b", phase="failed", error="bad \x1b[2J [bold]text[/]")])))
     assert "\x1b[2J" not in text
     assert "[bold]text[/]" in text
+
+
+def test_without_a_terminal_a_model_that_goes_and_comes_back_is_named_each_time(capsys):
+    shown = session([ready("one"), ready("two")])
+    with view(Output()) as lines:
+        for states in ([ready("one"), ready("two")], [ready("one")], [ready("one")], [ready("one"), ready("two")]):
+            shown.states = {state.name: state for state in states}
+            lines.show(shown)
+    assert [line.split(" in ")[0].strip() for line in capsys.readouterr().err.splitlines()] == [
+        "one: ready",
+        "two: ready",
+        "two: removed",
+        "two: ready",
+    ]

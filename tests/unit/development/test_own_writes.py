@@ -125,3 +125,12 @@ def test_the_clock_is_that_of_files(tmp_path):
     before = time.time()
     (tmp_path / "file").touch()
     assert before - module._CLOCK <= (tmp_path / "file").stat().st_mtime <= time.time() + module._CLOCK
+
+
+def test_a_model_that_is_gone_is_forgotten(model):
+    assert model.changed(data=None) == set()  # just after the load
+    assert model.own.named == {"m": {"1/weights.bin"}}
+    model.own.forget("m")
+    model.own.load_ends("m")
+    assert model.own.named == {}
+    assert model.changed(data=None) == {DATA}

@@ -181,6 +181,9 @@ def test_models_that_come_and_go_are_noticed(bench):
     assert soon(lambda: "two" not in bench.states)
     assert "unload two" in bench.asked
     assert list(bench.states) == ["one"]
+    write_model(bench.repository, "two")
+    assert bench.ready("two")
+    assert bench.states["two"].own_writes == ()
 
 
 def test_only_the_named_models_are_loaded(bench):
