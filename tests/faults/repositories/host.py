@@ -86,7 +86,7 @@ ENTRIES = (
         _good,
         "model-missing",
         "model 'absent' not found",
-        "a model is a folder of the model repository; see --repository",
+        "models of this repository: model_missing",
         options=("absent",),
         step="start",
     ),
