@@ -205,11 +205,14 @@ def execute(self, requests):
     "rescheduled_requests": Pair(
         """
 def execute(self, requests):
+    import time
+
     responses = []
     for request in requests:
         self.number += 1
         if self.number % 2:
             self.kept = given(request) * 2
+            time.sleep(0.02)  # in which the requests of other clients arrive
             request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
             responses.append(None)
         else:
