@@ -29,6 +29,7 @@ from envpack.verification import (
     responses_difference,
 )
 
+_TRACE = "\n\nAt:\n"  # between an exception and its frames
 _FIT = "if the model is right to refuse this request, which was made up, give one that it takes: --input FILE"
 
 
@@ -55,7 +56,7 @@ class Answer:
     @property
     def fix(self) -> str:
         """How to correct the fault, ``""`` if that is unknown."""
-        return fix_of(self.fault) or (_FIT if self.fault and self.made_up else "")
+        return fix_of(self.fault) or (_FIT if self.made_up and _TRACE in self.fault else "")
 
     @property
     def outputs(self) -> tuple[tuple[Tensor, ...], ...]:

@@ -39,9 +39,12 @@ class LocalClient:
     def infer(self, model, inputs, *, binary=None, parameters=None, **fields):
         try:
             answered = self.server.stream(requested(model, inputs, parameters, **fields))
-            (response,) = [response for response, _ in answered if response is not NOTHING]
+            responses = [response for response, _ in answered if response is not NOTHING]
         except ModelFailed as error:
             raise RequestError(error.text, status=400) from error
+        if len(responses) != 1:
+            raise RequestError(f"expected a single response, got {len(responses)}", status=400)
+        (response,) = responses
         if response.error is not None:
             raise RequestError(response.error, status=STATUS[response.code])
         return tuple(map(readable, response.outputs))

@@ -62,7 +62,8 @@ def test_a_model_is_loaded_and_sent_each_request_as_often_as_asked(repository, s
 
 
 def test_a_request_that_was_made_up_may_be_refused(repository, server, tmp_path):
-    repository.add("m", "def execute(requests, stub):\n    raise ValueError('boom')\n")
+    raised = "ValueError: boom\n\nAt:\n  /m/1/model.py(3): execute\n"
+    repository.add("m", f"def execute(requests, stub):\n    return [Response(error={raised!r}) for _ in requests]\n")
     (made_up,) = try_model(server, "m", repository.folder / "m").answers
     assert (
         made_up.fix
