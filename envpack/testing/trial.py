@@ -43,7 +43,7 @@ class Answer:
         seconds: how long each run of it took.
         fault: why `envpack verify` would refuse it, ``""`` if it would not.
         difference: how it differs from the expected answer, ``""`` if it does not.
-        made_up: whether nobody gave the request, so that the model may refuse it.
+        made_up: whether the request was generated, so that the model may reject it.
     """
 
     request: Request

@@ -36,8 +36,8 @@ _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
 # How libraries of Hugging Face name what they neither have nor can ask for.
 _HUB = (
-    r"(?:OSError|HFValidationError): (?:Repo id must [^\n]{1,300}?: "
-    r"|Incorrect path_or_model_id: |Can't load [\w ]{1,100} (?:for|of) )?"
+    r"(?:OSError|HFValidationError): (?P<quoted>(?:Repo id must [^\n]{1,300}?: "
+    r"|Incorrect path_or_model_id: |Can't load [\w ]{1,100} (?:for|of) )')?"
 )
 _NO_FILE = "No such file or directory: "
 _NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
@@ -209,14 +209,14 @@ FAULTS = (
     Fault(
         "",
         "write a value in place of {word}, as the tool does that the template is for",
-        raised=_HUB + r"'(?P<word>\$\{[^{}'\n]{1,80}\})'",
+        raised=_HUB + r"(?P<word>\$\{[^{}'\n]{1,80}\})(?(quoted)'|(?!))",
     ),
     Fault(
         "",
         "the folder {path}, or a file in it, is not there, and the library takes it for a name on the Hugging Face Hub:"
         " put the files there, or correct the path",
         raised=_HUB
-        + r"'?(?P<path>/[^'\s]{1,300})(?:'| is not a local folder and is| does not appear to have a file named)",
+        + r"(?P<path>/[^'\s]{1,300})(?(quoted)'| (?:is not a local folder and|does not appear to have a file named))",
     ),
     Fault(
         "",

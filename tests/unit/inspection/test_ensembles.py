@@ -39,7 +39,7 @@ def test_an_ensemble_whose_tensors_flow_has_no_findings(tmp_path):
     ],
 )
 def test_each_fault_has_its_fix(tmp_path_factory, old, new, what, fix):
-    ((kind, said, told),) = findings(tmp_path_factory.mktemp("repository"), ENSEMBLE.replace(old, new, 1))
+    ((kind, found, hint),) = findings(tmp_path_factory.mktemp("repository"), ENSEMBLE.replace(old, new, 1))
     assert kind == "ensemble-mismatch"
-    assert said.startswith(what)
-    assert told == fix
+    assert found.startswith(what)
+    assert hint == fix

@@ -541,3 +541,8 @@ def test_what_is_an_exception_is_known_by_its_frames_or_its_name(message, kind):
 def test_a_host_that_is_tried_again_and_again_is_known_by_the_lines_of_the_library(line):
     assert RETRIES.match(line)
     assert not RETRIES.match(line.replace("[Errno -", "[Errno 1"))
+
+
+@every_row("text", ["OSError: '/data/x' is broken", "OSError: /data/x' is broken", "OSError: ${x}' is broken"])
+def test_a_path_in_an_error_of_another_library_is_no_name_on_the_hub(text):
+    assert explain(text + TRACE, "load-failed") == ("load-failed", "")

@@ -1,5 +1,6 @@
 """Measuring for how long a dead stub has not been reaped by the server."""
 
+from envpack.verification import loading
 from envpack.verification.loading import DeadStubTimer
 
 FIRST, SECOND = 7, 8
@@ -28,3 +29,10 @@ def test_time_in_which_the_machine_was_stopped_does_not_count():
     assert dead.seconds < 0.3
     dead.update(frozenset({FIRST}), 3610.2)
     assert dead.seconds > 0.3
+
+
+def test_a_load_that_asks_a_host_again_until_its_time_is_up_has_that_as_its_fix(monkeypatch):
+    monkeypatch.setattr(loading, "abort_and_read_frames", lambda *_: ("model.py:4 in initialize",))
+    asked = "'[Errno -2] Name or service not known' thrown while requesting HEAD https://huggingface.co/a/b/c.json"
+    assert "does not reach that host" in loading._timed_out(None, None, f"{asked}\n", 5.0).fix
+    assert "what blocks in model.py:4 in initialize" in loading._timed_out(None, None, "loading\n", 5.0).fix

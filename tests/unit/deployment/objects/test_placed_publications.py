@@ -324,7 +324,7 @@ def test_a_link_to_a_new_folder_is_followed(objects, place):
 
 
 def test_a_publication_is_not_copied_into_itself(objects, remote):
-    """The copy would be a change of it, so that nobody could fetch it any more."""
+    """The copy would change the publication, and every later fetch would reject it."""
     publish(publication(**config("a")), objects)
     for place in (remote, remote / "copy", remote / "a/copy"):
         with pytest.raises(UsageError, match="cannot be inside the publication") as raised:
