@@ -20,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from envpack.server import Client, RequestError, Tensor
+from envpack.server.kserve import Client, RequestError
+from envpack.server.tensors import Tensor
 
 _MODEL = """
 import numpy as np

@@ -25,14 +25,14 @@ from pathlib import Path
 
 from bench.packers import Cost, packers, run
 
-from envpack.archive import pack_archive, place_folder
-from envpack.archive.tarball import TarFormat, pack_with_conda_pack
-from envpack.environment import Environment
-from envpack.repository import set_execution_environment
-from envpack.requirements import Requirements
-from envpack.server import ServerSpec
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.archive.folder import place_folder
+from envpack.archive.tarball import TarFormat, pack_archive, pack_with_conda_pack
+from envpack.environment.store import Environment
+from envpack.repository.config_editor import set_execution_environment
+from envpack.requirements.model import Requirements
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 from tests.built import build_environment
 
 REQUIREMENTS = ("numpy==1.26.4", "scipy==1.13.1", "pandas==2.2.3", "scikit-learn==1.5.2")

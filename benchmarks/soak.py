@@ -27,9 +27,10 @@ from bench import processes
 from bench.load import Load, LoadError, infer_request
 from bench.preparation import Preparation, prepare
 
-from envpack.server import find_server, procfs
+from envpack.server import procfs
 from envpack.server.interface import Process
 from envpack.server.kserve import Client, RequestError
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.server.tensors import Tensor
 from envpack.verification.stub_processes import stub_processes

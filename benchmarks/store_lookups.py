@@ -20,10 +20,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from envpack.environment import Environment, read_environment  # noqa: E402
-from envpack.lock import Lock  # noqa: E402
-from envpack.requirements import PipPackage, Target  # noqa: E402
-from envpack.store import SharedStore, open_store  # noqa: E402
+from envpack.environment.store import Environment, read_environment  # noqa: E402
+from envpack.lock.lockfile import Lock  # noqa: E402
+from envpack.requirements.model import PipPackage  # noqa: E402
+from envpack.requirements.target import Target  # noqa: E402
+from envpack.store.shared import SharedStore, open_store  # noqa: E402
 from envpack.support.progress import NoProgress  # noqa: E402
 from envpack.workflow.shared import Fill, find_lock, obtain_environment, push_lock  # noqa: E402
 from tests.object_stores import BUCKET, VARIABLES, Faulty, faulty, moto  # noqa: E402

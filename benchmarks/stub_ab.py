@@ -31,8 +31,8 @@ from bench.load import LoadError
 from bench.preparation import Preparation, prepare
 from bench.workloads import KINDS, WORKLOADS, Workload, run
 
-from envpack.server import find_server
 from envpack.server.kserve import Client
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.verification.stub_processes import instances, stub_processes
 

@@ -27,8 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ci.containers.daemon import DaemonMissingError, docker_daemon
 from ci.containers.image import ensure_image
-from envpack.server import find_server
-from envpack.server.launch import link_backends
+from envpack.server.launch import find_server, link_backends
 
 MODEL = """
 import numpy

@@ -30,8 +30,9 @@ from pathlib import Path
 from bench import processes
 from bench.preparation import Preparation, prepare
 
-from envpack.server import find_server, stub_reports
 from envpack.server.kserve import Client
+from envpack.server.launch import find_server
+from envpack.server.log import stub_reports
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.server.tensors import Tensor
 

@@ -30,8 +30,8 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.settings import DEFAULT_RELEASE, Release, all_releases
 from envpack.settings.pythons import SUPPORTED
+from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases
 from envpack.support.replacement import write_text
 
 CHECKOUT = Path(__file__).resolve().parent.parent

@@ -11,8 +11,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from envpack.stub import target_from_interpreter, target_from_prefix
-from envpack.stub.target import StubTarget
+from envpack.stub.target import StubTarget, target_from_interpreter, target_from_prefix
 from envpack.stub.toolchain import find_toolchain
 from envpack.support.folders import cache_root
 from envpack.support.isolation import clean_environment

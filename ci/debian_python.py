@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from envpack.stub import target_from_prefix
-from envpack.stub.target import StubTarget
+from envpack.stub.target import StubTarget, target_from_prefix
 
 SUITE = "forky"
 IN_DEBIAN = ("3.14", "3.15")

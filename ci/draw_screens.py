@@ -34,7 +34,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from envpack.server import Client, RequestError, Tensor
+from envpack.server.kserve import Client, RequestError
+from envpack.server.tensors import Tensor
 
 COLUMNS, LINES = 100, 15
 _SECONDS = 120.0

@@ -11,9 +11,9 @@ from pathlib import Path
 from rich.console import Console
 
 from envpack.cli.verify import draw
-from envpack.server import ServerSpec
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 
 
 def main(repository: Path, picture: Path) -> None:

@@ -1,4 +1,4 @@
-"""Print what the house weighs: lines and files, rooms and what they import, names in faces, options of commands.
+"""Print what the house weighs: lines and files, rooms and what they import, options of commands.
 
 A room is a folder or a module directly in ``envpack/``. Imports for type checkers and within functions count, too.
 """
@@ -55,14 +55,20 @@ def arrows(files: list[Path]) -> dict[str, set[str]]:
     return dict(found)
 
 
-def face_names(file: Path) -> int:
-    nodes = ast.walk(ast.parse(file.read_bytes()))
-    return sum(
-        len(node.names)
-        for node in nodes
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envpack.")
-        if node.module != "envpack.support.lazy_imports"
-    )
+def shared_modules(files: list[Path]) -> dict[str, set[str]]:
+    """For each room its modules that other rooms import."""
+    names = {".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files}
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envpack."):
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    module = whole if whole in names else node.module
+                    room = module.split(".")[1]
+                    if room_of(file) not in (room, "__init__"):
+                        found[room].add(module)
+    return found
 
 
 def options_of(command: str) -> int:
@@ -75,7 +81,7 @@ def print_house() -> None:
     sizes = {file: lines_of(file) for file in files}
     modules = [file for file in files if file.name != "__init__.py"]
     rooms = arrows(files)
-    faces = {room_of(file): face_names(file) for file in files if file in set(PACKAGE.glob("*/__init__.py"))}
+    shared = {room: len(modules) for room, modules in shared_modules(files).items()}
     native = sum(map(lines_of, tracked("stub_src/*.cc", "stub_src/*.h", "stub_src/**/*.cc", "stub_src/**/*.h")))
     print(f"envpack/                {sum(sizes.values()):,} lines, {len(files)} files")
     print(f"  files above 400       {sum(size > 400 for size in sizes.values())}")
@@ -83,8 +89,8 @@ def print_house() -> None:
     print(f"rooms                   {len(rooms)}, {sum(map(len, rooms.values()))} arrows")
     for room in ("cli", "workflow", "fleet", "store"):
         print(f"  {room:<21} {len(rooms[room])}: {' '.join(sorted(rooms[room]))}")
-    print(f"names in faces          {sum(faces.values())}; above 12: ", end="")
-    print(", ".join(f"{room} {count}" for room, count in sorted(faces.items()) if count > 12) or "none")
+    print(f"modules others import   {sum(shared.values())}; above 12: ", end="")
+    print(", ".join(f"{room} {count}" for room, count in sorted(shared.items()) if count > 12) or "none")
     print(f"options                 build {options_of('build')}, verify {options_of('verify')}")
     print(f"stub_src                {native:,} lines")
 

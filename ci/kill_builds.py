@@ -26,10 +26,10 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
 from envpack.archive.inspection import inspect_environment  # noqa: E402
-from envpack.conda import available_interpreters  # noqa: E402
-from envpack.environment import Environment, read_environment  # noqa: E402
+from envpack.conda.interpreters import available_interpreters  # noqa: E402
 from envpack.environment.inventory import Entry, find_owners, read_inventory, take_inventory  # noqa: E402
 from envpack.environment.prefix_copy import UNKNOWN  # noqa: E402
+from envpack.environment.store import Environment, read_environment  # noqa: E402
 from tests.web import serve  # noqa: E402
 from tests.wheels import make_wheel, write_index  # noqa: E402
 

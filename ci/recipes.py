@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import named_models
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.repository.selection import named_models
 from envpack.settings.examples import example_files
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))

@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from envpack.repository import STUB_NAME
-from envpack.stub import target_from_interpreter
 from envpack.stub.recipe import source_folder
+from envpack.stub.target import target_from_interpreter
 from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.isolation import clean_environment
+from envpack.support.placed_files import STUB_NAME
 
 FOLDER = Path("build/sanitized").absolute()
 # Python leaks on purpose, and Python's faulthandler reports crashes of a model.

@@ -1,10 +1,11 @@
 """Environments of requirements, as a build resolves and installs them, for tests and benchmarks."""
 
-from envpack.conda import read_conda_settings
-from envpack.environment import environment_from_prefix, environment_of as environment_by_options
-from envpack.lock import LOCAL_CHANNEL, LockOptions
-from envpack.requirements import Target
-from envpack.settings import check_minor
+from envpack.conda.settings import read_conda_settings
+from envpack.environment.build import environment_of as environment_by_options
+from envpack.environment.from_prefix import environment_from_prefix
+from envpack.lock.resolve import LOCAL_CHANNEL, LockOptions
+from envpack.requirements.target import Target
+from envpack.settings.pythons import check_minor
 from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.folders import cache_root
 from envpack.support.platforms import host_platform

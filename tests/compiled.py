@@ -20,11 +20,11 @@ import click
 import pytest
 from filelock import FileLock
 
-from envpack.settings import DEFAULT_RELEASE, find_release
 from envpack.settings.pythons import SUPPORTED
-from envpack.stub import Cell, build_stub, target_from_interpreter
-from envpack.stub.build import BuildTree, compile_shared
-from envpack.stub.recipe import Recipe, source_digest, source_folder
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.stub.build import BuildTree, build_stub, compile_shared
+from envpack.stub.recipe import Cell, Recipe, source_digest, source_folder
+from envpack.stub.target import target_from_interpreter
 from envpack.stub.toolchain import find_tool, find_toolchain, header_folders
 from envpack.support.errors import EnvpackError
 from envpack.support.folders import cache_root

@@ -4,7 +4,7 @@ import pytest
 
 from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import Interpreter
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from envpack.support.errors import EnvpackError
 
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda.interpreters import available_interpreters
-from envpack.stub import target_from_interpreter
-from envpack.stub.target import StubTarget
+from envpack.stub.target import StubTarget, target_from_interpreter
 from envpack.support.platforms import this_machine
 from tests.cache import kept_cache
 from tests.portability.machinery import debian_root, must_be_able_to_enter
@@ -101,7 +100,7 @@ def newer_environment(python, numpy):
     """An execution environment that envpack builds in the root, with Debian's Python."""
     code = (
         f"import json, os, sys; sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})\n"
-        "from tests.built import build_environment; from envpack.requirements import *\n"
+        "from tests.built import build_environment; from envpack.requirements.model import Requirements\n"
         "glibc = os.confstr('CS_GNU_LIBC_VERSION').split()[1]\n"
         f"made = build_environment(Requirements(pip=('numpy=={numpy}',)), python={python!r}, glibc=glibc)\n"
         "print(json.dumps([made.python, str(made.prefix)]))"

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from bench.preparation import PYTHON, Preparation
-from envpack.server import find_server
+from envpack.server.launch import find_server
 from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_prefix
 from envpack.stub.toolchain import find_tool, header_folders

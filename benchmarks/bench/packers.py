@@ -10,14 +10,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import Environment
+from envpack.environment.store import Environment
 
 ROOT = Path(__file__).parents[2]
 _OURS = """
 import sys
 from pathlib import Path
-from envpack.archive import Selection, pack_archive, place_folder
-from envpack.environment import read_environment
+from envpack.archive.folder import place_folder
+from envpack.archive.selection import Selection
+from envpack.archive.tarball import pack_archive
+from envpack.environment.store import read_environment
 prefix, out, form, include, exclude = sys.argv[1:]
 environment = read_environment(Path(prefix))
 selection = Selection(tuple(exclude.split()), tuple(include.split()))

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository import STUB_NAME, set_execution_environment
-from envpack.requirements import Requirements
-from envpack.stub import Cell, build_stub, target_from_prefix
+from envpack.repository.config_editor import set_execution_environment
+from envpack.requirements.model import Requirements
+from envpack.stub.build import build_stub
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_prefix
+from envpack.support.placed_files import STUB_NAME
 from tests.built import build_environment, copied_environment
 
 MODELS = Path(__file__).parent / "models"

@@ -21,9 +21,8 @@ from pathlib import Path
 import docker
 
 from envpack.conda.choice import interpreter_for
-from envpack.server import find_server
-from envpack.server.launch import ServerInstallation
-from envpack.settings import find_release
+from envpack.server.launch import ServerInstallation, find_server
+from envpack.settings.releases import find_release
 
 TAG = "envpack-test/tritonserver"
 _RECIPE_LABEL = "envpack.test.recipe"

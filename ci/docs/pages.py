@@ -17,8 +17,8 @@ from ci.docs import faults, settings
 from ci.recipe_records import records
 from envpack.cli.main import cli
 from envpack.requirements.format import all_formats
-from envpack.settings import Release, all_releases
 from envpack.settings.examples import example_titles
+from envpack.settings.releases import Release, all_releases
 from envpack.verification.verdict import CHECKS
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from envpack.server import find_server
 from envpack.server.kserve import RequestError
+from envpack.server.launch import find_server
 from envpack.server.log import last_lines
 from envpack.support.errors import EnvpackError
 from envpack.support.interruption import once_interruptible

@@ -16,7 +16,9 @@ from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import Interpreter, available_interpreters
 from envpack.environment.relocation import write_activation
 from envpack.settings.pythons import SUPPORTED
-from envpack.stub import Cell, build_stub, target_from_interpreter
+from envpack.stub.build import build_stub
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_interpreter
 from envpack.support.errors import EnvpackError
 
 _FIRST = ("3.10", "3.11", "3.12")

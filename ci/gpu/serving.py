@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import STUB_NAME, set_execution_environment
-from envpack.server import find_server
+from envpack.repository.config_editor import set_execution_environment
 from envpack.server.kserve import Client, RequestError
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.server.tensors import Tensor, Value
+from envpack.support.placed_files import STUB_NAME
 from envpack.verification.stub_processes import stub_processes
 from gpu.driver import NoGpuError, find_driver
 from gpu.environment import ModelSetup

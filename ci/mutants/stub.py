@@ -31,11 +31,11 @@ import numpy as np
 from stub_operators import Mutant, mutants_of
 
 from envpack.conda.choice import interpreter_for
-from envpack.repository import STUB_NAME
-from envpack.stub import target_from_interpreter
 from envpack.stub.recipe import source_folder
+from envpack.stub.target import target_from_interpreter
 from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.isolation import clean_environment
+from envpack.support.placed_files import STUB_NAME
 
 # Reached by wire_tests.
 WIRE = (

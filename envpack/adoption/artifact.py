@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from envpack.requirements import find_requirements, read_requirements
+from envpack.requirements.format import find_requirements, read_requirements
 from envpack.support.errors import InputError
 from envpack.support.folders import whole_path
 

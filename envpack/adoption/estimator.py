@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
 from envpack.adoption.modules import imported
-from envpack.requirements import package_of
+from envpack.requirements.import_names import package_of
 from envpack.support.bounded_reading import opened
 
 _PLAIN = re.compile(rb"\x80[\x02-\x05]")

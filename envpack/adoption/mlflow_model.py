@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.adoption.artifact import OTHER_MODELS, Artifact, Files, bad_artifact, python_env
-from envpack.requirements import Requirements, read_requirements
+from envpack.requirements.format import read_requirements
+from envpack.requirements.model import Requirements
 from envpack.support.bounded_reading import read_text
 from envpack.support.tables import Location, Table, parse_yaml, quote
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive.tar_members import BLOCK, escaping_links, leaves
-from envpack.environment import INVENTORY, MANIFEST, Entry, Package, holds_credentials, parse_inventory
+from envpack.environment.inventory import INVENTORY, Entry, Package, parse_inventory
+from envpack.environment.prefix_files import holds_credentials
 from envpack.support.bounded_reading import parse_json
+from envpack.support.placed_files import MANIFEST
 from envpack.support.text import normalise_name
 
 MOST_FINDINGS = 1000  # findings that are listed; all are counted

@@ -17,24 +17,15 @@ from pathlib import Path
 from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import is_canonical
-from envpack.environment import (
-    INVENTORY,
-    MANIFEST,
-    Entry,
-    Environment,
-    Index,
-    check_prefix,
-    differing,
-    environment_in_use,
-    parse_inventory,
-    read_index,
-    replace_placeholder,
-)
+from envpack.environment.inventory import INVENTORY, Entry, parse_inventory
+from envpack.environment.relocation import check_prefix, replace_placeholder
+from envpack.environment.store import Environment, Index, differing, environment_in_use, read_index
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.entry_locks import being_made
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, Folders, LinkMode, Transfer, is_result_of
+from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_leftovers, replaced_folder
 

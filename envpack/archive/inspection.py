@@ -16,9 +16,10 @@ from envpack.archive.comparison import LARGEST, Comparison, Difference, Inspecti
 from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, bomb, opened_archive
 from envpack.archive.tar_members import is_canonical, upwards
-from envpack.environment import INVENTORY, MANIFEST, Entry, read_entry
+from envpack.environment.inventory import INVENTORY, Entry, read_entry
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.errors import InputError
+from envpack.support.placed_files import MANIFEST
 from envpack.support.pool import map_batches
 
 _MOST_DEPTH = 128  # folders in each other; real environments have 20

@@ -12,7 +12,7 @@ from typing import Literal
 from envpack.archive.reading import opened_archive
 from envpack.archive.segments import Output, compressed
 from envpack.archive.tar_members import END, PORTION, header, is_canonical, leaves, padding
-from envpack.environment import OWN, Entry
+from envpack.environment.inventory import OWN, Entry
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError, StorageError
 from envpack.support.links_and_modes import Folders

@@ -16,22 +16,16 @@ from typing import Any
 from envpack.archive.reading import is_archive, opened_archive
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import check_entries
-from envpack.environment import (
-    INVENTORY,
-    MANIFEST,
-    Entry,
-    Environment,
-    inventory_text,
-    parse_inventory,
-    read_inventory,
-    replace_placeholder,
-)
+from envpack.environment.inventory import INVENTORY, Entry, inventory_text, parse_inventory, read_inventory
+from envpack.environment.relocation import replace_placeholder
+from envpack.environment.store import Environment
 from envpack.support.bounded_reading import parse_json, read_json, sha256_of
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE
+from envpack.support.placed_files import MANIFEST
 from envpack.support.replacement import replaced_file, write_text
 
 SCHEMA = 2

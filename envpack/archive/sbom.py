@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from envpack.environment import Package
+from envpack.environment.inventory import Package
 
 SPEC = "1.6"
 _NAMESPACE = uuid.UUID("b5f4a1d6-95b8-4a8c-a8a5-5e25fe3a1f0b")  # of serial numbers

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from envpack.archive.tar_members import END, PORTION, Packer, member, portions
-from envpack.environment import OWN, Entry
+from envpack.environment.inventory import OWN, Entry
 from envpack.support.bounded_reading import read_json
 from envpack.support.pool import Pool
 from envpack.support.progress import Progress

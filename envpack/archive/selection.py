@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from envpack.environment import Entry
+from envpack.environment.inventory import Entry
 from envpack.support.errors import UsageError
 
 # Patterns as in .gitignore, relative to the environment's root. Byte code stays: without it every start compiles.

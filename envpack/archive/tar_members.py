@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import OWN, Entry
+from envpack.environment.inventory import OWN, Entry
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.pool import Pool, usable_cores
 

@@ -35,13 +35,15 @@ from envpack.archive.segments import (
 )
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import END, check_entries
-from envpack.environment import INVENTORY, MANIFEST, Environment, environment_in_use, parse_inventory
-from envpack.settings import PackerName
+from envpack.environment.inventory import INVENTORY, parse_inventory
+from envpack.environment.store import Environment, environment_in_use
+from envpack.settings.table import PackerName
 from envpack.support.bounded_reading import parse_json, read_bytes, read_json, sha256_of
 from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of
+from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import NoProgress, Progress, WithinStep
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.temp_dirs import temp_dir

@@ -21,8 +21,8 @@ _HEADS = ("Triton", "server", "stub ABI", "Python", "NumPy 2", "glibc", "environ
 @options.with_console
 def doctor(repository: Path, console: Console, *, strict: bool) -> int:
     """Check compilers, Pythons, channels, servers, containers, GPUs and disks, and print a fix for what is missing."""
-    from envpack.settings import open_project
-    from envpack.workflow import examine
+    from envpack.settings.project import open_project
+    from envpack.workflow.doctor.host import examine
 
     console.begin("check this machine")
     checks = examine(open_project(repository))
@@ -43,7 +43,7 @@ def doctor(repository: Path, console: Console, *, strict: bool) -> int:
 @options.with_console
 def releases(console: Console) -> None:
     """List the Triton releases that envpack knows, with what a stub and an execution environment depend on."""
-    from envpack.settings import DEFAULT_RELEASE, all_releases
+    from envpack.settings.releases import DEFAULT_RELEASE, all_releases
 
     known = list(all_releases().values())
     shown = table(*_HEADS)

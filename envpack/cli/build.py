@@ -14,9 +14,12 @@ from envpack.cli.console import Console, plain
 from envpack.cli.each_model import EachModel
 
 if TYPE_CHECKING:
-    from envpack.fleet import Task
-    from envpack.settings import Project, Settings
-    from envpack.workflow import BuiltModel, LockedModel, ModelPlan
+    from envpack.fleet.tasks import Task
+    from envpack.settings.project import Project
+    from envpack.settings.table import Settings
+    from envpack.workflow.build import BuiltModel
+    from envpack.workflow.lock import LockedModel
+    from envpack.workflow.plan import ModelPlan
 
 
 @click.command(cls=options.GroupedCommand, short_help="Resolve the packages of models and write them to lockfiles.")
@@ -37,8 +40,9 @@ def lock(
 
     `envpack build` then installs exactly these. A model that fails does not keep the others from being locked.
     """
-    from envpack.settings import open_project
-    from envpack.workflow import check_model, chosen_folders, lock_model, project_store
+    from envpack.settings.project import open_project
+    from envpack.workflow.lock import lock_model
+    from envpack.workflow.project import check_model, chosen_folders, project_store
 
     project = open_project(repository, said)
     names = chosen_folders(project, models)
@@ -48,7 +52,7 @@ def lock(
     each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
     def tasks(name: str) -> Sequence[Task]:
-        from envpack.fleet import lock_tasks
+        from envpack.fleet.orders import lock_tasks
 
         return lock_tasks(project, [name], update, shared)
 
@@ -107,8 +111,11 @@ def build(
 
     A model that fails does not keep the others from being built.
     """
-    from envpack.settings import open_project
-    from envpack.workflow import build_model, check_model, chosen_folders, look_ahead, project_store, unpacked_at_once
+    from envpack.settings.project import open_project
+    from envpack.workflow.build import build_model
+    from envpack.workflow.placement import unpacked_at_once
+    from envpack.workflow.project import check_model, chosen_folders, project_store
+    from envpack.workflow.recipes import look_ahead
 
     project = open_project(repository, said)
     if recipe is not None:
@@ -126,7 +133,7 @@ def build(
     each.do(lambda name: check_model(project, name))  # what is wrong there is an error before any work
 
     def tasks(name: str) -> Sequence[Task]:
-        from envpack.fleet import build_tasks
+        from envpack.fleet.orders import build_tasks
 
         return build_tasks(project, [name], shared)
 
@@ -147,7 +154,9 @@ def build(
 
 def _make(file: Path, project: Project, console: Console) -> int:
     """Make what a recipe describes, which stays in the cache and in the store."""
-    from envpack.workflow import make_ingredients, project_store, read_recipe
+    from envpack.workflow.project import project_store
+    from envpack.workflow.recipe import read_recipe
+    from envpack.workflow.recipes import make_ingredients
 
     made = make_ingredients(read_recipe(file), progress=console, store=project_store(project))
     console.result({"made": made.fresh, "digests": made.digests})
@@ -155,7 +164,7 @@ def _make(file: Path, project: Project, console: Console) -> int:
 
 
 def _dry_run(project: Project, each: EachModel, console: Console) -> int:
-    from envpack.workflow import plan_model
+    from envpack.workflow.plan import plan_model
 
     plans = each.do(lambda name: plan_model(project, name))
     for plan in plans:

@@ -15,8 +15,8 @@ from envpack.support.text import counted
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.settings import Settings
-    from envpack.workflow import CacheEntry
+    from envpack.settings.table import Settings
+    from envpack.workflow.cache import CacheEntry
 
 
 @click.group()
@@ -36,7 +36,7 @@ def list_command(store: str, console: Console) -> None:
         _list_store(store, console)
         return
     from envpack.support.folders import cache_root
-    from envpack.workflow import list_cache
+    from envpack.workflow.cache import list_cache
 
     entries = list_cache()
     console.show(_table(entries))
@@ -65,7 +65,8 @@ def prune(days: float, store: str, locks: tuple[Path, ...], console: Console, *,
     """Remove entries that were not used for some days. Environments beside models stay as they are."""
     if locks and not store:
         raise click.UsageError("Give --store with --locks.")
-    from envpack.workflow import prune_cache, prune_shared
+    from envpack.workflow.cache import prune_cache
+    from envpack.workflow.project import prune_shared
 
     console.begin("would remove" if dry_run else "remove")
     pruned: Any
@@ -89,7 +90,7 @@ def verify(store: str, console: Console, *, repair: bool) -> int:
         return _verify_store(store, console, repair=repair)
     if repair:
         raise click.UsageError("--repair is for a store; what is damaged in the cache is made again when it is used.")
-    from envpack.workflow import verify_cache
+    from envpack.workflow.cache import verify_cache
 
     check = verify_cache(progress=console)
     for entry in check.damaged:
@@ -101,7 +102,7 @@ def verify(store: str, console: Console, *, repair: bool) -> int:
 
 
 def _list_store(url: str, console: Console) -> None:
-    from envpack.workflow import list_shared
+    from envpack.workflow.project import list_shared
 
     content = list_shared(url)
     shown = table("kind", "what", "MB")
@@ -115,7 +116,7 @@ def _list_store(url: str, console: Console) -> None:
 
 
 def _verify_store(url: str, console: Console, *, repair: bool) -> int:
-    from envpack.workflow import verify_shared
+    from envpack.workflow.project import verify_shared
 
     console.begin("verify the store")
     check = verify_shared(url, repair=repair, progress=console)
@@ -173,7 +174,7 @@ def add(
     console: Console,
 ) -> None:
     """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
-    from envpack.workflow import add_python
+    from envpack.workflow.channel import add_python
 
     added = add_python(python, place, folder, said, console)
     console.show(plain(f"--channel {added.channel}"))
@@ -187,7 +188,7 @@ def add(
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:
     """List the packages of a channel FOLDER, by default envpack's own."""
-    from envpack.workflow import list_channel
+    from envpack.workflow.channel import list_channel
 
     address, packages = list_channel(folder)
     shown = table("package", "version", "build", "platform", "MB")

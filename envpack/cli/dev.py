@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from rich.segment import Segment
     from rich.text import Text
 
-    from envpack.development import ModelState, Session
-    from envpack.settings import RuntimeName, Settings
+    from envpack.development.session import Session
+    from envpack.development.state import ModelState
+    from envpack.settings.table import RuntimeName, Settings
 
 _MOST_NAMED = 3  # files
 _STYLES = {
@@ -86,9 +87,10 @@ def dev(
     A change of code or of config.pbtxt loads the model again, and the ensembles that run it. A change of what it
     requires builds its environment before. Ctrl-C ends the server, and leaves nothing.
     """
-    from envpack.development import Session, opened_debugger, runtime_chooser
-    from envpack.settings import open_project
-    from envpack.workflow import model_names
+    from envpack.development.debugger import opened_debugger
+    from envpack.development.session import Session, runtime_chooser
+    from envpack.settings.project import open_project
+    from envpack.workflow.project import model_names
 
     project = open_project(repository, said)
     names = model_names(project, models)

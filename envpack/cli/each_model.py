@@ -12,7 +12,7 @@ from envpack.support.errors import EnvpackError
 from envpack.support.failures import storage_error
 
 if TYPE_CHECKING:
-    from envpack.fleet import Done, Task
+    from envpack.fleet.tasks import Done, Task
 
 Result = TypeVar("Result")
 
@@ -48,7 +48,7 @@ class EachModel:
         """Carry out the tasks of all models on a cluster, and leave out the models for which one fails."""
 
         def tasks() -> Sequence[Task]:
-            from envpack.fleet import combined
+            from envpack.fleet.tasks import combined
 
             return combined(task for part in self.do(tasks_of) for task in part)
 
@@ -119,7 +119,8 @@ def on_cluster(address: str, plan: Callable[[], Sequence[Task]], console: Consol
     """Carry out tasks on a cluster, none without an address; a wrong one is an error before they are planned."""
     if not address:
         return ClusterWork("", ())
-    from envpack.fleet import carry_out_all, parse_address
+    from envpack.fleet.client import carry_out_all
+    from envpack.fleet.cluster import parse_address
 
     cluster = parse_address(address)
     return ClusterWork(address, carry_out_all(cluster, plan(), console))

@@ -11,7 +11,7 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
-    from envpack.settings import Settings
+    from envpack.settings.table import Settings
 
 _LIST = ""  # the value of --recipe and --template without a name
 
@@ -75,7 +75,7 @@ def init(
 
 
 def _list(kind: Literal["recipes", "templates"], console: Console) -> None:
-    from envpack.settings import example_titles
+    from envpack.settings.examples import example_titles
 
     titles = example_titles(kind)
     width = max(map(len, titles))
@@ -86,7 +86,7 @@ def _list(kind: Literal["recipes", "templates"], console: Console) -> None:
 
 
 def _write_model(folder: Path, template: str, console: Console) -> None:
-    from envpack.settings import copy_template
+    from envpack.settings.examples import copy_template
 
     console.begin(f"write a model from template {template}")
     models = copy_template(template, folder)
@@ -97,7 +97,7 @@ def _write_model(folder: Path, template: str, console: Console) -> None:
 
 
 def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console: Console) -> None:
-    from envpack.workflow import adopt
+    from envpack.workflow.adoption import adopt
 
     made = adopt(artifact, folder, native=native, said=said, progress=console)
     console.warned(*made.warnings)
@@ -117,7 +117,7 @@ def _adopt(artifact: str, folder: Path, *, native: bool, said: Settings, console
 
 
 def _copy_recipe(directory: Path, recipe: str, console: Console) -> None:
-    from envpack.settings import copy_recipe
+    from envpack.settings.examples import copy_recipe
 
     console.begin(f"copy recipe {recipe}")
     copy_recipe(recipe, directory)

@@ -15,9 +15,9 @@ from envpack.support.text import counted
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.settings import Settings
+    from envpack.settings.table import Settings
     from envpack.support.errors import Finding
-    from envpack.workflow import InspectedEnvironment, InspectedModels, InspectedStub
+    from envpack.workflow.inspect import InspectedEnvironment, InspectedModels, InspectedStub
 
 _SHOWN = 20  # findings on an environment; all of them are in the JSON document
 _FINDING_KEYS = ("kind", "severity", "where", "what", "fix")
@@ -75,7 +75,7 @@ def inspect(
     image is unpacked. Every file of an environment is compared with the environment's own list. The exit status is 1
     if something is incompatible or has changed.
     """
-    from envpack.workflow import InspectedEnvironment, InspectedModels, inspect_path
+    from envpack.workflow.inspect import InspectedEnvironment, InspectedModels, inspect_path
 
     trust = options.trust_of(require_signature, max_age)
     found = inspect_path(path, repository, said, console, trust=trust, environment=environment, strict=strict, **more)

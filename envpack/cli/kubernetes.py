@@ -12,7 +12,7 @@ from envpack.cli import options
 from envpack.cli.console import Console
 
 if TYPE_CHECKING:
-    from envpack.settings import Settings
+    from envpack.settings.table import Settings
 
 _SECRET = click.option(
     "--secret",
@@ -57,9 +57,10 @@ def build(
     console: Console,
 ) -> None:
     """Print a Job for each different environment that MODEL, by default all, needs; it is put into the --store."""
-    from envpack.fleet import build_jobs, read_overlay
-    from envpack.settings import open_project
-    from envpack.workflow import chosen_folders, project_store
+    from envpack.fleet.kubernetes_build import build_jobs
+    from envpack.fleet.overlay import read_overlay
+    from envpack.settings.project import open_project
+    from envpack.workflow.project import chosen_folders, project_store
 
     added = read_overlay(overlay) if overlay else None
     project = open_project(repository, said)
@@ -110,9 +111,10 @@ def verify(
 
     The address of published models, such as s3://bucket/models, may stand in front of them; nothing is mounted then.
     """
-    from envpack.fleet import Published, read_overlay, verification_job
-    from envpack.settings import open_project
-    from envpack.workflow import model_names
+    from envpack.fleet.kubernetes_verify import Published, verification_job
+    from envpack.fleet.overlay import read_overlay
+    from envpack.settings.project import open_project
+    from envpack.workflow.project import model_names
 
     address = models[0] if models and "://" in models[0] else ""
     if (require_signature or secret or max_age) and not address:
@@ -137,7 +139,7 @@ def verify(
 
 
 def _show(name: str, documents: Sequence[dict[str, Any]], console: Console) -> None:
-    from envpack.fleet import jobs_yaml
+    from envpack.fleet.pods import jobs_yaml
 
     if console.as_json:
         console.result({name: documents[0] if name == "job" else list(documents)})

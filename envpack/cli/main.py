@@ -245,7 +245,7 @@ def removed_option(error: click.ClickException) -> Failure | None:
 
 def _assignment(command: str, option: str) -> str:
     """The words that say the same through ``--set``; ``""`` if the command has no such setting."""
-    from envpack.settings import FIELDS
+    from envpack.settings.table import FIELDS
 
     field = next((field for field in FIELDS.values() if field.flag == option), None)
     if field is None or command.replace(" ", "-") not in field.has_set:

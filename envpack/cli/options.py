@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli.console import Console
-from envpack.settings import FIELDS, BadValueError, Field, Settings
+from envpack.settings.fields import Field
+from envpack.settings.kinds import BadValueError
+from envpack.settings.table import FIELDS, Settings
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
-    from envpack.workflow import Trust
+    from envpack.workflow.verify import Trust
 
 Command = Callable[..., Any]
 OTHER = "Other"
@@ -202,7 +204,7 @@ def signature(help_text: str) -> Callable[[Command], Command]:
 
 def trust_of(require_signature: Sequence[Path], max_age: float | None) -> Trust | None:
     """Whose signatures a command requires, ``None`` if none are."""
-    from envpack.workflow import read_trust
+    from envpack.workflow.verify import read_trust
 
     if max_age is not None and not require_signature:
         raise click.UsageError("--max-age is for --require-signature.")
@@ -218,13 +220,13 @@ def debug(help_text: str) -> Callable[[Command], Command]:
 
 
 def models(command: Command) -> Command:
-    """Give a command the argument MODEL, see `envpack.workflow.model_names`."""
+    """Give a command the argument MODEL, see `envpack.workflow.project.model_names`."""
     return click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_model)(command)
 
 
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of models that begin as typed."""
-    from envpack.workflow import complete_names
+    from envpack.workflow.project import complete_names
 
     return complete_names(Path(context.params.get("repository") or "."), incomplete)
 

@@ -12,8 +12,8 @@ from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
-    from envpack.settings import Settings
-    from envpack.workflow import PublishedImage, PublishedObjects
+    from envpack.settings.table import Settings
+    from envpack.workflow.publish import PublishedImage, PublishedObjects
 
 
 @click.command(cls=options.GroupedCommand, short_help="Assemble models and backends into a tree to deploy.")
@@ -33,9 +33,10 @@ def layout(models: tuple[str, ...], said: Settings, output: Path, repository: Pa
 
     Prints the command that serves it. The Dockerfile in the tree makes an image that serves it.
     """
-    from envpack.settings import open_project
+    from envpack.settings.project import open_project
     from envpack.support.folders import whole_path
-    from envpack.workflow import lay_out, model_names
+    from envpack.workflow.project import model_names
+    from envpack.workflow.publish import lay_out
 
     project = open_project(repository, said)
     done = lay_out(project, model_names(project, models), output, console)
@@ -95,8 +96,9 @@ def publish(
     what is published, so that no publication replaces another one. In a registry, environments become layers of an
     image. What is there already is not sent again.
     """
-    from envpack.settings import open_project
-    from envpack.workflow import model_names, publish_objects, publish_to_registry
+    from envpack.settings.project import open_project
+    from envpack.workflow.project import model_names
+    from envpack.workflow.publish import publish_objects, publish_to_registry
 
     as_image = url.startswith("oci://")
     if as_image and (delete or force or prune):
@@ -166,7 +168,7 @@ def fetch(
     Every file is compared with what was published, or signed, before DIRECTORY changes: it is created, filled if it
     is empty, or each model in it is replaced if envpack fetched it.
     """
-    from envpack.workflow import fetch_models
+    from envpack.workflow.publish import fetch_models
 
     if address.startswith("oci://"):
         raise click.UsageError("An image is mounted as a volume; `envpack verify` checks it.")

@@ -17,7 +17,7 @@ from envpack.cli.console import Console, plain, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.settings import Settings
+    from envpack.settings.table import Settings
     from envpack.testing import Answer, ModelRun, Tensor, Trial
 
 _MOST_INPUT = 1 << 30  # bytes
@@ -82,9 +82,9 @@ def run(
     No server runs: requests of the model to other models go to those of the repository. What only a server can do, as
     an ensemble or sequences, runs on the real server. Only --save-sample changes the repository.
     """
-    from envpack.settings import open_project
+    from envpack.settings.project import open_project
     from envpack.testing import run_model
-    from envpack.workflow import model_names, project_store
+    from envpack.workflow.project import model_names, project_store
 
     if inputs.count("-") > 1:
         raise click.BadParameter("standard input can be read once.", param_hint="--input")
@@ -282,9 +282,9 @@ def test(
     The fixture triton_model loads each MODEL in its environment, on a real Triton server whenever one can be started.
     With --local, and where there is no server, it runs the Python models themselves. What follows -- goes to pytest.
     """
-    from envpack.settings import open_project
+    from envpack.settings.project import open_project
     from envpack.testing import run_tests
-    from envpack.workflow import model_names
+    from envpack.workflow.project import model_names
 
     if said.server and is_local:
         raise click.UsageError("--server names a server, and --local wants none: give one of them.")

@@ -14,9 +14,9 @@ from envpack.cli.each_model import ClusterWork, on_cluster
 from envpack.support.errors import EnvpackError, InputError
 
 if TYPE_CHECKING:
-    from envpack.fleet import Task
-    from envpack.settings import Settings
-    from envpack.workflow import Cell, CellPlan, CellResult, PlannedStubs, WantedStubs
+    from envpack.fleet.tasks import Task
+    from envpack.settings.table import Settings
+    from envpack.workflow.stubs import Cell, CellPlan, CellResult, PlannedStubs, WantedStubs
 
 
 @click.command(cls=options.GroupedCommand)
@@ -79,7 +79,7 @@ def stub(
 
     With several Pythons or releases, --all-pythons, --only or --skip: a matrix of stubs, each in a folder of its own.
     """
-    from envpack.workflow import WantedStubs, plan_build, plan_stubs
+    from envpack.workflow.stubs import WantedStubs, plan_build, plan_stubs
 
     stubs = WantedStubs(**wanted)
     _refuse(stubs, said)
@@ -99,7 +99,7 @@ def stub(
         return 0
 
     def tasks() -> Sequence[Task]:
-        from envpack.fleet import stub_tasks
+        from envpack.fleet.orders import stub_tasks
 
         return stub_tasks(plan.cells, said)
 
@@ -123,7 +123,7 @@ def _refuse(stubs: WantedStubs, said: Settings) -> None:
 
 
 def _build_one(cell: Cell, output: Path, said: Settings, console: Console, done: ClusterWork, *, jobs: int) -> None:
-    from envpack.workflow import build_one_stub
+    from envpack.workflow.stubs import build_one_stub
 
     placed = build_one_stub(cell, output, said, console, jobs=jobs)
     if placed.model:
@@ -140,7 +140,7 @@ def _build_one(cell: Cell, output: Path, said: Settings, console: Console, done:
 
 def _require_output(output: Path) -> None:
     if not output.is_dir():
-        from envpack.workflow import output_missing
+        from envpack.workflow.stubs import output_missing
 
         raise output_missing(output)
 
@@ -148,7 +148,7 @@ def _require_output(output: Path) -> None:
 def _build_matrix(
     plan: PlannedStubs, output: Path, said: Settings, console: Console, done: ClusterWork, *, jobs: int
 ) -> int:
-    from envpack.workflow import build_matrix, stub_store
+    from envpack.workflow.stubs import build_matrix, stub_store
 
     results = build_matrix(
         plan.cells,

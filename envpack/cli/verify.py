@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from envpack.settings import Project, Settings
-    from envpack.workflow import ModelVerdict, Trust, Verdict
+    from envpack.settings.project import Project
+    from envpack.settings.table import Settings
+    from envpack.workflow.verify import ModelVerdict, Trust, Verdict
 
 
 _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
@@ -52,8 +53,9 @@ def verify(
     The address of published models, such as s3://bucket/models or oci://registry/name:tag, may stand in front of them.
     They come without samples; those of the repository are sent.
     """
-    from envpack.settings import open_project
-    from envpack.workflow import model_names, verify_address, verify_repository
+    from envpack.settings.project import open_project
+    from envpack.workflow.project import model_names
+    from envpack.workflow.verify import verify_address, verify_repository
 
     address = models[0] if models and "://" in models[0] else ""
     project = open_project(repository, said)
@@ -78,7 +80,7 @@ def verify(
 
 
 def _show(verdict: Verdict, more: Mapping[str, Any], report: Path | None, console: Console) -> int:
-    from envpack.workflow import write_report
+    from envpack.workflow.verify import write_report
 
     for part in draw(verdict):
         console.show(part, even_if_quiet=not verdict.ok)
@@ -103,8 +105,8 @@ def verdict_of_cluster(
 
     Returns the verdict on all, and what ``--json`` says of the cluster.
     """
-    from envpack.fleet import verify_tasks
-    from envpack.workflow import combine_verdicts
+    from envpack.fleet.orders import verify_tasks
+    from envpack.workflow.verify import combine_verdicts
 
     started, place = time.monotonic(), address or str(project.repository)
     done = on_cluster(cluster, lambda: verify_tasks(project, place, models, trust), console)

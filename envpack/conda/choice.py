@@ -15,7 +15,8 @@ from envpack.conda.interpreters import (
     find_interpreters,
     unreadable_folders,
 )
-from envpack.settings import FREE_THREADED, PythonPreference, check_minor
+from envpack.settings.pythons import FREE_THREADED, check_minor
+from envpack.settings.table import PythonPreference
 from envpack.support.elf import required_abi, version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.folders import real_path

@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from envpack.conda.settings import CondaSettings, Credentials
-from envpack.requirements import CondaPackage, Target
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError

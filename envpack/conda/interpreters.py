@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.conda.fetched import fetched_folders, fetched_root
 from envpack.conda.probe import Facts, ProbeMemory
-from envpack.settings import FREE_THREADED, SUPPORTED, check_minor
+from envpack.settings.pythons import FREE_THREADED, SUPPORTED, check_minor
 from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path

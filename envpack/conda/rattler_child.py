@@ -186,7 +186,7 @@ async def _install(
 
 
 def _package(record: Any) -> dict[str, Any]:
-    """The fields of `envpack.requirements.CondaPackage`."""
+    """The fields of `envpack.requirements.model.CondaPackage`."""
     return {
         "name": record.name.normalized,
         "version": str(record.version),

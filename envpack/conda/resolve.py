@@ -16,7 +16,10 @@ from envpack.conda.engine import (
     run_engine,
 )
 from envpack.conda.settings import Channels, CondaSettings
-from envpack.requirements import CondaPackage, Target, only_system, package_of, parse_spec, tidy_spec, without_build
+from envpack.requirements.conda_spec import parse_spec, tidy_spec, without_build
+from envpack.requirements.import_names import package_of
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target, only_system
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.failures import ErrorPattern, error_from_output

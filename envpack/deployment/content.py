@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.deployment.plan import DeployedModel, Deployment
-from envpack.repository import PYTHON_BACKEND
+from envpack.repository.placement import PYTHON_BACKEND
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import envpack
-from envpack.archive import locked_destination
+from envpack.archive.folder import locked_destination
 from envpack.deployment.content import ContentEntry, content_of, content_of_model
 from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, lacks_version, server_arguments
-from envpack.repository import STUB_NAME, python_of_backend
+from envpack.repository.placement import python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError
 from envpack.support.failures import disk_full
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, make_folder
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.replacement import replaced_folder, write_text
 
 MANIFEST_NAME = "envpack-layout.json"
@@ -48,7 +49,7 @@ def assemble(deployment: Deployment, output: Path, *, link_mode: LinkMode = "aut
     Args:
         deployment: content of the folder.
         output: the folder; it is created, or replaced if it contains a deployment.
-        link_mode: how execution environments get there, as in `envpack.archive.place_folder`.
+        link_mode: how execution environments get there, as in `envpack.archive.folder.place_folder`.
 
     Returns:
         The content of the file `MANIFEST_NAME` in the folder.

@@ -9,21 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import MANIFEST as ENVIRONMENT_MANIFEST
-from envpack.repository import (
+from envpack.repository.folders import version_folders
+from envpack.repository.model import Model
+from envpack.repository.placement import (
     ONE_AT_A_TIME,
     PYTHON_BACKEND,
     Backend,
-    Model,
     backends_folder,
     find_backends,
-    open_models,
     unpacking_backends,
-    version_folders,
 )
-from envpack.settings import Project, Release
+from envpack.repository.selection import open_models
+from envpack.settings.project import Project
+from envpack.settings.releases import Release
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError, ModelsError
+from envpack.support.placed_files import MANIFEST as ENVIRONMENT_MANIFEST
 
 MODELS_ON_SERVER = "/models"
 SERVER_BACKENDS = "/opt/tritonserver/backends"

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.repository import version_folders
-from envpack.requirements import find_requirements, read_requirements
-from envpack.settings import Project
+from envpack.repository.folders import version_folders
+from envpack.requirements.format import find_requirements, read_requirements
+from envpack.settings.project import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.interruption import is_raised_again

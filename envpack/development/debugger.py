@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from envpack.local import Instruments, Python, check_debug_port, opened_instruments
-from envpack.repository import Model, open_model
-from envpack.server import Client, RequestError, Server, find_server, is_free
-from envpack.settings import Project
+from envpack.local.instruments import Instruments, check_debug_port, opened_instruments
+from envpack.local.starting import Python
+from envpack.repository.model import Model, open_model
+from envpack.server.interface import Server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.launch import find_server
+from envpack.server.process import is_free
+from envpack.settings.project import Project
 from envpack.support.errors import UsageError
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
-from envpack.verification import instances
+from envpack.verification.stub_processes import instances
 
 UTILITIES = Path(__file__).with_name("python") / "triton_python_backend_utils.py"
 _POLL_SECONDS = 0.05

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.repository import (
-    Model,
-    called_models,
-    examine_readable,
-    find_folder,
-    looks_like_model,
-    model_folders,
-    needed_first,
-    no_models,
-    not_in_python,
-)
+from envpack.repository.code import called_models
+from envpack.repository.ensembles import needed_first
+from envpack.repository.folders import find_folder, looks_like_model
+from envpack.repository.model import Model, not_in_python
+from envpack.repository.nearby import no_models
+from envpack.repository.selection import examine_readable, model_folders
 from envpack.support.errors import EnvpackError
 
 

@@ -16,20 +16,13 @@ from typing import Any
 from envpack.development.debugger import WAITING, Debugger
 from envpack.development.models import in_lines
 from envpack.development.state import ModelState
-from envpack.repository import open_model
-from envpack.server import (
-    Client,
-    RequestError,
-    Server,
-    StopResult,
-    configuration_error,
-    is_poll_failure,
-    plain_lines,
-    read_model_error,
-    request_failures,
-)
+from envpack.repository.model import open_model
+from envpack.server.interface import Server, StopResult
+from envpack.server.kserve import Client, RequestError
+from envpack.server.log import configuration_error, is_poll_failure, plain_lines, read_model_error, request_failures
 from envpack.support.errors import EnvpackError
-from envpack.verification import DeadStubTimer, abort_and_read_frames, dead_stubs, instances
+from envpack.verification.loading import DeadStubTimer, abort_and_read_frames
+from envpack.verification.stub_processes import dead_stubs, instances
 
 _DEAD_SECONDS = 4.0  # in which the server notices that the process of a model that it loads has ended
 _LOG_BYTES = 64 << 10

@@ -15,14 +15,18 @@ from envpack.development.models import ServedModels, in_lines
 from envpack.development.own_writes import OwnWrites
 from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
-from envpack.local import python_of
-from envpack.repository import Model, backends_folder
-from envpack.server import Runtime, ServerSpec, choose_runtime, last_lines
-from envpack.settings import Project, RuntimeName, open_project
+from envpack.local.running import python_of
+from envpack.repository.model import Model
+from envpack.repository.placement import backends_folder
+from envpack.server.choice import ServerSpec, choose_runtime
+from envpack.server.interface import Runtime
+from envpack.server.log import last_lines
+from envpack.settings.project import Project, open_project
+from envpack.settings.table import RuntimeName
 from envpack.support.errors import EnvpackError, InputError, ServerError
 from envpack.support.interruption import caught
 from envpack.support.progress import Progress
-from envpack.workflow import build_model
+from envpack.workflow.build import build_model
 
 _LOOK_SECONDS = 1.0
 _WRITE_SECONDS = 0.03

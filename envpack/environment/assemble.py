@@ -11,18 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from envpack.conda import (
-    PREFIX_PLACEHOLDER,
-    Interpreter,
-    available_interpreters,
-    bytecode_path,
-    compile_packages,
-    fingerprint,
-    install_conda,
-    interpreter_for,
-    is_locked_file,
-    local_channel,
-)
+from envpack.conda.bytecode import bytecode_path, compile_packages
+from envpack.conda.channels import local_channel
+from envpack.conda.choice import interpreter_for
+from envpack.conda.engine import PREFIX_PLACEHOLDER, install_conda, is_locked_file
+from envpack.conda.interpreter_package import fingerprint
+from envpack.conda.interpreters import Interpreter, available_interpreters
 from envpack.environment.checks import (
     check_consistency,
     cuda_libraries,
@@ -43,8 +37,10 @@ from envpack.environment.inventory import (
 )
 from envpack.environment.relocation import relocate, update_records, write_activation
 from envpack.environment.store import SCHEMA
-from envpack.lock import Lock, LockOptions, install_pip
-from envpack.requirements import CondaPackage, PipPackage
+from envpack.lock.lockfile import Lock
+from envpack.lock.pip import install_pip
+from envpack.lock.resolve import LockOptions
+from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from envpack.environment.store import Environment, disappeared, read_environment
-from envpack.lock import Lock, LockOptions
+from envpack.lock.lockfile import Lock
+from envpack.lock.resolve import LockOptions
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.failures import require_programs, storage_errors

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.conda import CondaSettings, Interpreter, interpreter_at
+from envpack.conda.interpreters import Interpreter, interpreter_at
+from envpack.conda.settings import CondaSettings
 from envpack.environment.build import build_once, find_intact
 from envpack.environment.checks import refuse_external_references
 from envpack.environment.inventory import Owners, ReplacedFile, find_owners
@@ -32,8 +33,10 @@ from envpack.environment.prefix_files import (
     list_files,
 )
 from envpack.environment.store import Environment
-from envpack.lock import RECIPE, Lock, LockOptions
-from envpack.requirements import CondaPackage, Target
+from envpack.lock.lockfile import RECIPE, Lock
+from envpack.lock.resolve import LockOptions
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.failures import require_programs, storage_errors
@@ -120,7 +123,7 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
         return CondaPackage(
             name="python", version=prefix.version, build=str(record.get("build", "")), subdir=prefix.platform, url=""
         )
-    from envpack.conda import local_channel
+    from envpack.conda.channels import local_channel
 
     made = local_channel(base, cache=cache, progress=progress)
     return CondaPackage(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.records import (
     conda_record_files,
     read_conda_record,
@@ -29,7 +29,7 @@ from envpack.support.text import normalise_name
 if TYPE_CHECKING:
     from email.message import Message
 
-    from envpack.lock import Lock
+    from envpack.lock.lockfile import Lock
 
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
         size: bytes of the content; 0 for links and folders.
         sha256: SHA-256 of the content; ``""`` for links and folders.
         target: target of a link, as written in the link.
-        placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.PREFIX_PLACEHOLDER`, which is
+        placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.engine.PREFIX_PLACEHOLDER`, which is
             replaced by the folder of the environment once that is known; otherwise ``""``.
     """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import PlaceholderKind, ReplacedFile
 from envpack.environment.prefix_files import Prefix, PrefixFile
 from envpack.environment.records import record_paths

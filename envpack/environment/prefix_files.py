@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from envpack.environment.inventory import INVENTORY, require_text
 from envpack.environment.records import conda_record_files, read_conda_record
-from envpack.settings import check_minor
+from envpack.settings.pythons import check_minor
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.placed_files import MANIFEST

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import PlaceholderKind
 from envpack.environment.records import conda_record_files, read_conda_record, read_record_rows
 from envpack.support.bounded_reading import read_bytes

@@ -21,10 +21,12 @@ from envpack.fleet.pods import (
     unprivileged_pod,
 )
 from envpack.fleet.tasks import Task
-from envpack.settings import Project, is_fetchable
-from envpack.store import SharedStore
+from envpack.settings.project import Project
+from envpack.settings.pythons import is_fetchable
+from envpack.store.shared import SharedStore
 from envpack.support.errors import InputError, UsageError
-from envpack.workflow import Recipe, build_sources, recipe_text
+from envpack.workflow.recipe import Recipe, recipe_text
+from envpack.workflow.recipes import build_sources
 
 _NAME = "envpack-build"
 _IMAGE = f"triton-envpack:{envpack.__version__}"

@@ -20,9 +20,10 @@ from envpack.fleet.pods import (
     resources,
     unprivileged_pod,
 )
-from envpack.settings import Project
+from envpack.settings.project import Project
 from envpack.support.bounded_reading import read_text
-from envpack.workflow import check_published, read_trust, repository_digest
+from envpack.workflow.project import repository_digest
+from envpack.workflow.verify import check_published, read_trust
 
 _NAME = "envpack-verify"
 _SECRET = "envpack-store"  # noqa: S105 - the name of a Secret

@@ -8,26 +8,26 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from envpack.fleet.tasks import Task, combined, task_key
-from envpack.settings import Project, Settings
-from envpack.store import SharedStore
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
+from envpack.store.shared import SharedStore
 from envpack.support.platforms import host_platform
-from envpack.workflow import (
-    Recipe,
+from envpack.workflow.recipe import Recipe
+from envpack.workflow.recipes import (
     build_sources,
     is_of_interpreter,
     lock_recipes,
     make_ingredients,
     make_lock,
     make_stub,
-    models_to_verify,
-    server_spec,
     share_packages,
-    stub_store,
-    verify_there,
 )
+from envpack.workflow.stubs import stub_store
+from envpack.workflow.verify import models_to_verify, server_spec, verify_there
 
 if TYPE_CHECKING:
-    from envpack.workflow import Cell, Trust
+    from envpack.workflow.stubs import Cell
+    from envpack.workflow.verify import Trust
 
 
 def build_tasks(project: Project, names: Sequence[str], store: SharedStore | None) -> tuple[Task, ...]:
@@ -58,7 +58,7 @@ def build_task(recipe: Recipe, store: SharedStore | None) -> Task:
 def lock_tasks(
     project: Project, names: Sequence[str], update: tuple[str, ...], store: SharedStore | None
 ) -> tuple[Task, ...]:
-    """The tasks that resolve the packages of these models; arguments and errors as `envpack.workflow.lock_model`."""
+    """The tasks that resolve the packages of these models; see `envpack.workflow.lock.lock_model`."""
     tasks = []
     for recipe in lock_recipes(project, names):
         if store and recipe.files_here:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import envpack
-from envpack.store import open_store
+from envpack.store.shared import open_store
 from envpack.support import errors
 from envpack.support.errors import EnvpackError
-from envpack.workflow import Made
+from envpack.workflow.recipe import Made
 
 if TYPE_CHECKING:
-    from envpack.store import SharedStore
+    from envpack.store.shared import SharedStore
     from envpack.support.progress import Progress
 
 

@@ -20,7 +20,7 @@ import envpack
 from envpack.fleet.tasks import Product, Task
 from envpack.support.processes import RunningPrograms, follow, stoppable
 from envpack.support.temp_dirs import temp_dir
-from envpack.workflow import abilities
+from envpack.workflow.recipes import abilities
 
 TOPIC = "envpack"
 SHARE, QUANTITY = 1.0, 1e9  # of an ability: what a task takes, and what a worker has, so that it is never used up

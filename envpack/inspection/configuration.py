@@ -7,22 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envpack.repository import (
-    CONFIG_NAME,
-    PYTHON_BACKEND,
-    STUB_NAME,
-    Model,
-    ModelConfig,
-    agree,
-    config_faults,
-    data_type,
-    later_fields,
-    unfilled_parameters,
-    version_folders,
-    warmup_faults,
-)
-from envpack.settings import Release
+from envpack.repository.config import ModelConfig, unfilled_parameters
+from envpack.repository.config_rules import agree, config_faults, data_type, later_fields, warmup_faults
+from envpack.repository.folders import version_folders
+from envpack.repository.model import Model
+from envpack.repository.placement import PYTHON_BACKEND
+from envpack.settings.releases import Release
 from envpack.support.errors import Finding, caution, fault
+from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 
 _WARMUP_FIX = "correct model_warmup, or the file"
 _MOST_SHOWN = 3  # parameters in one finding

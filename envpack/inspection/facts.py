@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from envpack.archive import archive_metadata_file, opened_archive
-from envpack.environment import INVENTORY, parse_inventory, read_environment
-from envpack.repository import RELEASE_FILE
-from envpack.settings import Release
-from envpack.stub import inspect_stub
+from envpack.archive.manifest import archive_metadata_file
+from envpack.archive.reading import opened_archive
+from envpack.environment.inventory import INVENTORY, parse_inventory
+from envpack.environment.store import read_environment
+from envpack.settings.releases import Release
+from envpack.stub.inspection import inspect_stub
 from envpack.support.bounded_reading import opened, read_bytes, read_json, read_text
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, parse_elf, provided_glibcxx
 from envpack.support.errors import InputError, StubError
+from envpack.support.placed_files import RELEASE_FILE
 from envpack.support.platforms import machine_named, minor_of_libpython, this_machine
 
 if TYPE_CHECKING:

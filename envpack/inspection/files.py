@@ -7,22 +7,16 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive import inspect_environment, is_archive, is_rejected, other_format
-from envpack.repository import (
-    CONFIG_NAME,
-    SHELL_CHARACTER,
-    STUB_NAME,
-    Model,
-    file_in,
-    linked_path_fault,
-    looks_like_model,
-    odd_version,
-    version_folders,
-)
-from envpack.settings import Release
+from envpack.archive.inspection import inspect_environment, is_rejected
+from envpack.archive.reading import is_archive, other_format
+from envpack.repository.folders import file_in, looks_like_model, odd_version, version_folders
+from envpack.repository.model import SHELL_CHARACTER, Model
+from envpack.repository.placement import linked_path_fault
+from envpack.settings.releases import Release
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
 from envpack.support.folders import real_path
+from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 
 _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024

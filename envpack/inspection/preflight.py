@@ -6,7 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive import changed_files, is_archive, is_recorded_archive, read_metadata, refused_members
+from envpack.archive.folder import changed_files
+from envpack.archive.inspection import refused_members
+from envpack.archive.manifest import is_recorded_archive, read_metadata
+from envpack.archive.reading import is_archive
 from envpack.inspection.facts import (
     EnvironmentFacts,
     Host,
@@ -14,10 +17,13 @@ from envpack.inspection.facts import (
     read_environment_facts,
     read_stub_requirements,
 )
-from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model
-from envpack.settings import Release, all_releases, is_fetchable
+from envpack.repository.model import Model
+from envpack.repository.placement import PYTHON_BACKEND
+from envpack.settings.pythons import is_fetchable
+from envpack.settings.releases import Release, all_releases
 from envpack.support.elf import version_key
 from envpack.support.errors import Finding, InputError, StubError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import libpython_name
 from envpack.support.text import printable
 

@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from envpack.archive import read_metadata, record_in_metadata
-from envpack.lock import LOCK_NAME, digest_requirements
-from envpack.repository import Model
-from envpack.requirements import Requirements, allows_minor, find_requirements, read_requirements
-from envpack.settings import SUPPORTED, Project, Release
+from envpack.archive.manifest import read_metadata, record_in_metadata
+from envpack.lock.lockfile import digest_requirements
+from envpack.repository.model import Model
+from envpack.requirements.format import find_requirements, read_requirements
+from envpack.requirements.model import Requirements
+from envpack.requirements.target import allows_minor
+from envpack.settings.project import Project
+from envpack.settings.pythons import SUPPORTED
+from envpack.settings.releases import Release
+from envpack.support.placed_files import LOCK_NAME
 from envpack.support.platforms import host_platform
 
 _KEY = "requirements"  # in the metadata of a placed environment

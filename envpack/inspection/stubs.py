@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from envpack.archive import read_metadata
+from envpack.archive.manifest import read_metadata
 from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.files import environment_findings, environment_path_findings
 from envpack.inspection.preflight import find_damage, preflight_model
-from envpack.repository import BRIDGE, PYTHON_BACKEND, STUB_NAME, UTILITIES, Model, library_name, python_of_backend
-from envpack.settings import Release
+from envpack.repository.model import Model
+from envpack.repository.placement import BRIDGE, PYTHON_BACKEND, UTILITIES, library_name, python_of_backend
+from envpack.settings.releases import Release
 from envpack.support.errors import Finding, InputError, StubError, caution, fault, finding_of_error
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import libpython_name
 from envpack.support.text import major_number
 

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from envpack.local.model_process import ModelFailed
 from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START, RawTensor, Request
-from envpack.repository import WIDTHS, datatype_of, file_in, fits
+from envpack.repository.config_rules import WIDTHS, datatype_of, fits
+from envpack.repository.folders import file_in
 from envpack.support.bounded_reading import opened
 
 _LENGTH = struct.Struct("<I")

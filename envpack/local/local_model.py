@@ -18,7 +18,7 @@ from envpack.local.model_config import complete_config, config_json, instance_ar
 from envpack.local.model_process import Afterwards, Answering, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
-from envpack.repository import config_faults, warmup_faults
+from envpack.repository.config_rules import config_faults, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2

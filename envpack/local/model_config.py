@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from envpack.repository import ModelConfig
+from envpack.repository.config import ModelConfig
 
 _DEFAULT_IDLE = 1_000_000  # microseconds after which a server forgets a sequence
 # 64-bit numbers that the server's JSON has as text.

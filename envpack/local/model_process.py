@@ -15,7 +15,7 @@ from typing import IO, Protocol, TypeVar
 from envpack.local.connection import MORE_TIME, Connection, Kind, Limit, Message, connected
 from envpack.local.starting import ModelSource, Output, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
-from envpack.server import read_abort_frames
+from envpack.server.log import read_abort_frames
 
 _BACKEND = Path(__file__).with_name("python")
 _STOP_SECONDS = 15.0

@@ -12,25 +12,19 @@ from envpack.local.instruments import Instruments
 from envpack.local.model_process import LogLine
 from envpack.local.server import LocalServer
 from envpack.local.starting import ModelSource, Python
-from envpack.repository import (
-    CONFIG_NAME,
-    STUB_NAME,
-    Model,
-    backends_folder,
-    find_folder,
-    later_fields,
-    looks_like_model,
-    open_model,
-    version_folders,
-)
-from envpack.settings import Project
-from envpack.stub import inspect_stub
+from envpack.repository.config_rules import later_fields
+from envpack.repository.folders import find_folder, looks_like_model, version_folders
+from envpack.repository.model import Model, open_model
+from envpack.repository.placement import backends_folder
+from envpack.settings.project import Project
+from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import InputError, StubError
+from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.support.platforms import this_machine
 from envpack.support.progress import NoProgress, Progress
 
 if TYPE_CHECKING:
-    from envpack.store import SharedStore
+    from envpack.store.shared import SharedStore
 
 
 def local_server(
@@ -94,13 +88,14 @@ def python_of(project: Project, model: Model, progress: Progress, store: SharedS
     placed = model.environment
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
-        from envpack.workflow import environment_to_run  # with all that builds one
+        from envpack.workflow.build import environment_to_run  # with all that builds one
 
         prefix = environment_to_run(project, model, progress, store).prefix
     stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
-        from envpack.stub import Cell, target_from_prefix
-        from envpack.workflow import stub_for
+        from envpack.stub.recipe import Cell
+        from envpack.stub.target import target_from_prefix
+        from envpack.workflow.shared import stub_for
 
         stub = stub_for(Cell(target_from_prefix(prefix)), progress=progress, store=store).path
     return Python(stub, prefix)
@@ -118,7 +113,7 @@ def check_placed_environment(project: Project, model: Model, *, served_here: boo
     """
     if model.environment is None:
         return
-    from envpack.inspection import placed_environment_error  # with all that reads environments
+    from envpack.inspection.stubs import placed_environment_error  # with all that reads environments
 
     error = placed_environment_error(model, project.release, served_here=served_here)
     if error is not None:

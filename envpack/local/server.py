@@ -18,7 +18,7 @@ from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
 from envpack.local.values import NOT_FOUND, Reader, Request, Response, Writer
-from envpack.repository import Stamps, source_stamps
+from envpack.repository.folders import Stamps, source_stamps
 from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository import ModelConfig
+from envpack.repository.config import ModelConfig
 from envpack.support.errors import ServerError
 from envpack.support.text import printable
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from envpack.server import Tensor, decode, encode
+from envpack.server.tensors import Tensor, decode, encode
 
 _NUMBER = struct.Struct("<Q")
 _SIGNED = struct.Struct("<q")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.requirements.model import CondaPackage, PipPackage, Requirements
+from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_text, sha256_of
 from envpack.support.errors import InputError
 from envpack.support.placed_files import LOCK_NAME, is_placed_file, is_placed_folder
@@ -288,7 +289,7 @@ def read_lock(file: Path) -> Lock | None:
 
 
 def _lock(content: Table) -> Lock:
-    from envpack.requirements import default_environment, locked_entries
+    from envpack.requirements.formats.pixi_lock import default_environment, locked_entries
 
     own, default = content.table(_OWN_TABLE), default_environment(content)
     platforms = list(default.table("packages").values)

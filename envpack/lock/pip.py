@@ -18,7 +18,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from envpack.lock.lockfile import wheel_not_here
 from envpack.lock.uv import failing_requirement, platform_name, uv_error
-from envpack.requirements import PipPackage, Requirements, Target, reduced_marker
+from envpack.requirements.markers import reduced_marker
+from envpack.requirements.model import PipPackage, Requirements
+from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder

@@ -9,20 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.conda import (
-    Channels,
-    CondaSettings,
-    Credentials,
-    Interpreter,
-    fingerprint,
-    interpreter_for,
-    interpreter_here,
-    reason_to_fetch,
-)
+from envpack.conda.choice import interpreter_for, interpreter_here, reason_to_fetch
+from envpack.conda.interpreter_package import fingerprint
+from envpack.conda.interpreters import Interpreter
+from envpack.conda.settings import Channels, CondaSettings, Credentials
 from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, wheel_not_here, write_lock
 from envpack.lock.pip import applying, check_lines, requirement_name
-from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
-from envpack.settings import PythonPreference
+from envpack.requirements.model import CondaPackage, PipPackage, Requirements
+from envpack.requirements.target import Target
+from envpack.settings.table import PythonPreference
 from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from envpack.support.failures import storage_errors
@@ -45,7 +40,7 @@ class LockOptions:
         previous: a lock whose packages are kept where they still fit.
         update: names of packages that are not kept.
         sources: pip packages that may be built from source; ``":all:"`` for any.
-        python_preference: where interpreters come from, see `envpack.conda.interpreter_for`.
+        python_preference: where interpreters come from, see `envpack.conda.choice.interpreter_for`.
     """
 
     channels: tuple[str, ...]
@@ -135,7 +130,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
 
 def resolve_channels(options: LockOptions, target: Target, progress: Progress) -> Channels:
     """The channels of the options as addresses; the local channel is made first if it does not exist."""
-    from envpack.conda import local_channel
+    from envpack.conda.channels import local_channel
 
     names = []
     for name in options.channels:
@@ -210,7 +205,7 @@ class _Resolver:
 
     def conda(self, requirements: Requirements) -> tuple[CondaPackage, ...]:
         """Exact conda packages for match specs and Python."""
-        from envpack.conda import resolve_conda
+        from envpack.conda.resolve import resolve_conda
 
         python = f"python {self.target.python}.*"
         specs = [python, *requirements.conda]
@@ -271,7 +266,7 @@ class _Resolver:
 
         Those that a pip requirement for the target names are left out: pip's replace them.
         """
-        from envpack.conda import install_conda
+        from envpack.conda.engine import install_conda
 
         if len(conda) <= 1:  # Python alone
             return []

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from envpack.requirements import only_system, package_of
+from envpack.requirements.import_names import package_of
+from envpack.requirements.target import only_system
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.failures import ErrorPattern, error_from_output
 from envpack.support.isolation import UNTRUSTED_HINT

@@ -20,7 +20,8 @@ from pathlib import Path
 from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import set_backend, set_execution_environment, with_start
 from envpack.repository.model import MODEL_DIRECTORY, SHELL_CHARACTER, Model, config_text
-from envpack.settings import Project, Release
+from envpack.settings.project import Project
+from envpack.settings.releases import Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path, whole_path

@@ -10,14 +10,17 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, unpacking_backends
+from envpack.repository.model import Model
+from envpack.repository.placement import ONE_AT_A_TIME, unpacking_backends
 from envpack.server.container import ContainerRuntime
 from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
 from envpack.server.launch import find_preload, find_server, is_other_backend
 from envpack.server.process import ProcessRuntime
-from envpack.settings import DEFAULT_RELEASE, Settings, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.table import Settings
 from envpack.support.errors import Finding, ServerError, UsageError, caution
+from envpack.support.placed_files import STUB_NAME
 
 _GIB = 1 << 30
 _LOAD_THREADS = "--model-load-thread-count"

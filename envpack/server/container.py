@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envpack.inspection import Host, image_host
+from envpack.inspection.facts import Host, image_host
 from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
 from envpack.server.daemon import ContainerShell, Daemon, daemon_errors
 from envpack.server.interface import StopResult
@@ -22,7 +22,7 @@ from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_
 from envpack.server.log import excerpt, start_error
 from envpack.server.procfs import ContainerProcfs
 from envpack.server.stale_runs import owner_is_gone, remove_stale_homes, temporary_home
-from envpack.settings import Release, all_releases
+from envpack.settings.releases import Release, all_releases
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
 

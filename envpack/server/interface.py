@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from envpack.inspection import Host
+from envpack.inspection.facts import Host
 from envpack.support.errors import Finding
 
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.repository import SHELL_CHARACTER, library_name
-from envpack.settings import DEFAULT_RELEASE, all_releases
+from envpack.repository.model import SHELL_CHARACTER
+from envpack.repository.placement import library_name
+from envpack.settings.releases import DEFAULT_RELEASE, all_releases
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
-from envpack.inspection import Host, this_host
+from envpack.inspection.facts import Host, this_host
 from envpack.server import proc, procfs
 from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envpack.repository import kserve_type
+from envpack.repository.config_rules import kserve_type
 
 Value = bool | int | float | bytes
 

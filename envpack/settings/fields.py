@@ -28,7 +28,7 @@ class Field:
     """One setting.
 
     Attributes:
-        name: its name in `envpack.settings.Settings`, as a key of envpack.toml and of ``--set``.
+        name: its name in `envpack.settings.table.Settings`, as a key of envpack.toml and of ``--set``.
         kind: what its values are.
         default: its value if it is not said.
         help: what it means, in a few words, for ``--help``.
@@ -72,7 +72,7 @@ class Field:
 
 
 def setting(kind: Kind, help_text: str, *, has: str = "", has_set: str = "", **more: Any) -> Any:
-    """A field of `envpack.settings.Settings`; the words are names of commands, other arguments those of `Field`."""
+    """A field of `envpack.settings.table.Settings`; words are names of commands, other arguments those of `Field`."""
     default = more.pop("default", _empty(kind))
     row = {"kind": kind, "default": default, "help": help_text, "has_option": tuple(has.split())}
     metadata = row | {"has_set": tuple(has_set.split())} | more

@@ -154,7 +154,7 @@ def prune_store(
     Args:
         store: the store.
         days: 0 for any age.
-        named: keys of environments and digests of packages that stay, see `envpack.lock.named_by_locks`.
+        named: keys of environments and digests of packages that stay, see `envpack.lock.lockfile.named_by_locks`.
         dry_run: list what would be removed, and remove nothing.
         progress: receives each entry.
 

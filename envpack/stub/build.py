@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.repository import STUB_NAME
-from envpack.settings import pybind11_for
+from envpack.settings.pythons import pybind11_for
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt
@@ -24,6 +23,7 @@ from envpack.support.failures import DISK_FULL_TEXT, disk_full
 from envpack.support.folders import cache_folder
 from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.progress import NoProgress, Progress
 

@@ -9,7 +9,9 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TypeVar
 
-from envpack.settings import SUPPORTED, PythonPreference, Release, ToolchainName
+from envpack.settings.pythons import SUPPORTED
+from envpack.settings.releases import Release
+from envpack.settings.table import PythonPreference, ToolchainName
 from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_shared
 from envpack.stub.recipe import Cell, Recipe
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter
@@ -36,7 +38,7 @@ def find_pythons(preference: PythonPreference = "system") -> FoundPythons:
     """Find every supported Python of this machine that a stub can embed. None is fetched.
 
     Args:
-        preference: which ones are taken, see `envpack.conda.interpreter_for`.
+        preference: which ones are taken, see `envpack.conda.choice.interpreter_for`.
 
     Raises:
         EnvironmentBuildError: no Python was found (``unknown-python``).

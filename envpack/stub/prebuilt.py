@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.repository import STUB_NAME
 from envpack.stub.cache import ensure_entry
 from envpack.stub.recipe import Cell, source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import package_folder
 from envpack.support.bounded_reading import read_json
 from envpack.support.elf import version_key
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import Progress
 
 DISTRIBUTION = "triton-envpack-stubs"

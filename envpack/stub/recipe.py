@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.settings import Release, ToolchainName
+from envpack.settings.releases import Release
+from envpack.settings.table import ToolchainName
 from envpack.stub.cache import entry_name
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import (

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.conda import interpreter_for, interpreter_here
-from envpack.settings import PythonPreference, check_minor
+from envpack.conda.choice import interpreter_for, interpreter_here
+from envpack.settings.pythons import check_minor
+from envpack.settings.table import PythonPreference
 from envpack.support.bounded_reading import opened
 from envpack.support.elf import needed_libraries, parse_elf
 from envpack.support.errors import StubError, UsageError
@@ -84,7 +85,7 @@ class StubTarget:
 def target_from_interpreter(
     minor: str, *, preference: PythonPreference = "system", fetch: bool = True, progress: Progress | None = None
 ) -> StubTarget:
-    """The interpreter of a minor version, with headers; see `envpack.conda.interpreter_for`."""
+    """The interpreter of a minor version, with headers; see `envpack.conda.choice.interpreter_for`."""
     if fetch:
         found = interpreter_for(minor, preference=preference, headers=True, progress=progress)
     else:

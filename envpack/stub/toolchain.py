@@ -12,7 +12,8 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.settings import ToolchainName, pybind11_for
+from envpack.settings.pythons import pybind11_for
+from envpack.settings.table import ToolchainName
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
 from envpack.support.folders import real_path

@@ -8,7 +8,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 # With `as`, because tests of users import these names, and their type checkers want each to be exported.
 if TYPE_CHECKING:
-    from envpack.server import Tensor as Tensor
+    from envpack.server.tensors import Tensor as Tensor
     from envpack.testing.model import (
         ModelError as ModelError,
         ModelUnderTest as ModelUnderTest,

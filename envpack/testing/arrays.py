@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envpack.local import RawTensor
-from envpack.server import decode, encode
+from envpack.local.values import RawTensor
+from envpack.server.tensors import decode, encode
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
 from envpack.support.replacement import replaced_file

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
-from envpack.local import SEQUENCE_END, SEQUENCE_START, Request, Response
-from envpack.server import read_served_config, stated
+from envpack.local.values import SEQUENCE_END, SEQUENCE_START, Request, Response
+from envpack.server.log import stated
+from envpack.server.tensors import read_served_config
 from envpack.testing.arrays import from_array, to_array
 
 if TYPE_CHECKING:

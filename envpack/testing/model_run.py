@@ -11,10 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envpack.local import Instruments, LogLine, local_server, needs_server, opened_instruments, readable
-from envpack.repository import called_models, examine_model, needed_first, open_model
-from envpack.server import Runtime, stub_reports
-from envpack.settings import Project
+from envpack.local.instruments import Instruments, opened_instruments
+from envpack.local.model_process import LogLine
+from envpack.local.running import local_server, needs_server
+from envpack.local.values import readable
+from envpack.repository.code import called_models
+from envpack.repository.ensembles import needed_first
+from envpack.repository.model import examine_model, open_model
+from envpack.server.interface import Runtime
+from envpack.server.log import stub_reports
+from envpack.settings.project import Project
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file
@@ -22,10 +28,10 @@ from envpack.testing.arrays import check_can_save, save_arrays
 from envpack.testing.model import ModelError, Models
 from envpack.testing.opening import LOCALLY, LocalModels, find_runtime, open_models, where
 from envpack.testing.trial import Trial, check_sources, fix_of, try_model
-from envpack.verification import SAMPLES_FILE, add_samples
+from envpack.verification.samples import SAMPLES_FILE, add_samples
 
 if TYPE_CHECKING:
-    from envpack.store import SharedStore
+    from envpack.store.shared import SharedStore
 
 _STDERR = 2
 

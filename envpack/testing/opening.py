@@ -6,17 +6,24 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from envpack.local import NOTHING, LocalServer, LogLine, ModelFailed, Request, Response, config_json, local_server
-from envpack.repository import backends_folder, examine_readable, model_folders
-from envpack.server import Runtime, ServerSpec, choose_runtime, find_server
-from envpack.settings import Project
+from envpack.local.model_config import config_json
+from envpack.local.model_process import LogLine, ModelFailed
+from envpack.local.running import local_server
+from envpack.local.server import LocalServer
+from envpack.local.values import NOTHING, Request, Response
+from envpack.repository.placement import backends_folder
+from envpack.repository.selection import examine_readable, model_folders
+from envpack.server.choice import ServerSpec, choose_runtime
+from envpack.server.interface import Runtime
+from envpack.server.launch import find_server
+from envpack.settings.project import Project
 from envpack.support.errors import ServerError
 from envpack.support.folders import cache_folder, real_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.testing.model import ModelError, Models
 
 if TYPE_CHECKING:
-    from envpack.store import SharedStore
+    from envpack.store.shared import SharedStore
 
 # The server binds a free port.
 GRPC_ARGUMENTS = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import named_models
-from envpack.settings import Project
+from envpack.repository.selection import named_models
+from envpack.settings.project import Project
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError, UsageError
 from envpack.support.processes import run_in_foreground

@@ -11,53 +11,32 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envpack.local import (
-    MORE_TIME,
-    RawTensor,
-    Request,
-    Response,
-    check_placed_environment,
-    python_of,
-    raw,
-    readable,
-    sent_parameters,
-)
-from envpack.repository import (
-    CONFIG_NAME,
-    PYTHON_BACKEND,
-    SHELL_CHARACTER,
-    STUB_NAME,
-    Model,
-    backends_folder,
-    called_models,
-    needed_first,
-    open_model,
-    version_folders,
-)
-from envpack.server import (
-    STUB_REPORT,
-    Client,
-    InferMessage,
-    RequestError,
-    Runtime,
-    Server,
-    infer_together,
-    last_lines,
-    plain_lines,
-    unfinished,
-    unquoted,
-)
-from envpack.settings import Project
+from envpack.local.admission import sent_parameters
+from envpack.local.connection import MORE_TIME
+from envpack.local.running import check_placed_environment, python_of
+from envpack.local.values import RawTensor, Request, Response, raw, readable
+from envpack.repository.code import called_models
+from envpack.repository.ensembles import needed_first
+from envpack.repository.folders import version_folders
+from envpack.repository.model import SHELL_CHARACTER, Model, open_model
+from envpack.repository.placement import PYTHON_BACKEND, backends_folder
+from envpack.server.interface import Runtime, Server
+from envpack.server.kserve import Client, InferMessage, RequestError, unfinished
+from envpack.server.log import STUB_REPORT, last_lines, plain_lines, unquoted
+from envpack.server.together import infer_together
+from envpack.settings.project import Project
 from envpack.support.errors import InputError, UsageError
 from envpack.support.folders import real_path
+from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 from envpack.support.temp_dirs import temp_dir
 from envpack.testing.model import ModelError
-from envpack.verification import abort_and_read_frames, dead_stubs, load_model
+from envpack.verification.loading import abort_and_read_frames, load_model
+from envpack.verification.stub_processes import dead_stubs
 
 if TYPE_CHECKING:
-    from envpack.store import SharedStore
+    from envpack.store.shared import SharedStore
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
 _QUIET_SECONDS = 0.1  # the server writes what a model logs after the model has answered

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import Stamps, looks_like_model, source_stamps
-from envpack.settings import FILE_NAME, Project, Settings, open_project
+from envpack.repository.folders import Stamps, looks_like_model, source_stamps
+from envpack.settings.project import FILE_NAME, Project, open_project
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvpackError
 from envpack.support.folders import real_path
 from envpack.testing.model import ModelError, Models, ModelUnderTest

@@ -9,25 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.local import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response, raw, readable
-from envpack.server import ServedConfig, Tensor, encode, read_model_error, read_served_config, stated
+from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response, raw, readable
+from envpack.server.log import read_model_error, stated
+from envpack.server.tensors import ServedConfig, Tensor, encode, read_served_config
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.testing.arrays import MOST_BYTES, from_array, read_arrays
 from envpack.testing.model import Models
-from envpack.verification import (
-    SAMPLES_FILE,
-    TOGETHER,
-    SampleCount,
-    Samples,
-    configuration_mismatch,
-    explain,
-    generate_requests,
-    percentile,
-    read_samples,
-    responses_difference,
-)
+from envpack.verification.answers import TOGETHER, responses_difference
+from envpack.verification.checks.inference import configuration_mismatch, percentile
+from envpack.verification.explanation import explain
+from envpack.verification.requests import generate_requests
+from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
+from envpack.verification.verdict import SampleCount
 
 _TRACE = "\n\nAt:\n"  # between an exception and its frames
 _FIT = "if the model is right to refuse this request, which was made up, give one that it takes: --input FILE"

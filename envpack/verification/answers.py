@@ -6,23 +6,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from envpack.server import (
+from envpack.server.kserve import Client, Event, InferMessage, RequestError
+from envpack.server.tensors import (
     BINARY_ONLY,
     FLOATING,
-    Client,
-    Event,
-    InferMessage,
-    RequestError,
     ServedConfig,
     Tensor,
     TensorConfig,
     Tolerance,
     Value,
     difference,
-    infer_together,
-    stream,
-    stream_together,
 )
+from envpack.server.together import infer_together, stream, stream_together
 
 Responses = tuple[tuple[Tensor, ...], ...]
 """The outputs of each response to a request: of one, or of any number from a decoupled model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from envpack.server import UNHEALTHY
+from envpack.server.log import UNHEALTHY
 from envpack.support.text import clipped
 from envpack.verification.fault_catalogue import CALLS, FAULTS, NOT_REACHED, NOT_READY, UNRESOLVED, Fault
 

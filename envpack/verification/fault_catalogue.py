@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from envpack.server import UNHEALTHY
+from envpack.server.log import UNHEALTHY
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import STUB_NAME, Model, set_execution_environment
-from envpack.server import GPUS, Client, RequestError, Server, Tensor, before_loads
+from envpack.repository.config_editor import set_execution_environment
+from envpack.repository.model import Model
+from envpack.server.choice import GPUS
+from envpack.server.interface import Server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.log import before_loads
+from envpack.server.tensors import Tensor
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
+from envpack.support.placed_files import STUB_NAME
 from envpack.verification.measurements import measure_environment
 from envpack.verification.verdict import Check, check, failed, passed, skipped
 

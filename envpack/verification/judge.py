@@ -7,19 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envpack.inspection import BuildState, find_damage
-from envpack.repository import UNADDRESSABLE, Model, called_models, linked_path_fault
-from envpack.server import (
-    UNHEALTHY,
-    Client,
-    RequestError,
-    Server,
-    last_lines,
-    plain_lines,
-    read_model_error,
-    read_served_config,
-)
-from envpack.settings import Release
+from envpack.inspection.preflight import find_damage
+from envpack.inspection.state import BuildState
+from envpack.repository.code import called_models
+from envpack.repository.model import UNADDRESSABLE, Model
+from envpack.repository.placement import linked_path_fault
+from envpack.server.interface import Server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.log import UNHEALTHY, last_lines, plain_lines, read_model_error
+from envpack.server.tensors import read_served_config
+from envpack.settings.releases import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import concurrency, inference, process

@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envpack.repository import Model, called_models
-from envpack.server import (
+from envpack.repository.code import called_models
+from envpack.repository.model import Model
+from envpack.server.interface import Server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.log import (
     UNHEALTHY,
-    Client,
-    RequestError,
-    Server,
     configuration_error,
     is_poll_failure,
     last_lines,

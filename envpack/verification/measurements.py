@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import read_metadata
-from envpack.repository import Model
-from envpack.server import stub_reports
+from envpack.archive.manifest import read_metadata
+from envpack.repository.model import Model
+from envpack.server.log import stub_reports
 from envpack.verification.verdict import EnvironmentSize, PackageSize, Phase
 
 # "I1121 23:28:31.727738 26627 file.cc:472] ..."; there is no year.

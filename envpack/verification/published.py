@@ -7,10 +7,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.deployment import ImageAddress, Trust, copy_publication, no_published_models, pull_image
-from envpack.repository import looks_like_model
-from envpack.server import ServerSpec, temporary_home
-from envpack.store import Location, Objects
+from envpack.deployment.images.address import ImageAddress
+from envpack.deployment.images.fetch import pull_image
+from envpack.deployment.objects.fetch import copy_publication, no_published_models
+from envpack.deployment.statements import Trust
+from envpack.repository.folders import looks_like_model
+from envpack.server.choice import ServerSpec
+from envpack.server.stale_runs import temporary_home
+from envpack.store.location import Location
+from envpack.store.objects import Objects
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.links_and_modes import FILE, FOLDER
 from envpack.support.progress import NoProgress, Progress
@@ -36,7 +41,7 @@ def verify_published(
 
     Args:
         location: the repository.
-        models: as for `envpack.verification.verify`.
+        models: as for `envpack.verification.run.verify`.
         spec: how to run the server and verify; the server is a process of this machine.
         trust: who must have signed all models, before any of them is loaded.
         progress: receives each step.
@@ -76,7 +81,7 @@ def verify_image(
 
     Args:
         address: the image.
-        models: as for `envpack.verification.verify`.
+        models: as for `envpack.verification.run.verify`.
         spec: how to run the server and verify; the server is a process of this machine.
         trust: who must have signed the image, before any of it is fetched.
         progress: receives each step.

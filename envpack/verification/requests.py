@@ -20,18 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from envpack.repository import Model
-from envpack.server import (
-    FLOATING,
-    Client,
-    RequestError,
-    ServedConfig,
-    Server,
-    Tensor,
-    TensorConfig,
-    Value,
-    read_model_error,
-)
+from envpack.repository.model import Model
+from envpack.server.interface import Server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.log import read_model_error
+from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
 from envpack.verification.answers import LoadedModel, unsendable
 from envpack.verification.explanation import explain_answer, may_be_refusal
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples

@@ -11,40 +11,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from envpack.inspection import BuildState, build_state, find_unsafe_archive, fit_findings, preflight_model
-from envpack.repository import (
-    STUB_NAME,
-    Model,
-    backends_folder,
-    called_models,
-    find_folder,
-    in_loading_order,
-    open_models,
-)
-from envpack.server import (
-    GPUS,
-    Client,
-    RequestError,
-    Runtime,
-    Server,
-    ServerSpec,
-    StopResult,
-    choose_runtime,
-    temporary_home,
-)
-from envpack.settings import (
-    DEFAULT_RELEASE,
-    Project,
-    Release,
-    Settings,
-    all_releases,
-    find_release,
-    open_project,
-    release_of_server,
-)
+from envpack.inspection.preflight import find_unsafe_archive, preflight_model
+from envpack.inspection.state import BuildState, build_state
+from envpack.inspection.stubs import fit_findings
+from envpack.repository.code import called_models
+from envpack.repository.ensembles import in_loading_order
+from envpack.repository.folders import find_folder
+from envpack.repository.model import Model
+from envpack.repository.placement import backends_folder
+from envpack.repository.selection import open_models
+from envpack.server.choice import GPUS, ServerSpec, choose_runtime
+from envpack.server.interface import Runtime, Server, StopResult
+from envpack.server.kserve import Client, RequestError
+from envpack.server.stale_runs import temporary_home
+from envpack.settings.project import Project, open_project
+from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
 from envpack.support.folders import whole_path
 from envpack.support.interruption import once_interruptible
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import keep_last
 from envpack.verification.checks.server import (

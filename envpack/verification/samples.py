@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from envpack.repository import fits
-from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
+from envpack.repository.config_rules import fits
+from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.replacement import replaced_file

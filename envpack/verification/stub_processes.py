@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath as PosixPath
 
-from envpack.server import Process, Server, StubReport, stub_reports
-from envpack.stub import inspect_stub
+from envpack.server.interface import Process, Server
+from envpack.server.log import StubReport, stub_reports
+from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import StubError
 from envpack.verification.verdict import StubIdentity
 

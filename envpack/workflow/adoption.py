@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.adoption import Answers, Artifact, ask, fetched, inspect_artifact, write_artifact, write_served
-from envpack.repository import UNADDRESSABLE, open_model
-from envpack.settings import Project, Settings, open_project
+from envpack.adoption.answers import Answers, ask
+from envpack.adoption.artifact import Artifact
+from envpack.adoption.files import write_artifact, write_served
+from envpack.adoption.kinds import fetched, inspect_artifact
+from envpack.repository.model import UNADDRESSABLE, open_model
+from envpack.settings.project import Project, open_project
+from envpack.settings.table import Settings
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_errors

@@ -8,26 +8,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive import Format, format_costs, read_metadata
-from envpack.conda import interpreter_for
-from envpack.environment import Environment, environment_from_prefix
-from envpack.inspection import (
-    EnvironmentFacts,
-    find_damage,
-    find_mismatches,
-    image_host,
-    read_environment_facts,
-    read_stub_requirements,
-    record_requirements,
-)
-from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, open_model, place_stub, python_configs
-from envpack.settings import Project
-from envpack.store import SharedStore
-from envpack.stub import Cell, target_from_interpreter, target_from_prefix
+from envpack.archive.manifest import Format, format_costs, read_metadata
+from envpack.conda.choice import interpreter_for
+from envpack.environment.from_prefix import environment_from_prefix
+from envpack.environment.store import Environment
+from envpack.inspection.facts import EnvironmentFacts, image_host, read_environment_facts, read_stub_requirements
+from envpack.inspection.preflight import find_damage, find_mismatches
+from envpack.inspection.state import record_requirements
+from envpack.repository.config_choices import python_configs
+from envpack.repository.model import Model, open_model
+from envpack.repository.placement import PYTHON_BACKEND, place_stub
+from envpack.settings.project import Project
+from envpack.store.shared import SharedStore
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_root, real_path
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.workflow.lock import locked_environment, numpy_missing, report_python, requirement_warnings

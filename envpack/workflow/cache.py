@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import archive_metadata_file, is_cached_as
-from envpack.environment import INVENTORY, MANIFEST, differing, read_environment, read_inventory
-from envpack.stub import changed_stub_files
+from envpack.archive.manifest import archive_metadata_file, is_cached_as
+from envpack.environment.inventory import INVENTORY, read_inventory
+from envpack.environment.store import differing, read_environment
+from envpack.stub.cache import changed_stub_files
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import INGREDIENTS, in_use, ingredients_removable, last_used, lock_of, removable
 from envpack.support.failures import storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
+from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import delete, remove_stale_files
 from envpack.support.text import counted

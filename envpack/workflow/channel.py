@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.conda import (
-    ChannelPackage,
-    add_interpreter,
-    default_channel,
-    interpreter_at,
-    interpreter_for,
-    read_channel,
-)
-from envpack.settings import Settings
+from envpack.conda.channels import ChannelPackage, add_interpreter, default_channel, read_channel
+from envpack.conda.choice import interpreter_for
+from envpack.conda.interpreters import interpreter_at
+from envpack.settings.table import Settings
 from envpack.support.progress import Progress
 
 

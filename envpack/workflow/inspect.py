@@ -7,36 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from envpack.archive import (
-    Inspection,
-    bill_of_materials,
-    inspect_environment as compare_files,
-    is_archive,
-    other_format,
-)
-from envpack.environment import INVENTORY, MANIFEST
-from envpack.inspection import (
-    RepositoryInspection,
-    find_mismatches,
-    image_host,
-    inspect_repository,
-    is_repository,
-    read_environment_facts,
-    read_stub_requirements,
-)
-from envpack.repository import looks_like_model, no_models
-from envpack.settings import Settings, find_release, open_project
-from envpack.stub import StubFacts, inspect_stub as read_facts
+from envpack.archive.comparison import Inspection
+from envpack.archive.inspection import inspect_environment as compare_files
+from envpack.archive.reading import is_archive, other_format
+from envpack.archive.sbom import bill_of_materials
+from envpack.environment.inventory import INVENTORY
+from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
+from envpack.inspection.preflight import find_mismatches
+from envpack.inspection.repository import RepositoryInspection, inspect_repository, is_repository
+from envpack.repository.folders import looks_like_model
+from envpack.repository.nearby import no_models
+from envpack.settings.project import open_project
+from envpack.settings.releases import find_release
+from envpack.settings.table import Settings
+from envpack.stub.inspection import StubFacts, inspect_stub as read_facts
 from envpack.support.errors import Finding, InputError, UsageError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import whole_path
+from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_output
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
-    from envpack.deployment import Trust
+    from envpack.deployment.statements import Trust
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,7 @@ def identify(path: Path) -> Literal["models", "environment", "stub"]:
 
 def compare_with_signed(path: Path, trust: Trust, progress: Progress) -> None:
     """Compare downloaded models with what was signed; raises what `check_signed` does."""
-    from envpack.deployment import check_signed
+    from envpack.deployment.objects.fetch import check_signed
 
     progress.begin(f"compare {path} with what was signed")
     progress.end(counted(check_signed(path, trust), "file"))
@@ -156,7 +151,8 @@ def inspect_image(
     url: str, said: Settings, trust: Trust | None, progress: Progress, *, strict: bool
 ) -> InspectedModels:
     """Fetch the models of an image, and inspect them."""
-    from envpack.deployment import parse_image_address, pull_image  # most inspections need neither
+    from envpack.deployment.images.address import parse_image_address  # most inspections need neither
+    from envpack.deployment.images.fetch import pull_image  # most inspections need neither
 
     address = parse_image_address(url)
     with temp_dir("image") as folder:

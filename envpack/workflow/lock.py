@@ -7,12 +7,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from envpack.environment import Environment, environment_of
-from envpack.lock import Lock, LockOptions, digest_requirements, lock_requirements, write_lock
-from envpack.repository import Model, open_model
-from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, is_provided, package_of, unread_above
-from envpack.settings import Project
-from envpack.store import SharedStore
+from envpack.environment.build import environment_of
+from envpack.environment.store import Environment
+from envpack.lock.lockfile import Lock, digest_requirements, write_lock
+from envpack.lock.resolve import LockOptions, lock_requirements
+from envpack.repository.model import Model, open_model
+from envpack.requirements.format import unread_above
+from envpack.requirements.import_names import is_provided, package_of
+from envpack.requirements.model import CondaPackage, PipPackage, Requirements
+from envpack.requirements.target import Target
+from envpack.settings.project import Project
+from envpack.store.shared import SharedStore
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, InputError

@@ -11,33 +11,34 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive import archive_metadata_file, is_made_by_envpack, pack_archive, place_folder, read_metadata
-from envpack.environment import Environment
-from envpack.repository import (
+from envpack.archive.folder import place_folder
+from envpack.archive.manifest import archive_metadata_file, is_made_by_envpack, read_metadata
+from envpack.archive.tarball import pack_archive
+from envpack.environment.store import Environment
+from envpack.repository.config_choices import custom_configs, python_configs
+from envpack.repository.folders import looks_like_model
+from envpack.repository.model import Model, examine_model
+from envpack.repository.placement import (
     ONE_AT_A_TIME,
     PYTHON_BACKEND,
-    STUB_NAME,
     Backend,
-    Model,
     check_server_backend,
-    custom_configs,
     edited_configs,
-    examine_model,
-    examine_readable,
     forget_release,
     in_model_folder,
-    looks_like_model,
     place_stub,
     point_to_environment,
-    python_configs,
     python_of_backend,
     remove_stub,
     unpacking_backends,
 )
-from envpack.settings import Project, Release
-from envpack.stub import inspect_stub
+from envpack.repository.selection import examine_readable
+from envpack.settings.project import Project
+from envpack.settings.releases import Release
+from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import InputError, StubError, UsageError
 from envpack.support.folders import real_path
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 from envpack.support.text import major_number

@@ -10,27 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import envpack
-from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
-from envpack.conda import reason_to_fetch
-from envpack.environment import Environment, detect_prefix, find_environment
-from envpack.inspection import BuildState, build_state
-from envpack.lock import LOCAL_CHANNEL, Lock
-from envpack.repository import (
-    CONFIG_NAME,
-    RELEASE_FILE,
-    STUB_MODE,
-    STUB_NAME,
-    Backend,
-    Model,
-    check_server_backend,
-    in_model_folder,
-    names_release,
-    open_model,
-    python_configs,
-)
-from envpack.settings import Project
-from envpack.stub import inspect_stub
+from envpack.archive.folder import changed_files, is_folder_of_mode
+from envpack.archive.manifest import read_metadata
+from envpack.archive.tarball import is_archive_of_mode
+from envpack.conda.choice import reason_to_fetch
+from envpack.environment.build import find_environment
+from envpack.environment.prefix_files import detect_prefix
+from envpack.environment.store import Environment
+from envpack.inspection.state import BuildState, build_state
+from envpack.lock.lockfile import Lock
+from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.repository.config_choices import python_configs
+from envpack.repository.model import Model, open_model
+from envpack.repository.placement import STUB_MODE, Backend, check_server_backend, in_model_folder, names_release
+from envpack.settings.project import Project
+from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.platforms import platform_of_machine
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.repository import chosen_folders as _chosen, looks_like_model, model_name, open_model
-from envpack.settings import Project
+from envpack.repository.folders import looks_like_model
+from envpack.repository.model import open_model
+from envpack.repository.selection import chosen_folders as _chosen, model_name
+from envpack.settings.project import Project
 from envpack.support.errors import UsageError
 from envpack.support.failures import storage_errors
 from envpack.support.progress import Progress
 
 if TYPE_CHECKING:
-    from envpack.store import PrunedStore, SharedStore, StoreCheck, StoreContent
+    from envpack.store.maintenance import PrunedStore, StoreCheck, StoreContent
+    from envpack.store.shared import SharedStore
 
 
 def model_names(project: Project, names: Sequence[str]) -> tuple[str, ...]:
@@ -28,7 +31,7 @@ def chosen_folders(project: Project, names: Sequence[str]) -> list[str]:
 
 def repository_digest(project: Project, names: Sequence[str]) -> str:
     """The digest of all files of models, by default all, as they are now; a model that is not here has none."""
-    from envpack.deployment import content_digest
+    from envpack.deployment.objects.digests import content_digest
     from envpack.support.bounded_reading import sha256_of
 
     repository = project.repository
@@ -73,28 +76,31 @@ def project_store(project: Project) -> SharedStore | None:
             what = "there is no store to push to"
             raise UsageError("usage", what, "add --store URL, or name a store in envpack.toml")
         return None
-    from envpack.store import open_store
+    from envpack.store.shared import open_store
 
     return open_store(said.store, push=said.push)
 
 
 def list_shared(url: str) -> StoreContent:
     """What a store holds."""
-    from envpack.store import list_store, open_store
+    from envpack.store.maintenance import list_store
+    from envpack.store.shared import open_store
 
     return list_store(open_store(url))
 
 
 def prune_shared(url: str, days: float, *, locks: Sequence[Path], dry_run: bool, progress: Progress) -> PrunedStore:
-    """Remove what was not used for some days; see `envpack.store.prune_store`."""
-    from envpack.lock import named_by_locks
-    from envpack.store import open_store, prune_store
+    """Remove what was not used for some days; see `envpack.store.maintenance.prune_store`."""
+    from envpack.lock.lockfile import named_by_locks
+    from envpack.store.maintenance import prune_store
+    from envpack.store.shared import open_store
 
     return prune_store(open_store(url), days, named=named_by_locks(locks), dry_run=dry_run, progress=progress)
 
 
 def verify_shared(url: str, *, repair: bool, progress: Progress) -> StoreCheck:
-    """Compare everything with its digest; see `envpack.store.verify_store`."""
-    from envpack.store import open_store, verify_store
+    """Compare everything with its digest; see `envpack.store.maintenance.verify_store`."""
+    from envpack.store.maintenance import verify_store
+    from envpack.store.shared import open_store
 
     return verify_store(open_store(url), repair=repair, progress=progress)

@@ -8,30 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envpack.deployment import (
-    MODELS_ON_SERVER,
-    Deployment,
-    DigestAddress,
-    Published,
-    PublishedImage,
-    Trust,
-    assemble,
-    docker_command,
-    is_inside,
-    parse_digest_address,
-    parse_image_address,
-    pin,
-    place_publication,
-    plan_deployment,
-    publish,
-    publish_image,
-    published_files,
-    read_signing_key,
-    server_arguments,
-    texts_with_credentials,
-)
-from envpack.settings import Project
-from envpack.store import Objects, parse_location, server_address
+from envpack.deployment.content import texts_with_credentials
+from envpack.deployment.folder import assemble, is_inside
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.send import PublishedImage, publish_image
+from envpack.deployment.objects.content import published_files
+from envpack.deployment.objects.digests import pin
+from envpack.deployment.objects.place import place_publication
+from envpack.deployment.objects.prune import DigestAddress, parse_digest_address
+from envpack.deployment.objects.send import Published, publish
+from envpack.deployment.plan import MODELS_ON_SERVER, Deployment, docker_command, plan_deployment, server_arguments
+from envpack.deployment.signing import read_signing_key
+from envpack.deployment.statements import Trust
+from envpack.settings.project import Project
+from envpack.store.location import parse_location, server_address
+from envpack.store.objects import Objects
 from envpack.support.errors import UsageError
 from envpack.support.folders import whole_path
 from envpack.support.progress import Progress
@@ -94,7 +85,7 @@ def publish_objects(
     prune: int = 0,
     sign: Sequence[Path] = (),
 ) -> PublishedObjects:
-    """Publish models to an object store; raises what `envpack.deployment.publish` does.
+    """Publish models to an object store; raises what `envpack.deployment.objects.send.publish` does.
 
     Raises a `UsageError` of kind ``output-inside`` for a folder in the repository.
     """

@@ -6,10 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from envpack.conda import NO_INTERPRETER, available_interpreters, interpreter_here
-from envpack.lock import LOCAL_CHANNEL
-from envpack.requirements import Requirements, allows_minor
-from envpack.settings import SUPPORTED, Project, PythonPreference, Release, Settings, check_minor
+from envpack.conda.choice import NO_INTERPRETER, interpreter_here
+from envpack.conda.interpreters import available_interpreters
+from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.requirements.model import Requirements
+from envpack.requirements.target import allows_minor
+from envpack.settings.project import Project
+from envpack.settings.pythons import SUPPORTED, check_minor
+from envpack.settings.releases import Release
+from envpack.settings.table import PythonPreference, Settings
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError
 from envpack.support.progress import Progress
 from envpack.workflow.recipe import Recipe, TakenOver

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import envpack
-from envpack.conda import read_conda_settings
-from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_key
-from envpack.requirements import Requirements, Target
-from envpack.settings import PythonPreference, Release, StubPolicy, ToolchainName, release_for_stub
+from envpack.conda.settings import read_conda_settings
+from envpack.lock.lockfile import Lock, lock_key
+from envpack.lock.resolve import LOCAL_CHANNEL, LockOptions
+from envpack.requirements.model import Requirements
+from envpack.requirements.target import Target
+from envpack.settings.releases import Release, release_for_stub
+from envpack.settings.table import PythonPreference, StubPolicy, ToolchainName
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import cache_root
@@ -23,7 +26,7 @@ from envpack.support.redaction import redact
 from envpack.support.text import printable_line
 
 if TYPE_CHECKING:
-    from envpack.verification import Verdict
+    from envpack.verification.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,17 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.conda import available_interpreters
-from envpack.repository import open_model
-from envpack.server import find_server
-from envpack.settings import Project, ToolchainName, release_for_stub
-from envpack.store import SharedStore
-from envpack.stub import Cell, find_toolchain, prebuilt_pythons, target_from_interpreter
+from envpack.conda.interpreters import available_interpreters
+from envpack.repository.model import open_model
+from envpack.server.launch import find_server
+from envpack.settings.project import Project
+from envpack.settings.releases import release_for_stub
+from envpack.settings.table import ToolchainName
+from envpack.store.shared import SharedStore
+from envpack.stub.prebuilt import prebuilt_pythons
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_interpreter
+from envpack.stub.toolchain import find_toolchain
 from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError
 from envpack.support.folders import cache_folder

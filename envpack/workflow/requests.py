@@ -9,25 +9,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from envpack.archive import Selection, is_made_by_envpack, read_metadata
-from envpack.conda import CondaSettings, read_conda_settings, spec_channels
-from envpack.inspection import fit_findings
-from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, read_lock
-from envpack.repository import (
+from envpack.archive.manifest import is_made_by_envpack, read_metadata
+from envpack.archive.selection import Selection
+from envpack.conda.resolve import spec_channels
+from envpack.conda.settings import CondaSettings, read_conda_settings
+from envpack.inspection.stubs import fit_findings
+from envpack.lock.lockfile import read_lock
+from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.repository.model import Model
+from envpack.repository.placement import (
     PYTHON_BACKEND,
-    STUB_NAME,
     Backend,
-    Model,
     backend_for,
     backends_folder,
     linked_path_fault,
     python_of_backend,
 )
-from envpack.requirements import Requirements, Target, find_requirements, read_requirements
-from envpack.settings import ArchiveFormat, PackerName, Project, Release, Settings, Start, StubPolicy, check_minor
+from envpack.requirements.format import find_requirements, read_requirements
+from envpack.requirements.model import Requirements
+from envpack.requirements.target import Target
+from envpack.settings.project import Project
+from envpack.settings.pythons import check_minor
+from envpack.settings.releases import Release
+from envpack.settings.table import ArchiveFormat, PackerName, Settings, Start, StubPolicy
 from envpack.support.errors import UsageError
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import LinkMode
+from envpack.support.placed_files import LOCK_NAME, STUB_NAME
 from envpack.support.platforms import host_platform
 from envpack.workflow.python_choice import ChosenPython, choose_python, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver

@@ -12,13 +12,16 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from envpack.archive import pack_whole, unpack_whole
-from envpack.conda import keep_package
-from envpack.environment import Environment, find_intact
-from envpack.lock import Lock, wheel_not_here
-from envpack.requirements import CondaPackage, PipPackage
-from envpack.store import MOST_BYTES, Blob, Record, SharedStore
-from envpack.stub import Cell, Stub, build_stub, find_stub, keep_stub
+from envpack.archive.tarball import pack_whole, unpack_whole
+from envpack.conda.channels import keep_package
+from envpack.environment.build import find_intact
+from envpack.environment.store import Environment
+from envpack.lock.lockfile import Lock, wheel_not_here
+from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.store.records import MOST_BYTES, Blob, Record
+from envpack.store.shared import SharedStore
+from envpack.stub.build import Stub, build_stub, find_stub, keep_stub
+from envpack.stub.recipe import Cell
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError
 from envpack.support.failures import storage_errors

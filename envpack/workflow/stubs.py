@@ -9,25 +9,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from envpack.repository import STUB_NAME, is_stub_placed, looks_like_model, place_stub
-from envpack.settings import Settings, check_minor, release_for_stub
-from envpack.store import SharedStore, open_store
-from envpack.stub import (
-    Cell,
-    Recipe,
-    Stub,
-    build_from_recipe,
-    cached_stub,
-    compile_stubs,
-    find_pythons,
-    find_stub,
-    plan_matrix,
-    target_from_interpreter,
-    target_from_prefix,
-)
+from envpack.repository.folders import looks_like_model
+from envpack.repository.placement import is_stub_placed, place_stub
+from envpack.settings.pythons import check_minor
+from envpack.settings.releases import release_for_stub
+from envpack.settings.table import Settings
+from envpack.store.shared import SharedStore, open_store
+from envpack.stub.build import Stub, build_from_recipe, cached_stub, find_stub
+from envpack.stub.matrix import compile_stubs, find_pythons, plan_matrix
+from envpack.stub.recipe import Cell, Recipe
+from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.failures import storage_errors
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.workflow.placement import foreign_stub, refuse_foreign

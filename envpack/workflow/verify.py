@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.deployment import Trust, no_published_models, parse_image_address
-from envpack.repository import (
-    CONFIG_NAME,
-    Model,
-    backends_folder,
-    find_folder,
-    is_model_file,
-    no_models,
-    open_models,
-    parse_config,
-)
-from envpack.server import ServerSpec
-from envpack.settings import Project
-from envpack.store import Location, Objects, parse_location
+from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.objects.fetch import no_published_models
+from envpack.deployment.statements import Trust, read_trust  # noqa: F401 - for commands
+from envpack.repository.config import parse_config
+from envpack.repository.folders import find_folder, is_model_file
+from envpack.repository.model import Model
+from envpack.repository.nearby import no_models
+from envpack.repository.placement import backends_folder
+from envpack.repository.selection import open_models
+from envpack.server.choice import ServerSpec
+from envpack.settings.project import Project
+from envpack.store.location import Location, parse_location
+from envpack.store.objects import Objects
 from envpack.support.errors import EnvpackError, InputError, ModelsError, UsageError
+from envpack.support.placed_files import CONFIG_NAME
 from envpack.support.progress import Progress
-from envpack.verification import Verdict, verify, verify_image, verify_published
+from envpack.verification.checks.server import check_repository
+from envpack.verification.published import verify_image, verify_published
+from envpack.verification.report import write_report  # noqa: F401 - for commands
+from envpack.verification.run import verify
+from envpack.verification.verdict import Check, ModelVerdict, Verdict
 
 if TYPE_CHECKING:
-    from envpack.store import SharedStore
+    from envpack.store.shared import SharedStore
     from envpack.workflow.recipe import Made
 
 _CONFIG_BYTES = 16 << 20
@@ -52,7 +56,7 @@ def _usage(message: str) -> UsageError:
 
 
 def verify_repository(project: Project, names: Sequence[str], progress: Progress) -> Verdict:
-    """Verify models of a repository as its settings say; see `envpack.verification.verify`."""
+    """Verify models of a repository as its settings say; see `envpack.verification.run.verify`."""
     return verify(project.repository, names, spec=server_spec(project), progress=progress, project=project)
 
 
@@ -176,3 +180,49 @@ def _other(name: str, repository: Path | Location) -> Model | None:
         return _published_model(Objects(repository), name)
     except InputError:
         return None
+
+
+_WORST_FIRST = ("failed", "unchecked", "warning", "ok", "skipped")
+
+
+def combine_verdicts(parts: Sequence[Verdict], *, folder: Path | None, seconds: float) -> Verdict:
+    """Combine the verdicts on parts of a repository.
+
+    Returns a verdict that is positive if and only if all are. A check of servers has the worst of its results.
+    """
+    models: dict[str, ModelVerdict] = {}
+    for model in (model for part in parts for model in part.models):
+        if model.name not in models or models[model.name].ok:
+            models[model.name] = model
+    checks = [
+        *([check_repository(folder)] if folder else []),
+        *_worst(check for part in parts for check in part.checks),
+    ]
+    return Verdict(
+        ok=all(part.ok for part in parts) and all(check.ok for check in checks),
+        repository=parts[0].repository,
+        release=_joined(part.release for part in parts),
+        server=_joined(part.server for part in parts),
+        runtime=_joined(part.runtime for part in parts),
+        image=_joined(part.image for part in parts),
+        models=tuple(models.values()),
+        checks=tuple(checks),
+        leftovers=tuple(leftover for part in parts for leftover in part.leftovers),
+        started=min(part.started for part in parts),
+        seconds=seconds,
+        verdict_seconds=max(part.verdict_seconds for part in parts),
+    )
+
+
+def _worst(checks: Iterable[Check]) -> list[Check]:
+    """One check for each id: the first of the worst."""
+    found: dict[str, Check] = {}
+    for made in checks:
+        before = found.get(made.id)
+        if before is None or _WORST_FIRST.index(made.status) < _WORST_FIRST.index(before.status):
+            found[made.id] = made
+    return list(found.values())
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, texts)))

@@ -8,8 +8,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from envpack.fleet import verification_job
-from envpack.settings import Project, Settings
+from envpack.fleet.kubernetes_verify import verification_job
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 
 pytestmark = pytest.mark.thorough
 

@@ -10,10 +10,10 @@ import pytest
 from docker.types import Ulimit
 
 from envpack.conda.choice import interpreter_for
-from envpack.repository import ONE_AT_A_TIME
+from envpack.repository.placement import ONE_AT_A_TIME
 from envpack.server.kserve import Client
 from envpack.server.tensors import Tensor
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from envpack.support.errors import EnvpackError
 from tests.container.inside import output_of
 

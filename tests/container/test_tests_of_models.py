@@ -5,7 +5,8 @@ import contextlib
 import pytest
 
 from envpack.server.launch import find_server
-from envpack.settings import Settings, open_project
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
 from envpack.support.errors import ServerError
 from envpack.testing import ModelError, ModelUnderTest
 from envpack.testing.opening import find_runtime, open_models

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from tests.container.conftest import write_model
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import find_server
+from envpack.server.launch import find_server
 from envpack.support.errors import ServerError
 from tests.distribution.conftest import run
 from tests.server.flow.conftest import CONFIG, MODEL

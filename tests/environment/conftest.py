@@ -12,7 +12,7 @@ import pytest
 import envpack
 from envpack.conda.channels import local_channel
 from envpack.conda.interpreters import available_interpreters
-from envpack.requirements import Requirements
+from envpack.requirements.model import Requirements
 from tests.built import build_environment
 from tests.cache import kept_cache
 from tests.clusters import cluster

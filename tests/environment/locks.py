@@ -3,8 +3,8 @@
 import pytest
 
 from envpack.conda.settings import CondaSettings
-from envpack.lock import LockOptions, lock_requirements
-from envpack.requirements import Requirements
+from envpack.lock.resolve import LockOptions, lock_requirements
+from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress

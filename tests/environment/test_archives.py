@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection, pack_archive, place_folder
+from envpack.archive.folder import place_folder
+from envpack.archive.selection import Selection
+from envpack.archive.tarball import pack_archive
 from envpack.environment.inventory import read_inventory
-from envpack.requirements import Requirements
+from envpack.requirements.model import Requirements
 from envpack.support.errors import StorageError
 from tests.built import build_environment
 from tests.needed_pythons import need
@@ -104,7 +106,8 @@ def test_folder_and_archive_hold_the_same(numpy_env, tmp_path):
 def test_memory_stays_small(science, tmp_path):
     code = (
         "import sys; from pathlib import Path;"
-        "from envpack.archive import *; from envpack.archive import tar_members; from envpack.environment import *;"
+        "from envpack.archive import tar_members; from envpack.archive.tarball import pack_archive;"
+        "from envpack.environment.store import read_environment;"
         "tar_members.usable_cores = lambda: 4;"
         "pack_archive(read_environment(Path(sys.argv[1])), Path(sys.argv[2]));"
         # Of this program alone: what resource.getrusage says begins with what the process was before.
@@ -164,7 +167,8 @@ def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_p
     pack_archive(build_environment(Requirements(pip=("six",)), python="3.8"), archive)
     before = archive.read_bytes()
     code = (
-        "from pathlib import Path; from envpack.environment import *; from envpack.archive import *;"
+        "from pathlib import Path; from envpack.archive.tarball import pack_archive;"
+        "from envpack.environment.store import read_environment;"
         f"pack_archive(read_environment(Path({str(numpy_env.prefix)!r})), Path({str(archive)!r}))"
     )
     child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)

@@ -14,15 +14,15 @@ from unittest import mock
 
 import pytest
 
-from envpack.archive import place_folder
+from envpack.archive.folder import place_folder
 from envpack.conda.channels import local_channel
 from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import available_interpreters
-from envpack.environment import MANIFEST
-from envpack.requirements import Requirements
+from envpack.requirements.model import Requirements
 from envpack.settings.pythons import SUPPORTED
-from envpack.stub import target_from_prefix
+from envpack.stub.target import target_from_prefix
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.placed_files import MANIFEST
 from envpack.support.platforms import abi_flags, libpython_name
 from envpack.support.progress import NoProgress
 from tests import newer_pythons
@@ -226,7 +226,7 @@ def test_killed_build_leaves_no_environment_and_the_next_one_cleans_up(tmp_path,
     minor = need("3.8")
     packaged(minor, tmp_path)
     code = (
-        "from tests.built import build_environment; from envpack.requirements import Requirements; "
+        "from tests.built import build_environment; from envpack.requirements.model import Requirements; "
         f"build_environment(Requirements(pip=('six',)), python='{minor}')"
     )
     environment = os.environ | {"ENVPACK_CACHE_DIR": str(tmp_path)}

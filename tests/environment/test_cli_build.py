@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import open_model
 from envpack.repository.config_editor import get_string_parameter
+from envpack.repository.model import open_model
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 from tests.needed_pythons import need

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.interpreters import SUPPORTED
-from envpack.repository import RELEASE_FILE, STUB_NAME
-from envpack.stub import target_from_interpreter
+from envpack.stub.target import target_from_interpreter
+from envpack.support.placed_files import RELEASE_FILE, STUB_NAME
 from tests.clusters import children_of, runs, task_processes, worker_of
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 from tests.needed_pythons import need
@@ -353,7 +353,7 @@ def test_an_output_without_space_keeps_nothing_half(tmp_path, mount, built, chan
 PLACING = """
 import sys
 from pathlib import Path
-from envpack.repository import place_stub
+from envpack.repository.placement import place_stub
 place_stub(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

@@ -9,8 +9,8 @@ import pytest
 from envpack.conda.engine import PREFIX_PLACEHOLDER, run_engine
 from envpack.conda.settings import CondaSettings
 from envpack.environment.inventory import read_inventory
-from envpack.lock import LockOptions, lock_requirements
-from envpack.requirements import Requirements
+from envpack.lock.resolve import LockOptions, lock_requirements
+from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import UsageError
 from envpack.support.progress import NoProgress

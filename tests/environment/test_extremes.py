@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import pack_archive, place_folder
+from envpack.archive.folder import place_folder
 from envpack.archive.inspection import inspect_environment
-from envpack.requirements import Requirements
+from envpack.archive.tarball import pack_archive
+from envpack.requirements.model import Requirements
 from tests.built import build_environment
 from tests.needed_pythons import need
 from tests.wheels import make_wheel, write_index

@@ -25,7 +25,7 @@ from tests.waiting import soon
 from .python_downloads import NAME
 from .sources import PYTHON
 
-FETCH = f"from envpack.conda import interpreter_for; print(interpreter_for({PYTHON!r}).executable)"
+FETCH = f"from envpack.conda.choice import interpreter_for; print(interpreter_for({PYTHON!r}).executable)"
 
 
 class Steps:

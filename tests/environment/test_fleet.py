@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 import envpack as package
-from envpack.fleet import Task, build_tasks, carry_out_all, parse_address
-from envpack.fleet.cluster import Address
-from envpack.settings import Settings, open_project
-from envpack.store import open_store
+from envpack.fleet.client import carry_out_all
+from envpack.fleet.cluster import Address, parse_address
+from envpack.fleet.orders import build_tasks
+from envpack.fleet.tasks import Task
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
+from envpack.store.shared import open_store
 from envpack.support.progress import NoProgress
-from envpack.workflow import make_stub
+from envpack.workflow.recipes import make_stub
 from tests.clusters import Certificates, cluster
 from tests.faults.command_line import assert_refused, variables
 from tests.object_stores import BUCKET, VARIABLES, moto

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from envpack.conda.settings import read_conda_settings
-from envpack.environment import read_environment
-from envpack.environment.store import MANIFEST
-from envpack.requirements import Requirements
+from envpack.environment.store import MANIFEST, read_environment
+from envpack.requirements.model import Requirements
 from tests.built import build_environment, environment_of
 
 from .locks import BOTH, lock_for, names, refused

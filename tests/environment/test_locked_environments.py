@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import pack_archive, place_folder
+from envpack.archive.folder import place_folder
 from envpack.archive.inspection import inspect_environment
+from envpack.archive.tarball import pack_archive
 from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import read_inventory
 from envpack.environment.store import MANIFEST
-from envpack.lock import read_lock, write_lock
-from envpack.requirements import Requirements
+from envpack.lock.lockfile import read_lock, write_lock
+from envpack.requirements.model import Requirements
 from tests.built import build_environment, environment_of
 
 from .locks import BOTH, lock_for, names, refused

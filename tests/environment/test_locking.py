@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from envpack.lock import read_lock, write_lock
-from envpack.requirements import Requirements
+from envpack.lock.lockfile import read_lock, write_lock
+from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import UsageError
 from tests.built import build_environment, environment_of

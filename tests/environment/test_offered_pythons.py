@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.interpreters import available_interpreters
-from envpack.settings import Project, Settings
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.workflow.doctor.host import pythons
 
 from .python_downloads import NAME

@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from envpack.archive import Selection, place_folder
+from envpack.archive.folder import place_folder
+from envpack.archive.selection import Selection
 from envpack.conda.choice import interpreter_for
 from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import read_inventory

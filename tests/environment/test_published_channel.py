@@ -11,7 +11,7 @@ import pytest
 
 from envpack.conda.channels import local_channel, read_channel
 from envpack.conda.choice import interpreter_for
-from envpack.requirements import Requirements
+from envpack.requirements.model import Requirements
 from tests.built import build_environment
 from tests.conda_packages import make_conda_package
 from tests.faults.command_line import assert_refused, command, envpack, variables

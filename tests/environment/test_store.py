@@ -7,9 +7,10 @@ import stat
 
 import pytest
 
-from envpack.archive import pack_archive, place_folder
-from envpack.requirements import Requirements
-from envpack.workflow import prune_cache, verify_cache
+from envpack.archive.folder import place_folder
+from envpack.archive.tarball import pack_archive
+from envpack.requirements.model import Requirements
+from envpack.workflow.cache import prune_cache, verify_cache
 from tests.built import build_environment
 from tests.wheels import make_wheel, write_index
 

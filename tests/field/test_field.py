@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.lock import read_lock
+from envpack.lock.lockfile import read_lock
 from tests.faults.command_line import envpack
 from tests.field.copies import copy_case
 from tests.rings import parameters

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from tests.cache import kept_cache
 from tests.faults.command_line import envpack
 from tests.field.copies import copy_case

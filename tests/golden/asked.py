@@ -5,12 +5,15 @@ instead of being carried out.
 """
 
 import contextlib
+from unittest import mock
 
-from envpack import workflow
-from envpack.repository import open_model
-from envpack.workflow import BuiltModel, LockedModel, stub_store
+from envpack.repository.model import open_model
+from envpack.workflow import build, lock, recipes, stubs
+from envpack.workflow.build import BuiltModel
+from envpack.workflow.lock import LockedModel
 from envpack.workflow.recipe import TakenOver
 from envpack.workflow.requests import build_request, lock_request
+from envpack.workflow.stubs import stub_store
 
 
 class AskedError(BaseException):
@@ -47,14 +50,12 @@ def noted(requests):
     def look_ahead(_project, _names, _store):
         pass
 
-    stand_ins = (look_ahead, build_model, lock_model, build_one_stub, build_matrix)
-    vars(workflow).update({function.__name__: function for function in stand_ins})
-    try:
-        with contextlib.suppress(AskedError):
-            yield
-    finally:
-        for function in stand_ins:
-            delattr(workflow, function.__name__)
+    stand_ins = {recipes: [look_ahead], build: [build_model], lock: [lock_model], stubs: [build_one_stub, build_matrix]}
+    with contextlib.ExitStack() as replaced, contextlib.suppress(AskedError):
+        for module, functions in stand_ins.items():
+            for function in functions:
+                replaced.enter_context(mock.patch.object(module, function.__name__, function))
+        yield
 
 
 def _build(request):

@@ -7,10 +7,12 @@ tar in it. A store names a blob by its own SHA-256; that of a lock, which is not
 import gzip
 import hashlib
 
-from envpack.archive import LayerMember, pack_archive, pack_layer, pack_whole
-from envpack.lock import Lock
-from envpack.requirements import PipPackage, Target
-from envpack.store import open_store
+from envpack.archive.layer import LayerMember, pack_layer
+from envpack.archive.tarball import pack_archive, pack_whole
+from envpack.lock.lockfile import Lock
+from envpack.requirements.model import PipPackage
+from envpack.requirements.target import Target
+from envpack.store.shared import open_store
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import push_lock
 from tests.golden.environment import FILES, make_environment

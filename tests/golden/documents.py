@@ -3,9 +3,11 @@
 The commands run in one place, in this order, and later ones find what earlier ones made.
 """
 
-from envpack.archive import pack_archive, place_folder
-from envpack.repository import open_model, point_to_environment
-from envpack.store import open_store
+from envpack.archive.folder import place_folder
+from envpack.archive.tarball import pack_archive
+from envpack.repository.model import open_model
+from envpack.repository.placement import point_to_environment
+from envpack.store.shared import open_store
 from tests.conda_packages import index, make_conda_package
 from tests.golden.environment import KEY, make_environment
 from tests.golden.json_text import json_text

@@ -8,11 +8,13 @@ import contextlib
 import hashlib
 
 import envpack
-from envpack.conda import CondaSettings
-from envpack.lock import Lock, LockOptions, digest_requirements, lock_key
-from envpack.lock.resolve import lock_memory
-from envpack.requirements import CondaPackage, PipPackage, Target, read_requirements
-from envpack.settings import find_release
+from envpack.conda.settings import CondaSettings
+from envpack.lock.lockfile import Lock, digest_requirements, lock_key
+from envpack.lock.resolve import LockOptions, lock_memory
+from envpack.requirements.format import read_requirements
+from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.requirements.target import Target
+from envpack.settings.releases import find_release
 from envpack.stub import recipe
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain

@@ -7,8 +7,8 @@ ones find what earlier ones made.
 import signal
 
 from envpack.conda.choice import interpreter_for
-from envpack.server import find_server
-from envpack.stub import find_toolchain
+from envpack.server.launch import find_server
+from envpack.stub.toolchain import find_toolchain
 from envpack.support.errors import EnvpackError
 from tests.faults.command_line import Ended
 from tests.golden.json_text import json_text

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.local import NOTHING, LocalServer, ModelFailed, Python, RawTensor, Request, config_json, readable
-from envpack.local.starting import ModelSource
-from envpack.repository import Model, open_model
+from envpack.local.model_config import config_json
+from envpack.local.model_process import ModelFailed
+from envpack.local.server import LocalServer
+from envpack.local.starting import ModelSource, Python
+from envpack.local.values import NOTHING, RawTensor, Request, readable
+from envpack.repository.model import Model, open_model
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, encode
 from tests.server.stub.conftest import Served
@@ -31,7 +34,7 @@ def requested(model, tensors, parameters=None, **fields):
 
 
 class LocalClient:
-    """What the tests use of `envpack.server.Client`."""
+    """What the tests use of `envpack.server.kserve.Client`."""
 
     def __init__(self, server):
         self.server = server

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from envpack.repository import STUB_NAME
-from envpack.server import find_server
+from envpack.server.launch import find_server
 from envpack.support.errors import ServerError
+from envpack.support.placed_files import STUB_NAME
 from tests.cache import kept_cache
 from tests.local.tested_repository import ONLY_SERVED, TESTS, write, write_repository
 from tests.server.model_environments import ModelEnvironments

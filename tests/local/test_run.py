@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from envpack.server import find_server
+from envpack.server.launch import find_server
 from envpack.support.errors import ServerError
 from tests.local.running import copied, document, ensemble, outputs
 from tests.rings import parameters

@@ -8,11 +8,11 @@ import json
 import numpy as np
 import pytest
 
-import envpack.local
-from envpack.server import find_server
+from envpack import local
+from envpack.server.launch import find_server
 from envpack.support.errors import ServerError
 
-OURS = f"{envpack.local.__path__[0]}/python/triton_python_backend_utils.py"
+OURS = f"{local.__path__[0]}/python/triton_python_backend_utils.py"
 CONFIG = {
     "name": "m",
     "max_batch_size": 4,

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import STUB_NAME
-from envpack.stub import Cell, build_stub, target_from_interpreter
+from envpack.stub.build import build_stub
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_interpreter
 from envpack.support.errors import EnvpackError
+from envpack.support.placed_files import STUB_NAME
 from tests.compiled import MINOR
 
 

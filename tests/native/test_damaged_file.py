@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from envpack.cli.main import run
-from envpack.stub import inspect_stub
+from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import StubError
 from tests.faults.command_line import Ended, assert_refused
 from tests.unit.stub.elf_files import EM_386, EM_AARCH64, write_header

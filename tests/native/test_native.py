@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.choice import interpreter_for
-from envpack.settings import all_releases
+from envpack.settings.releases import all_releases
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.isolation import clean_environment

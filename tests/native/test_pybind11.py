@@ -3,10 +3,9 @@
 import pytest
 
 from envpack.settings.pythons import pybind11_for
-from envpack.stub import find_toolchain
 from envpack.stub.build import BuildTree
 from envpack.stub.recipe import source_folder
-from envpack.stub.toolchain import header_folders
+from envpack.stub.toolchain import find_toolchain, header_folders
 from envpack.support.errors import StubError
 from tests.compiled import MINOR
 

@@ -14,9 +14,9 @@ import uuid
 
 import pytest
 
-from envpack.repository import STUB_NAME
 from envpack.stub.toolchain import find_toolchain
 from envpack.support.isolation import clean_environment
+from envpack.support.placed_files import STUB_NAME
 
 EXPLICIT = "ENVPACK_TRITON_RELEASE"
 CONTINUES = "cannot open shared memory region"

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from envpack.requirements import Requirements
-from envpack.stub import target_from_prefix
+from envpack.requirements.model import Requirements
+from envpack.stub.target import target_from_prefix
 from tests.built import build_environment
 from tests.cache import kept_cache
 from tests.portability import arm64

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings import all_releases
-from envpack.stub import Cell, build_stub
-from envpack.stub.recipe import source_folder
+from envpack.settings.releases import all_releases
+from envpack.stub.build import build_stub
+from envpack.stub.recipe import Cell, source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.elf import version_key
 from envpack.support.folders import cache_root

@@ -10,13 +10,14 @@ import sys
 import pytest
 from filelock import FileLock
 
-from envpack.repository import STUB_NAME
-from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.settings import find_release
-from envpack.stub import Cell, build_stub
+from envpack.settings.releases import find_release
+from envpack.stub.build import build_stub
+from envpack.stub.recipe import Cell
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.replacement import new_folder
 
 MODEL = """

@@ -13,11 +13,14 @@ from types import SimpleNamespace
 import pytest
 
 from envpack.inspection.facts import EnvironmentFacts
-from envpack.repository import STUB_NAME
-from envpack.settings import find_release
-from envpack.stub import Cell, build_stub, inspect_stub, target_from_prefix
+from envpack.settings.releases import find_release
+from envpack.stub.build import build_stub
+from envpack.stub.inspection import inspect_stub
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_prefix
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.workflow.build import _fitting_stub
 from tests.compiled import native_programs

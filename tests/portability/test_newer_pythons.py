@@ -11,9 +11,10 @@ import sys
 
 import pytest
 
-from envpack.settings import DEFAULT_RELEASE, find_release
-from envpack.stub import Cell, build_stub
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.stub.build import build_stub
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, manifest
+from envpack.stub.recipe import Cell
 from envpack.support import zstd
 from tests.cache import kept_cache
 from tests.newer_pythons import CHECKOUT, PYTHONS, newer_root
@@ -40,7 +41,7 @@ output [ { name: "Y", data_type: TYPE_STRING, dims: [ 1 ] } ]
 RUN = """
 import dataclasses, os, sys
 from envpack.cli.main import run
-from envpack.settings import DEFAULT_RELEASE, all_releases
+from envpack.settings.releases import DEFAULT_RELEASE, all_releases
 if sys.argv[1] == "newer":
     glibc = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
     all_releases()[DEFAULT_RELEASE] = dataclasses.replace(all_releases()[DEFAULT_RELEASE], glibc=glibc)

@@ -8,13 +8,15 @@ import subprocess
 
 import pytest
 
-from envpack.repository import STUB_NAME
-from envpack.server import find_server
 from envpack.server.kserve import Client
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.stub import Cell, build_stub, target_from_interpreter
+from envpack.stub.build import build_stub
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_interpreter
 from envpack.support.errors import ServerError
+from envpack.support.placed_files import STUB_NAME
 from tests.needed_pythons import need
 from tests.portability.environments import copy_library
 from tests.portability.machinery import debian_root

@@ -12,8 +12,9 @@ import pytest
 from filelock import FileLock
 
 from envpack.environment.relocation import write_activation
-from envpack.repository import STUB_NAME
-from envpack.stub import Cell, build_stub
+from envpack.stub.build import build_stub
+from envpack.stub.recipe import Cell
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.replacement import replaced_file
 from tests.needed_pythons import need_interpreter
 from tests.newer_pythons import is_newer, newer_environment, target_of

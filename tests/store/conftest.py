@@ -5,9 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from envpack.deployment import copy_publication, publish
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.store import Objects, parse_location
+from envpack.deployment.objects.fetch import copy_publication
+from envpack.deployment.objects.send import publish
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.support.progress import NoProgress
 from tests import azurite, gcs, registries
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, moto, rclone

@@ -2,11 +2,17 @@
 
 import pytest
 
-from envpack.deployment import copy_publication, plan_deployment, publish, published_files
-from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.settings import Settings
-from envpack.store import Objects, index, list_store, open_store, parse_location, server_address
+from envpack.deployment.objects.content import Publication, PublishedFile, published_files
+from envpack.deployment.objects.fetch import copy_publication
+from envpack.deployment.objects.send import publish
+from envpack.deployment.plan import plan_deployment
+from envpack.settings.table import Settings
+from envpack.store import index
 from envpack.store.claims import probe
+from envpack.store.location import parse_location, server_address
+from envpack.store.maintenance import list_store
+from envpack.store.objects import Objects
+from envpack.store.shared import open_store
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 from tests import azurite

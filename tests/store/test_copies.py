@@ -2,9 +2,13 @@
 
 import pytest
 
-from envpack.deployment import copy_publication, parse_digest_address, pin, publish
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.store import Objects, parse_location
+from envpack.deployment.objects.digests import pin
+from envpack.deployment.objects.fetch import copy_publication
+from envpack.deployment.objects.prune import parse_digest_address
+from envpack.deployment.objects.send import publish
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET

@@ -2,10 +2,12 @@
 
 import pytest
 
-from envpack.deployment import publish
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.store import Objects, open_store, parse_location
+from envpack.deployment.objects.send import publish
 from envpack.store.claims import probe
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
+from envpack.store.shared import open_store
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET

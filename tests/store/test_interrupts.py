@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from envpack.store import open_store
+from envpack.store.shared import open_store
 from tests.faults.command_line import command, variables
 from tests.waiting import soon
 

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from envpack.deployment import assemble, plan_deployment, publish_image, pull_image
-from envpack.deployment.folder import MANIFEST_NAME
+from envpack.deployment.folder import MANIFEST_NAME, assemble
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import INDEX, encoded
+from envpack.deployment.images.fetch import pull_image
 from envpack.deployment.images.registry import connected
-from envpack.deployment.images.send import CONTENT
+from envpack.deployment.images.send import CONTENT, publish_image
+from envpack.deployment.plan import plan_deployment
 from envpack.deployment.signing import read_public_key, read_signing_key
 from envpack.deployment.statements import Trust
-from envpack.settings import Settings
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests import registries
@@ -373,11 +374,13 @@ def test_the_command_publishes_and_inspects(project, registry, folder, tmp_path)
 MEMORY = """
 import re, sys
 from pathlib import Path
-from envpack.deployment import plan_deployment, publish_image
-from envpack.settings import Project, Settings
+from envpack.deployment.images.send import publish_image
+from envpack.deployment.plan import plan_deployment
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.deployment.images.address import parse_image_address
-from envpack.settings import find_release
-from envpack.repository import backends_folder
+from envpack.settings.releases import find_release
+from envpack.repository.placement import backends_folder
 project = Project(repository=Path(sys.argv[1]))
 plan = plan_deployment(project)
 publish_image(plan, parse_image_address(sys.argv[2]))

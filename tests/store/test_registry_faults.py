@@ -5,9 +5,11 @@ import threading
 
 import pytest
 
-from envpack.deployment import plan_deployment, publish_image, pull_image
 from envpack.deployment.images import registry as client
 from envpack.deployment.images.address import parse_image_address
+from envpack.deployment.images.fetch import pull_image
+from envpack.deployment.images.send import publish_image
+from envpack.deployment.plan import plan_deployment
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import free_port

@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from envpack.store import open_store
 from envpack.store.claims import probe
+from envpack.store.shared import open_store
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET, free_port
@@ -238,7 +238,7 @@ def test_a_service_that_lies_is_noticed(proxy, faulty_url, file, tmp_path, chang
 MEMORY = """
 import json, re, sys
 from pathlib import Path
-from envpack.store import open_store
+from envpack.store.shared import open_store
 from envpack.support.progress import NoProgress
 store = open_store(sys.argv[1], push=True)
 file = Path(sys.argv[2])

@@ -20,10 +20,17 @@ from urllib.parse import unquote
 
 import pytest
 
-from envpack.deployment import copy_publication, parse_digest_address, pin, publish
 from envpack.deployment.objects import send
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.store import Objects, claims, list_store, maintenance, open_store, parse_location, prune_store
+from envpack.deployment.objects.digests import pin
+from envpack.deployment.objects.fetch import copy_publication
+from envpack.deployment.objects.prune import parse_digest_address
+from envpack.deployment.objects.send import publish
+from envpack.store import claims, maintenance
+from envpack.store.location import parse_location
+from envpack.store.maintenance import list_store, prune_store
+from envpack.store.objects import Objects
+from envpack.store.shared import open_store
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import NoProgress
 from tests import gcs

@@ -5,12 +5,14 @@ import time
 
 import pytest
 
-from envpack.deployment import copy_publication, publish
 from envpack.deployment.objects import send
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.record import RECORD
-from envpack.store import Objects, parse_location
+from envpack.deployment.objects.send import publish
 from envpack.store.claims import ENDED
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import NoProgress
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings import all_releases, find_release
 from envpack.settings.pythons import SUPPORTED
+from envpack.settings.releases import all_releases, find_release
 
 SCRIPT = Path(__file__).parents[2] / "ci/compatibility.py"
 

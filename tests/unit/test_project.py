@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import backends_folder
-from envpack.settings import open_project
+from envpack.repository.placement import backends_folder
+from envpack.settings.project import open_project
 from envpack.support.errors import InputError
 
 

@@ -9,8 +9,9 @@ import pytest
 from ci.recipe_records import digest_of, records
 from ci.recipes import CHECKOUT, LARGE_TEMPLATE, commands_of
 from envpack.cli.main import run
-from envpack.repository import called_models, named_models
-from envpack.requirements import find_requirements
+from envpack.repository.code import called_models
+from envpack.repository.selection import named_models
+from envpack.requirements.format import find_requirements
 from envpack.settings.examples import copy_recipe, example_titles
 
 TITLES = example_titles("recipes")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import called_models, open_model
+from envpack.repository.code import called_models
+from envpack.repository.model import open_model
 from envpack.settings.examples import copy_template, example_files
 from envpack.support.errors import InputError
 

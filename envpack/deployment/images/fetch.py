@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import LayerUnpacker
+from envpack.archive.layer import LayerUnpacker
 from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images.address import ImageAddress
 from envpack.deployment.images.documents import (

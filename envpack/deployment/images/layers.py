@@ -15,16 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import LayerMember, PackedLayer, compressor
+from envpack.archive.layer import LayerMember, PackedLayer
+from envpack.archive.segments import compressor
 from envpack.deployment.content import ContentEntry, content_of, content_of_model
 from envpack.deployment.folder import MANIFEST_NAME, describe
 from envpack.deployment.objects.digests import has_settled, stamp_of
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
-from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.errors import EnvpackError, InputError, ModelsError
 from envpack.support.failures import storage_errors
 from envpack.support.folders import cache_folder
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.processes import raise_if_stopped
 from envpack.support.replacement import write_text
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import PackedLayer, pack_layer, read_metadata
+from envpack.archive.layer import PackedLayer, pack_layer
+from envpack.archive.manifest import read_metadata
 from envpack.deployment.content import texts_with_credentials
 from envpack.deployment.images.address import ImageAddress
 from envpack.deployment.images.documents import CONFIG, LAYER, MANIFEST, Descriptor, digest_of, encoded

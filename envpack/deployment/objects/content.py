@@ -8,37 +8,24 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import (
-    Selection,
-    archive_metadata_file,
-    changed_files,
-    is_archive,
-    is_recorded_archive,
-    read_metadata,
-    stored_archive,
-)
+from envpack.archive.folder import changed_files
+from envpack.archive.manifest import archive_metadata_file, is_recorded_archive, read_metadata
+from envpack.archive.reading import is_archive
+from envpack.archive.selection import Selection
+from envpack.archive.tarball import stored_archive
 from envpack.deployment.content import files_of_model
 from envpack.deployment.plan import DeployedModel, Deployment, lacks_version
-from envpack.environment import Environment, read_environment
-from envpack.repository import (
-    CONFIG_NAME,
-    PYTHON_BACKEND,
-    RELEASE_FILE,
-    STUB_NAME,
-    Backend,
-    config_text,
-    in_model_folder,
-    is_custom_config,
-    is_model_file,
-    python_configs,
-    set_backend,
-    set_execution_environment,
-    version_folders,
-)
-from envpack.store import is_object_path
+from envpack.environment.store import Environment, read_environment
+from envpack.repository.config_choices import is_custom_config, python_configs
+from envpack.repository.config_editor import set_backend, set_execution_environment
+from envpack.repository.folders import is_model_file, version_folders
+from envpack.repository.model import config_text
+from envpack.repository.placement import PYTHON_BACKEND, Backend, in_model_folder
+from envpack.store.location import is_object_path
 from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, ModelsError
 from envpack.support.folders import cache_folder
+from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.redaction import public_url
 from envpack.support.text import printable_line

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from envpack.deployment.objects.digests import Described
 from envpack.deployment.objects.record import PublicationRecord
-from envpack.store import ObjectInfo, Objects
+from envpack.store.objects import ObjectInfo, Objects
 
 LEAST = 1 << 20  # bytes of a file; one copy takes three requests
 

@@ -6,10 +6,11 @@ import json
 import os
 from pathlib import Path
 
-from envpack.archive import locked_destination
+from envpack.archive.folder import locked_destination
 from envpack.deployment.objects.fetch import CopiedPublication, copy_publication, no_published_models
 from envpack.deployment.statements import Trust
-from envpack.store import Objects, is_object_path
+from envpack.store.location import is_object_path
+from envpack.store.objects import Objects
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError, UsageError
 from envpack.support.failures import storage_errors

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from envpack.deployment.objects.content import PublishedFile
 from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.deployment.objects.send import LEASE, is_foreign
-from envpack.store import EXPIRY, Location, Objects, parse_location, reserved
+from envpack.store.claims import EXPIRY, reserved
+from envpack.store.location import Location, parse_location
+from envpack.store.objects import Objects
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.pool import Pool
 from envpack.support.progress import Progress

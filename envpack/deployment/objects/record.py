@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envpack.store import ObjectInfo, Objects
+from envpack.store.objects import ObjectInfo, Objects
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import StorageError
 

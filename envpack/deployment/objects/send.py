@@ -27,7 +27,8 @@ from envpack.deployment.objects.record import (
 )
 from envpack.deployment.signing import SigningKey
 from envpack.deployment.statements import Statement, signed_anew
-from envpack.store import EXPIRY, Claim, ObjectInfo, Objects, reserved, upload_requests
+from envpack.store.claims import EXPIRY, Claim, reserved
+from envpack.store.objects import ObjectInfo, Objects, upload_requests
 from envpack.support.errors import InputError, StorageError
 from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.progress import NoProgress, Progress

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from envpack.server import InferMessage, RequestError, ServedConfig
+from envpack.server.kserve import InferMessage, RequestError
+from envpack.server.tensors import ServedConfig
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
 from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants
 from envpack.verification.samples import Samples

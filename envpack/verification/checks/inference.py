@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Collection, Sequence
 
-from envpack.repository import fits
-from envpack.server import BINARY_ONLY, FLOATING, RequestError, ServedConfig, Tensor, Tolerance, needs_binary
+from envpack.repository.config_rules import fits
+from envpack.server.kserve import RequestError, needs_binary
+from envpack.server.tensors import BINARY_ONLY, FLOATING, ServedConfig, Tensor, Tolerance
 from envpack.support.text import counted
 from envpack.verification.answers import LoadedModel, Responses, responses_difference
 from envpack.verification.requests import SmokeRequest

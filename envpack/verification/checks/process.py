@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.repository import START_PARAMETER, STUB_NAME, Model
-from envpack.server import Server, user_site_was_read
-from envpack.settings import is_fetchable
+from envpack.repository.config_editor import START_PARAMETER
+from envpack.repository.model import Model
+from envpack.server.interface import Server
+from envpack.server.launch import user_site_was_read
+from envpack.settings.pythons import is_fetchable
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import counted, major_number, printable
 from envpack.verification.stub_processes import (
     Instance,
@@ -24,7 +27,7 @@ from envpack.verification.stub_processes import (
 from envpack.verification.verdict import CHECKS, Check, StubIdentity, check, failed, passed, skipped, warning
 
 if TYPE_CHECKING:
-    from envpack.settings import Release
+    from envpack.settings.releases import Release
 
 _EXTRACTED = re.compile(r"^/tmp/python_env_\w{6}/\d+")
 _LIBPYTHON = re.compile(r"/libpython(3\.\d+)[^/]*\.so[^/]*$")

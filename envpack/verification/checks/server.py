@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.inspection import folder_findings
-from envpack.server import Client, RequestError, Runtime, Server
+from envpack.inspection.files import folder_findings
+from envpack.server.interface import Runtime, Server
+from envpack.server.kserve import Client, RequestError
 from envpack.support.text import printable
 from envpack.verification.stub_processes import is_template, living_stubs
-from envpack.verification.verdict import Check, ModelVerdict, Verdict, check, failed, passed, unchecked, warning
+from envpack.verification.verdict import Check, check, failed, passed, unchecked, warning
 
 _UNLOAD_SECONDS = 10.0
 _TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it has completed a configuration
@@ -141,49 +142,3 @@ def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, f
     if regions:
         return f"shared memory {regions[0]}", _UNLOAD_SECONDS
     return (f"process {orphans[0].pid}, a template", _TEMPLATE_SECONDS) if orphans else ("", 0.0)
-
-
-_WORST_FIRST = ("failed", "unchecked", "warning", "ok", "skipped")
-
-
-def combine_verdicts(parts: Sequence[Verdict], *, folder: Path | None, seconds: float) -> Verdict:
-    """Combine the verdicts on parts of a repository.
-
-    Returns a verdict that is positive if and only if all are. A check of servers has the worst of its results.
-    """
-    models: dict[str, ModelVerdict] = {}
-    for model in (model for part in parts for model in part.models):
-        if model.name not in models or models[model.name].ok:
-            models[model.name] = model
-    checks = [
-        *([check_repository(folder)] if folder else []),
-        *_worst(check for part in parts for check in part.checks),
-    ]
-    return Verdict(
-        ok=all(part.ok for part in parts) and all(check.ok for check in checks),
-        repository=parts[0].repository,
-        release=_joined(part.release for part in parts),
-        server=_joined(part.server for part in parts),
-        runtime=_joined(part.runtime for part in parts),
-        image=_joined(part.image for part in parts),
-        models=tuple(models.values()),
-        checks=tuple(checks),
-        leftovers=tuple(leftover for part in parts for leftover in part.leftovers),
-        started=min(part.started for part in parts),
-        seconds=seconds,
-        verdict_seconds=max(part.verdict_seconds for part in parts),
-    )
-
-
-def _worst(checks: Iterable[Check]) -> list[Check]:
-    """One check for each id: the first of the worst."""
-    found: dict[str, Check] = {}
-    for made in checks:
-        before = found.get(made.id)
-        if before is None or _WORST_FIRST.index(made.status) < _WORST_FIRST.index(before.status):
-            found[made.id] = made
-    return list(found.values())
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(filter(None, texts)))

@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from envpack.conda import FetchError, available_interpreters, fetchable, interpreter_here, unreadable_folders
-from envpack.inspection import this_host
-from envpack.settings import SUPPORTED, Project
-from envpack.stub import find_tool, find_toolchain, prebuilt_pythons
+from envpack.conda.choice import interpreter_here
+from envpack.conda.fetched import FetchError, fetchable
+from envpack.conda.interpreters import available_interpreters, unreadable_folders
+from envpack.inspection.facts import this_host
+from envpack.settings.project import Project
+from envpack.settings.pythons import SUPPORTED
+from envpack.stub.prebuilt import prebuilt_pythons
+from envpack.stub.toolchain import find_tool, find_toolchain
 from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from envpack.conda import Credentials, all_credentials, read_conda_settings
-from envpack.lock import LOCAL_CHANNEL
-from envpack.server import Daemon, daemon_errors, find_daemon, find_server
-from envpack.settings import Project
+from envpack.conda.engine import all_credentials
+from envpack.conda.settings import Credentials, read_conda_settings
+from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.server.daemon import Daemon, daemon_errors, find_daemon
+from envpack.server.launch import find_server
+from envpack.settings.project import Project
 from envpack.support.errors import ServerError
 from envpack.support.isolation import clean_environment, verification_setting
 from envpack.support.redaction import public_url

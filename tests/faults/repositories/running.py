@@ -54,7 +54,7 @@ def build_kit(folder: Path) -> Kit:
     environments = [(model / ENVIRONMENT).rename(folder / f"{model.name}-environment") for model in (good, newer)]
     config = good / "config.pbtxt"
     config.write_text(config.read_text().replace(f"$$TRITON_MODEL_DIRECTORY/{ENVIRONMENT}", str(environments[0])))
-    from envpack.server import find_server
+    from envpack.server.launch import find_server
 
     return Kit(good, *environments, dict(find_server().stubs), lambda release: _one_release(folder, release))
 

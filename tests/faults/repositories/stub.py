@@ -3,7 +3,7 @@
 import shutil
 
 from envpack.repository.placement import backend_for
-from envpack.settings import find_release
+from envpack.settings.releases import find_release
 from tests.faults.repositories.broken import STUB, Broken, Site
 from tests.faults.repositories.environment import packed
 

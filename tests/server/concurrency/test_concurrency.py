@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.server import ServerSpec
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 from tests.server.concurrency.models import PAIRS, config_file, model_file
 from tests.server.verification.conftest import environment, server  # noqa: F401 - fixtures
 

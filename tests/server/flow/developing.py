@@ -12,7 +12,7 @@ import pytest
 
 from envpack.server.kserve import Client
 from envpack.server.tensors import Tensor
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from tests.cache import kept_cache
 from tests.needed_pythons import need
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import open_model
-from envpack.settings import DEFAULT_RELEASE, find_release, open_project
+from envpack.repository.model import open_model
+from envpack.settings.project import open_project
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from envpack.support.progress import NoProgress
 from envpack.workflow.build import environment_in_cache
 from tests.needed_pythons import need

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from tests.needed_pythons import need
 
 PYTHON = "3.13"

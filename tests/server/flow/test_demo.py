@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import Client, find_server, read_served_config
+from envpack.server.kserve import Client
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime
-from envpack.verification import read_samples
+from envpack.server.tensors import read_served_config
+from envpack.verification.samples import read_samples
 from tests.needed_pythons import need
 
 pytestmark = pytest.mark.thorough

@@ -143,11 +143,13 @@ def test_a_model_that_begins_to_complete_its_configuration_may(required, develop
     ],
 )
 def test_a_server_without_completion_serves_the_same_configuration(required, more):
-    from envpack.repository import open_model
-    from envpack.server import find_server
+    from envpack.repository.model import open_model
+    from envpack.server.launch import find_server
     from envpack.server.process import ProcessRuntime
-    from envpack.settings import DEFAULT_RELEASE, Settings, find_release, open_project
-    from envpack.workflow import build_model
+    from envpack.settings.project import open_project
+    from envpack.settings.releases import DEFAULT_RELEASE, find_release
+    from envpack.settings.table import Settings
+    from envpack.workflow.build import build_model
 
     file = required / "config.pbtxt"
     file.write_text(file.read_text() + more + "\n")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from tests.needed_pythons import need
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.settings import DEFAULT_RELEASE, example_titles, find_release
+from envpack.settings.examples import example_titles
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from tests.needed_pythons import need
 
 

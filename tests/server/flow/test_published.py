@@ -8,7 +8,8 @@ import pytest
 from envpack.deployment.objects.record import RECORD
 from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime
-from envpack.store import Objects, parse_location
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from tests import registries
 from tests.gcs import gcs
 from tests.needed_pythons import need

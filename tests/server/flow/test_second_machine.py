@@ -9,7 +9,8 @@ import zlib
 
 import pytest
 
-from envpack.store import Objects, parse_location
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from tests.faults.command_line import assert_refused, envpack
 from tests.needed_pythons import need
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import STUB_NAME, set_backend
+from envpack.repository.config_editor import set_backend
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.settings import all_releases, find_release
 from envpack.settings.pythons import SUPPORTED
+from envpack.settings.releases import all_releases, find_release
 from envpack.support.errors import EnvpackError
+from envpack.support.placed_files import STUB_NAME
 from tests.cache import kept_cache
 from tests.newer_pythons import server_for, target_of
 from tests.server.model_environments import NUMPYS, ModelEnvironments

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import ONE_AT_A_TIME, backend_for
+from envpack.repository.placement import ONE_AT_A_TIME, backend_for
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.settings import find_release
 from envpack.settings.pythons import SUPPORTED
+from envpack.settings.releases import find_release
 from envpack.support.errors import EnvpackError
 from tests.newer_pythons import is_newer, server_for, target_of
 from tests.server.model_environments import NUMPYS

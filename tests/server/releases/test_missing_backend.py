@@ -2,10 +2,10 @@
 
 import pytest
 
-from envpack.repository import open_model
-from envpack.server import Client, RequestError
+from envpack.repository.model import open_model
+from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
-from envpack.settings import find_release
+from envpack.settings.releases import find_release
 from envpack.verification.loading import MissingBackends
 from tests.cache import kept_cache
 from tests.server.releases.conftest import IN_WHEELS

@@ -12,7 +12,7 @@ import pytest
 
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor
-from envpack.settings import find_release
+from envpack.settings.releases import find_release
 from tests.newer_pythons import is_newer
 from tests.waiting import soon
 

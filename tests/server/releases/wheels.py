@@ -7,7 +7,7 @@ import sys
 import pytest
 from filelock import FileLock
 
-from envpack.server import find_server
+from envpack.server.launch import find_server
 from envpack.support.errors import ServerError
 from envpack.support.replacement import replaced_folder
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from envpack.environment.relocation import write_activation
-from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.settings.pythons import SUPPORTED

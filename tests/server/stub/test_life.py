@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import STUB_NAME
 from envpack.server.kserve import RequestError
 from envpack.settings.pythons import SUPPORTED
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import libpython_name
 from tests import newer_pythons
 from tests.waiting import soon

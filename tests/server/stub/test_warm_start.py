@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import stub_reports
+from envpack.server.log import stub_reports
 from envpack.settings.pythons import SUPPORTED
 from envpack.verification.stub_processes import instances
 from tests.waiting import soon

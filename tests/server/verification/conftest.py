@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import find_server
-from envpack.settings import DEFAULT_RELEASE, find_release
+from envpack.server.launch import find_server
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from envpack.support.errors import ServerError
 from tests.needed_pythons import need_interpreter
 

@@ -2,11 +2,13 @@
 
 import pytest
 
-from envpack.inspection import inspect_repository
-from envpack.repository import open_model, point_to_environment
-from envpack.server import Client, RequestError
+from envpack.inspection.repository import inspect_repository
+from envpack.repository.model import open_model
+from envpack.repository.placement import point_to_environment
+from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
-from envpack.settings import DEFAULT_RELEASE, Project, find_release
+from envpack.settings.project import Project
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 from tests.server.verification.test_inspect_agrees import CODE, PYTHON, tensors
 
 CUSTOM = {

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from envpack.server import ServerSpec
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 
 PROCESS = ServerSpec(Settings(runtime="process"))
 # Ends the server as soon as a file is there.

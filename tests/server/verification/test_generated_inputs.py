@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.server import ServerSpec
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 
 pytestmark = pytest.mark.thorough
 

@@ -6,9 +6,9 @@ show is not tested here; docs/explanation/verification.md says so.
 
 import pytest
 
-from envpack.repository import open_model
-from envpack.server import find_server
+from envpack.repository.model import open_model
 from envpack.server.kserve import Client
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime
 from envpack.verification.gpu import PEER, PROBE, run_probe, write_probe
 from tests.faults.repositories.running import Catalogue, build_kit

@@ -4,10 +4,11 @@ import struct
 
 import pytest
 
-from envpack.inspection import inspect_repository
-from envpack.server import Client, RequestError
+from envpack.inspection.repository import inspect_repository
+from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
-from envpack.settings import DEFAULT_RELEASE, Project, find_release
+from envpack.settings.project import Project
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
 
 CODE = """import triton_python_backend_utils as pb_utils
 

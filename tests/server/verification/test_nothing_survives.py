@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import ServerSpec
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 from tests.waiting import soon
 
 PROCESS = ServerSpec(Settings(runtime="process"))
@@ -45,7 +45,8 @@ def processes_that_name(folder):
 # Starts a server, and sends itself a signal at a line of the code that starts it; prints how many lines these were.
 KILLS_ITSELF = """import os, subprocess, sys
 from pathlib import Path
-from envpack.server import find_server, supervisor
+from envpack.server import supervisor
+from envpack.server.launch import find_server
 from envpack.server.process import ProcessRuntime
 from envpack.support.interruption import once_interruptible
 

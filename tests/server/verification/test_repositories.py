@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import ServerSpec
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 from tests.faults.repositories import CATALOGUE
 from tests.faults.repositories.broken import ENVIRONMENT, KEYWORD
 from tests.faults.repositories.running import Catalogue, assert_reported, build_kit, missing_tool

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import ServerSpec, stale_runs
-from envpack.settings import Settings
-from envpack.verification import verify
+from envpack.server import stale_runs
+from envpack.server.choice import ServerSpec
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 from tests.waiting import soon
 
 PROCESS = ServerSpec(Settings(runtime="process"))

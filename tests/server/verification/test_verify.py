@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from envpack.cli.main import run
-from envpack.server import ServerSpec
-from envpack.settings import DEFAULT_RELEASE, Settings, find_release
+from envpack.server.choice import ServerSpec
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, ServerError
-from envpack.verification import verify
+from envpack.verification.run import verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments
 
@@ -425,7 +426,7 @@ def test_an_interrupted_run_leaves_nothing_behind(environment, faults, tmp_path,
     repository, temporary, loading = (tmp_path / name for name in ("models", "temporary", "loading"))
     temporary.mkdir()
     faults.write_model(repository, faults.Broken("blocked", BLOCKED.format(loading=str(loading)), "", ""), environment)
-    code = f"from pathlib import Path; from envpack.verification import verify; verify(Path({str(repository)!r}))"
+    code = f"from pathlib import Path; from envpack.verification.run import verify; verify(Path({str(repository)!r}))"
     variables = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=variables) as child:
         until = time.monotonic() + 120

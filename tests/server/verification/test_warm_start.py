@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
-from envpack.server import ServerSpec
-from envpack.settings import DEFAULT_RELEASE, Settings, find_release
-from envpack.verification import verify
+from envpack.server.choice import ServerSpec
+from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.table import Settings
+from envpack.verification.run import verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.adoption import ask
+from envpack.adoption.answers import ask
 from envpack.adoption.artifact import Artifact
 from tests.tables import every_row
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from envpack.adoption import fetched, inspect_artifact
+from envpack.adoption.kinds import fetched, inspect_artifact
 from envpack.support.errors import InputError, UsageError
 
 

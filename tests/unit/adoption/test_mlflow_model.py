@@ -2,8 +2,9 @@
 
 import pytest
 
-from envpack.adoption import inspect_artifact, write_artifact
-from envpack.requirements import find_requirements, read_requirements
+from envpack.adoption.files import write_artifact
+from envpack.adoption.kinds import inspect_artifact
+from envpack.requirements.format import find_requirements, read_requirements
 from envpack.support.errors import InputError
 from tests.wheels import make_wheel
 

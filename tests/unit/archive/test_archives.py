@@ -11,9 +11,11 @@ from concurrent.futures import wait
 
 import pytest
 
-from envpack.archive import Selection, archive_metadata_file, pack_archive
+from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.segments import Output, index_of
+from envpack.archive.selection import Selection
 from envpack.archive.tar_members import portions
+from envpack.archive.tarball import pack_archive
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError, StorageError

@@ -4,7 +4,9 @@ import tempfile
 
 import pytest
 
-from envpack.archive import archive_metadata_file, is_made_by_envpack, pack_archive, tarball
+from envpack.archive import tarball
+from envpack.archive.manifest import archive_metadata_file, is_made_by_envpack
+from envpack.archive.tarball import pack_archive
 from tests.damage import overwrite
 from tests.unit.archive.conftest import names_in
 

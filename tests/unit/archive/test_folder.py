@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection, changed_files, is_folder_of_mode, place_folder
-from envpack.archive.folder import locked_destination
+from envpack.archive.folder import changed_files, is_folder_of_mode, locked_destination, place_folder
+from envpack.archive.selection import Selection
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment, write_index
 from envpack.support.errors import StorageError

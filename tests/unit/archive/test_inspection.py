@@ -12,15 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import (
-    Selection,
-    archive_metadata_file,
-    inspection,
-    is_recorded_archive,
-    pack_archive,
-    place_folder,
-)
+from envpack.archive import inspection
+from envpack.archive.folder import place_folder
 from envpack.archive.inspection import inspect_environment, refused_members
+from envpack.archive.manifest import archive_metadata_file, is_recorded_archive
+from envpack.archive.selection import Selection
+from envpack.archive.tarball import pack_archive
 from envpack.cli.main import run
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.store import MANIFEST

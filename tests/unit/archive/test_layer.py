@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from envpack.archive import LayerMember, LayerUnpacker, pack_layer
+from envpack.archive.layer import LayerMember, LayerUnpacker, pack_layer
 from envpack.support.errors import InputError, StorageError
 
 LIMIT = 1 << 20

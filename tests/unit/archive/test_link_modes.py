@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import changed_files, pack_archive, place_folder
+from envpack.archive.folder import changed_files, place_folder
+from envpack.archive.tarball import pack_archive
 from envpack.support.errors import StorageError
 from envpack.support.links_and_modes import Transfer
 

@@ -5,7 +5,8 @@ import tarfile
 
 import pytest
 
-from envpack.archive import inspect_environment, inspection, reading
+from envpack.archive import inspection, reading
+from envpack.archive.inspection import inspect_environment
 from envpack.support.errors import InputError
 
 

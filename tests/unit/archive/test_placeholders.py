@@ -5,14 +5,16 @@ import json
 
 import pytest
 
-from envpack.archive import Selection, pack_archive, place_folder
+from envpack.archive.folder import place_folder
 from envpack.archive.inspection import inspect_environment
 from envpack.archive.manifest import archive_metadata_file, read_metadata, record_in_metadata
-from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.archive.selection import Selection
+from envpack.archive.tarball import pack_archive
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
 from envpack.support.errors import UsageError
-from envpack.workflow import list_cache
+from envpack.workflow.cache import list_cache
 from tests.damage import overwrite
 from tests.tables import every_row
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.archive import pack_archive
+from envpack.archive.tarball import pack_archive
 from envpack.environment.inventory import find_owners, take_inventory
 from envpack.support.progress import NoProgress
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import pack_archive, place_folder
+from envpack.archive.folder import place_folder
 from envpack.archive.manifest import record_in_metadata
+from envpack.archive.tarball import pack_archive
 from envpack.environment.store import MANIFEST
 from envpack.support.links_and_modes import protect
-from envpack.workflow import prune_cache
+from envpack.workflow.cache import prune_cache
 
 from .conftest import Prefixes
 

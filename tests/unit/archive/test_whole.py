@@ -8,10 +8,11 @@ import tarfile
 
 import pytest
 
-from envpack.archive import pack_whole, unpack_whole
-from envpack.environment import INVENTORY, MANIFEST, read_environment
-from envpack.environment.store import damaged_files
+from envpack.archive.tarball import pack_whole, unpack_whole
+from envpack.environment.inventory import INVENTORY
+from envpack.environment.store import damaged_files, read_environment
 from envpack.support.errors import EnvpackError, InputError
+from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import NoProgress
 
 from .conftest import files_below

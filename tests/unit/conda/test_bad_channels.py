@@ -5,9 +5,11 @@ import shutil
 
 import pytest
 
-from envpack.conda import CondaSettings, install_conda, resolve_conda
-from envpack.conda.engine import EngineError, _install_error
-from envpack.requirements import CondaPackage, Target
+from envpack.conda.engine import EngineError, _install_error, install_conda
+from envpack.conda.resolve import resolve_conda
+from envpack.conda.settings import CondaSettings
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target
 from envpack.support import zstd
 from envpack.support.errors import EnvironmentBuildError
 from tests.conda_packages import index, make_conda_package

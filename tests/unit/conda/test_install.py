@@ -5,8 +5,10 @@ import hashlib
 
 import pytest
 
-from envpack.conda import CondaSettings, install_conda, is_locked_file
-from envpack.requirements import CondaPackage, Target
+from envpack.conda.engine import install_conda, is_locked_file
+from envpack.conda.settings import CondaSettings
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from tests.conda_packages import make_conda_package
 from tests.tables import every_row

@@ -10,8 +10,8 @@ import pytest
 
 from envpack.conda.choice import _needed_glibc, interpreter_for, interpreter_here
 from envpack.conda.interpreters import available_interpreters, interpreter_at, unreadable_folders
-from envpack.settings import FIELDS
 from envpack.settings.pythons import SUPPORTED
+from envpack.settings.table import FIELDS
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
 

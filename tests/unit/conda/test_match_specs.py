@@ -2,8 +2,9 @@
 
 import pytest
 
-from envpack.conda import CondaSettings, resolve_conda, spec_channels
-from envpack.requirements import Target
+from envpack.conda.resolve import resolve_conda, spec_channels
+from envpack.conda.settings import CondaSettings
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from tests.conda_packages import index, make_conda_package
 from tests.tables import every_row

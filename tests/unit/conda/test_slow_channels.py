@@ -2,8 +2,12 @@
 
 import pytest
 
-from envpack.conda import CondaSettings, engine, install_conda, resolve, resolve_conda
-from envpack.requirements import CondaPackage, Target
+from envpack.conda import engine, resolve
+from envpack.conda.engine import install_conda
+from envpack.conda.resolve import resolve_conda
+from envpack.conda.settings import CondaSettings
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from tests.conda_packages import index, make_conda_package
 from tests.web import serve

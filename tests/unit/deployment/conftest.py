@@ -1,10 +1,12 @@
 import pytest
 
-from envpack.deployment import plan_deployment
 from envpack.deployment.images import registry as client
 from envpack.deployment.images.address import parse_image_address
-from envpack.repository import backend_for, in_model_folder, open_model, point_to_environment
-from envpack.settings import Project, find_release
+from envpack.deployment.plan import plan_deployment
+from envpack.repository.model import open_model
+from envpack.repository.placement import backend_for, in_model_folder, point_to_environment
+from envpack.settings.project import Project
+from envpack.settings.releases import find_release
 from tests.memory_registry import memory_registry
 
 BACKENDS = {"early": "python_3_8", "late": ""}

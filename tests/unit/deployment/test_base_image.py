@@ -2,11 +2,11 @@
 
 import pytest
 
-from envpack.deployment import publish_image
 from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images import send as image_publication
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import INDEX, MANIFEST, digest_of, encoded
+from envpack.deployment.images.send import publish_image
 from envpack.support.errors import InputError
 from tests.memory_registry import memory_registry
 

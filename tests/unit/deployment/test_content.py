@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import envpack
-from envpack.deployment import assemble, content, folder as module, plan_deployment
+from envpack.deployment import content, folder as module
 from envpack.deployment.content import (
     ContentEntry,
     content_of,
@@ -17,7 +17,8 @@ from envpack.deployment.content import (
     is_for_authors,
     texts_with_credentials,
 )
-from envpack.deployment.folder import MANIFEST_NAME
+from envpack.deployment.folder import MANIFEST_NAME, assemble
+from envpack.deployment.plan import plan_deployment
 from envpack.support.errors import InputError, StorageError, UsageError
 from tests.tables import every_row
 

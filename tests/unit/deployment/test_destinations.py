@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.deployment import pull_image, read_trust
 from envpack.deployment.images.address import parse_image_address
-from envpack.settings import Settings
+from envpack.deployment.images.fetch import pull_image
+from envpack.deployment.statements import read_trust
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.workflow.inspect import inspect_image

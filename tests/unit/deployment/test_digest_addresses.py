@@ -4,15 +4,20 @@ import hashlib
 
 import pytest
 
-from envpack.deployment import copy_publication, parse_digest_address, pin, publish, read_signing_key, read_trust
 from envpack.deployment.objects import send
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.digests import pin
+from envpack.deployment.objects.fetch import copy_publication
+from envpack.deployment.objects.prune import parse_digest_address
 from envpack.deployment.objects.record import RECORD, PublicationRecord
-from envpack.settings import Settings
-from envpack.store import Objects
+from envpack.deployment.objects.send import publish
+from envpack.deployment.signing import read_signing_key
+from envpack.deployment.statements import read_trust
+from envpack.settings.table import Settings
+from envpack.store.objects import Objects
 from envpack.support.errors import InputError, StorageError, UsageError
 from envpack.support.progress import NoProgress
-from envpack.workflow import publish_objects
+from envpack.workflow.publish import publish_objects
 from tests.faults.command_line import assert_refused, envpack
 from tests.signing_keys import write_pair
 

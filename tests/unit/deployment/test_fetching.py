@@ -7,10 +7,12 @@ import subprocess
 
 import pytest
 
-from envpack.deployment import publish, read_signing_key
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.place import FETCHED
-from envpack.store import Objects, parse_location
+from envpack.deployment.objects.send import publish
+from envpack.deployment.signing import read_signing_key
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from tests.faults.command_line import assert_refused, command, envpack, variables
 from tests.signing_keys import write_pair
 

@@ -7,13 +7,14 @@ import tarfile
 
 import pytest
 
-from envpack.deployment import plan_deployment, publish_image
 from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images import send as image_publication
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import MANIFEST, digest_of
 from envpack.deployment.images.layers import LayerMemory, image_layers
+from envpack.deployment.images.send import publish_image
 from envpack.deployment.objects import digests
+from envpack.deployment.plan import plan_deployment
 from envpack.support.errors import InputError
 
 from .images import ARCHITECTURE, Image, Steps

@@ -12,21 +12,17 @@ from time import time as now
 
 import pytest
 
-from envpack.deployment import (
-    check_signed,
-    copy_publication,
-    publish,
-    publish_image,
-    pull_image,
-    read_signing_key,
-    read_trust,
-)
 from envpack.deployment.images import signature
+from envpack.deployment.images.fetch import pull_image
+from envpack.deployment.images.send import publish_image
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.fetch import check_signed, copy_publication
 from envpack.deployment.objects.record import RECORD, STATEMENT
-from envpack.deployment.signing import sign
-from envpack.deployment.statements import Statement
-from envpack.store import Objects, parse_location
+from envpack.deployment.objects.send import publish
+from envpack.deployment.signing import read_signing_key, sign
+from envpack.deployment.statements import Statement, read_trust
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.progress import NoProgress
 from tests.signing_keys import write_pair

@@ -3,10 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.deployment import assemble, docker_command, plan_deployment, server_arguments
+from envpack.deployment.folder import assemble
+from envpack.deployment.plan import docker_command, plan_deployment, server_arguments
 from envpack.environment.store import MANIFEST
-from envpack.repository import open_model, point_to_environment, set_execution_environment
-from envpack.settings import Project, Settings
+from envpack.repository.config_editor import set_execution_environment
+from envpack.repository.model import open_model
+from envpack.repository.placement import point_to_environment
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, ModelsError
 
 

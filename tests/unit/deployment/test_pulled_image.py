@@ -9,11 +9,11 @@ import tarfile
 
 import pytest
 
-from envpack.deployment import publish_image, pull_image
 from envpack.deployment.folder import MANIFEST_NAME
 from envpack.deployment.images import fetch as pulled_image, signature as image_signature
 from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, encoded
-from envpack.deployment.images.send import CONTENT
+from envpack.deployment.images.fetch import pull_image
+from envpack.deployment.images.send import CONTENT, publish_image
 from envpack.deployment.signing import read_public_key, read_signing_key
 from envpack.deployment.statements import Trust
 from envpack.support.errors import InputError, StorageError

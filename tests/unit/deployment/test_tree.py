@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from envpack.deployment import assemble, plan_deployment
-from envpack.deployment.folder import MANIFEST_NAME
+from envpack.deployment.folder import MANIFEST_NAME, assemble
+from envpack.deployment.plan import plan_deployment
 from envpack.support.errors import InputError, UsageError
 
 
@@ -175,10 +175,11 @@ def test_only_an_earlier_tree_is_replaced(plan, project, tmp_path):
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from envpack.deployment import assemble, plan_deployment
-from envpack.settings import Project
-from envpack.settings import find_release
-from envpack.repository import backends_folder
+from envpack.deployment.folder import assemble
+from envpack.deployment.plan import plan_deployment
+from envpack.settings.project import Project
+from envpack.settings.releases import find_release
+from envpack.repository.placement import backends_folder
 
 project = Project(repository=Path(sys.argv[1]))
 plan = plan_deployment(project)

@@ -8,8 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.server import StopResult
-from envpack.server.interface import Process
+from envpack.server.interface import Process, StopResult
 
 CONFIG = """backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from envpack.development.changes import Change, FileFinder
-from envpack.settings import open_project
+from envpack.settings.project import open_project
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import time
 
 from envpack.development.models import ServedModels
 from envpack.development.served import Loader
-from envpack.repository import examine_readable
+from envpack.repository.selection import examine_readable
 from envpack.support.errors import ServerError
 from tests.waiting import soon
 

@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from envpack.development import Session, session as module
-from envpack.settings import open_project
+from envpack.development import session as module
+from envpack.development.session import Session
+from envpack.settings.project import open_project
 from envpack.support.errors import EnvironmentBuildError, ServerError
 from envpack.support.progress import NoProgress
 from tests.waiting import soon

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.development import opened_debugger, runtime_chooser
-from envpack.development.debugger import UTILITIES
-from envpack.development.session import ServerNeeds
+from envpack.development.debugger import UTILITIES, opened_debugger
+from envpack.development.session import ServerNeeds, runtime_chooser
 from envpack.server import choice
-from envpack.settings import Settings, open_project
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
 from envpack.support.errors import ServerError, UsageError
 from tests.unit.server.test_process import install
 

@@ -9,7 +9,8 @@ import pytest
 
 import envpack
 from ci.docs import pages, settings
-from envpack.settings import all_releases, open_project
+from envpack.settings.project import open_project
+from envpack.settings.releases import all_releases
 from envpack.support.errors import InputError
 from tests.tables import every_row
 from tests.unit.docs.documents import CHECKOUT, NAMES, read

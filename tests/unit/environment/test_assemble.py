@@ -5,10 +5,12 @@ import hashlib
 
 import pytest
 
-from envpack.conda import CondaSettings
+from envpack.conda.settings import CondaSettings
 from envpack.environment.assemble import Assembly, _located, install
-from envpack.lock import Lock, LockOptions
-from envpack.requirements import CondaPackage, PipPackage, Target
+from envpack.lock.lockfile import Lock
+from envpack.lock.resolve import LockOptions
+from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
 from tests.conda_packages import make_conda_package

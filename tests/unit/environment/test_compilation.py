@@ -11,8 +11,9 @@ import pytest
 from envpack.conda.bytecode import bytecode_path
 from envpack.environment.assemble import compile_sources
 from envpack.environment.inventory import Owners, ReplacedFile
-from envpack.lock import Lock
-from envpack.requirements import CondaPackage, PipPackage, Target
+from envpack.lock.lockfile import Lock
+from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.requirements.target import Target
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 SITE = f"lib/python{MINOR}/site-packages"

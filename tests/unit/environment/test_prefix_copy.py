@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.prefix_copy import (
     DeclaredFile,
     copy_files,

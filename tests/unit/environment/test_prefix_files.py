@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from envpack.environment import detect_prefix, holds_credentials
-from envpack.environment.prefix_files import Prefix, list_files
+from envpack.environment.prefix_files import Prefix, detect_prefix, holds_credentials, list_files
 from envpack.support.errors import InputError
 
 

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import Environment, Package, read_environment, store
+from envpack.environment import store
 from envpack.environment.build import find_intact
-from envpack.environment.inventory import INVENTORY, Entry, read_inventory, write_inventory
+from envpack.environment.inventory import INVENTORY, Entry, Package, read_inventory, write_inventory
 from envpack.environment.store import (
     MANIFEST,
     SCHEMA,
+    Environment,
     damaged_files,
     differing,
     discard,
     index_of,
+    read_environment,
     read_index,
     write_index,
 )

@@ -2,8 +2,7 @@
 
 import pytest
 
-from envpack.fleet import parse_address
-from envpack.fleet.cluster import Address
+from envpack.fleet.cluster import Address, parse_address
 from envpack.support.errors import UsageError
 
 

@@ -14,15 +14,17 @@ from distributed import LocalCluster
 from distributed.scheduler import KilledWorker
 
 import envpack
-from envpack.fleet import Task, carry_out_all, client, cluster, worker
+from envpack.fleet import client, cluster, worker
+from envpack.fleet.client import carry_out_all
 from envpack.fleet.cluster import Address
-from envpack.fleet.tasks import Product
+from envpack.fleet.tasks import Product, Task
 from envpack.fleet.worker import Announcement, schedule_waiting, version_ability
-from envpack.server import ServerSpec
+from envpack.server.choice import ServerSpec
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress
-from envpack.workflow import make_stub, verify_there
+from envpack.workflow.recipes import make_stub
+from envpack.workflow.verify import verify_there
 from tests.steps import Steps
 
 

@@ -5,14 +5,17 @@ import json
 import pytest
 
 import envpack
-from envpack.fleet import build_jobs, jobs_yaml, kubernetes_build as module
-from envpack.lock import Lock, write_lock
-from envpack.repository import open_model
-from envpack.requirements import Target
-from envpack.settings import Settings, open_project
-from envpack.store import open_store
+from envpack.fleet import kubernetes_build as module
+from envpack.fleet.kubernetes_build import build_jobs
+from envpack.fleet.pods import jobs_yaml
+from envpack.lock.lockfile import Lock, write_lock
+from envpack.repository.model import open_model
+from envpack.requirements.target import Target
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
+from envpack.store.shared import open_store
 from envpack.support.errors import InputError
-from envpack.workflow import read_recipe
+from envpack.workflow.recipe import read_recipe
 from envpack.workflow.requests import lock_request
 from tests.tables import every_row
 

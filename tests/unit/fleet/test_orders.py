@@ -6,17 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.fleet import build_tasks, stub_tasks
-from envpack.fleet.orders import lock_tasks
-from envpack.lock import Lock, write_lock
-from envpack.repository import STUB_NAME
-from envpack.requirements import CondaPackage, Target
-from envpack.settings import Settings, find_release, open_project
-from envpack.store import open_store
-from envpack.stub import Cell
+from envpack.fleet.orders import build_tasks, lock_tasks, stub_tasks
+from envpack.lock.lockfile import Lock, write_lock
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target
+from envpack.settings.project import open_project
+from envpack.settings.releases import find_release
+from envpack.settings.table import Settings
+from envpack.store.shared import open_store
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.support.errors import StubError
-from envpack.workflow import make_lock
+from envpack.support.placed_files import STUB_NAME
+from envpack.workflow.recipes import make_lock
 
 CHANNEL = "https://channel.example/conda"
 RESOLVE = Settings(python="3.10", channels=(CHANNEL,))

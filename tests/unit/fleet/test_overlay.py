@@ -2,9 +2,10 @@
 
 import pytest
 
-from envpack.fleet import read_overlay, verification_job
-from envpack.fleet.overlay import Overlay
-from envpack.settings import Project, Settings
+from envpack.fleet.kubernetes_verify import verification_job
+from envpack.fleet.overlay import Overlay, read_overlay
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError
 from tests.kubernetes_schema import check
 from tests.tables import every_row

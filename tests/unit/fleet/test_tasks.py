@@ -13,18 +13,21 @@ from types import SimpleNamespace
 import pytest
 
 import envpack
-from envpack.fleet import Task
 from envpack.fleet.child import LineProgress
-from envpack.fleet.tasks import Done, Product, combined, task_key
-from envpack.repository import STUB_NAME
-from envpack.requirements import Requirements, Target
-from envpack.server import ServerSpec
-from envpack.settings import find_release
-from envpack.stub import Cell, Stub, inspect_stub
+from envpack.fleet.tasks import Done, Product, Task, combined, task_key
+from envpack.requirements.model import Requirements
+from envpack.requirements.target import Target
+from envpack.server.choice import ServerSpec
+from envpack.settings.releases import find_release
+from envpack.stub.build import Stub
+from envpack.stub.inspection import inspect_stub
+from envpack.stub.recipe import Cell
 from envpack.support.errors import InputError, ServerError, StubError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
-from envpack.workflow import Recipe, make_ingredients, make_lock, make_stub, verify_there
-from envpack.workflow.recipes import abilities
+from envpack.workflow.recipe import Recipe
+from envpack.workflow.recipes import abilities, make_ingredients, make_lock, make_stub
+from envpack.workflow.verify import verify_there
 from tests.steps import Steps
 from tests.unit.stub.elf_files import write_stub
 

@@ -6,9 +6,11 @@ import pytest
 import yaml
 
 import envpack
-from envpack.fleet import Published, jobs_yaml, verification_job
+from envpack.fleet.kubernetes_verify import Published, verification_job
 from envpack.fleet.overlay import Overlay
-from envpack.settings import Project, Settings
+from envpack.fleet.pods import jobs_yaml
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 from tests.kubernetes_schema import VERSIONS, check
 from tests.signing_keys import write_pair

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from envpack.cli.main import run
-from envpack.deployment import read_signing_key, read_trust
-from envpack.deployment.signing import sign
-from envpack.deployment.statements import Statement, check_statement
-from envpack.fleet import verify_tasks
-from envpack.settings import Settings, open_project
-from envpack.store import parse_location
+from envpack.deployment.signing import read_signing_key, sign
+from envpack.deployment.statements import Statement, check_statement, read_trust
+from envpack.fleet.orders import verify_tasks
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
+from envpack.store.location import parse_location
 from envpack.support.errors import InputError
 from tests.faults.catalogue import CONFIG
 from tests.signing_keys import write_pair

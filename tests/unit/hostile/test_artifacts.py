@@ -6,9 +6,9 @@ import zlib
 import pytest
 from hypothesis import given, strategies as st
 
-from envpack.adoption import inspect_artifact
 from envpack.adoption.answers import answers_of
 from envpack.adoption.artifact import Artifact
+from envpack.adoption.kinds import inspect_artifact
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 from tests.unit.adoption.test_mlflow_model import CONDA, MLMODEL, PYTHON_ENV
 

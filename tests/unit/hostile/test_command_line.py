@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import example, given, strategies as st
 
-from envpack.archive import Selection
+from envpack.archive.selection import Selection
 from envpack.cli.about import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.main import cli, run
-from envpack.conda import CondaSettings
-from envpack.environment import Entry
-from envpack.fleet import parse_address
-from envpack.settings import find_release
+from envpack.conda.settings import CondaSettings
+from envpack.environment.inventory import Entry
+from envpack.fleet.cluster import parse_address
+from envpack.settings.releases import find_release
 from envpack.support.folders import expand_home
 from tests.faults.bad_input import MODEL, BadInput
 from tests.hostile import hostile, read_or_refused

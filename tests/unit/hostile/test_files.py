@@ -9,18 +9,18 @@ from unittest import mock
 import pytest
 from hypothesis import example, given, strategies as st
 
-from envpack.archive import inspect_environment, opened_archive
+from envpack.archive.inspection import inspect_environment
 from envpack.archive.manifest import is_made_by_envpack, read_metadata
+from envpack.archive.reading import opened_archive
 from envpack.conda.settings import read_conda_settings
-from envpack.environment import read_environment
 from envpack.environment.inventory import INVENTORY, inventory_text
-from envpack.environment.store import SCHEMA
+from envpack.environment.store import SCHEMA, read_environment
 from envpack.inspection.facts import read_environment_facts, this_host
 from envpack.inspection.preflight import find_mismatches
-from envpack.lock import Lock
+from envpack.lock.lockfile import Lock
 from envpack.repository.model import examine_model
 from envpack.server.tensors import read_served_config
-from envpack.settings import open_project
+from envpack.settings.project import open_project
 from envpack.verification.requests import generate_requests
 from envpack.verification.samples import read_samples
 from tests.faults.catalogue import CONFIG

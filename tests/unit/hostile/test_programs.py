@@ -5,12 +5,12 @@ from pathlib import Path
 
 from hypothesis import given, strategies as st
 
-from envpack.conda import Channels
 from envpack.conda.channels import read_channel
 from envpack.conda.engine import EngineError
 from envpack.conda.interpreters import _interpreter, _is_usable
 from envpack.conda.probe import _are_facts
 from envpack.conda.resolve import _resolve_error
+from envpack.conda.settings import Channels
 from envpack.lock.uv import uv_error
 from envpack.support.errors import EnvpackError
 from envpack.support.processes import CompletedProcess

@@ -4,14 +4,14 @@ import json
 
 from hypothesis import given, strategies as st
 
-from envpack.server import RequestError, read_model_error
-from envpack.server.kserve import Client, _error_text, read_events
+from envpack.server.kserve import Client, RequestError, _error_text, read_events
 from envpack.server.log import (
     configuration_error,
     last_lines,
     last_started_stub,
     plain_lines,
     read_abort_frames,
+    read_model_error,
     start_error,
     stub_reports,
 )

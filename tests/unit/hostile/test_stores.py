@@ -6,10 +6,14 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from envpack.deployment import copy_publication, publish
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.record import RECORD
-from envpack.store import Objects, list_store, open_store, parse_location
+from envpack.deployment.objects.send import publish
+from envpack.store.location import parse_location
+from envpack.store.maintenance import list_store
+from envpack.store.objects import Objects
+from envpack.store.shared import open_store
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_root
 from envpack.support.progress import NoProgress

@@ -4,8 +4,10 @@ import subprocess
 
 import pytest
 
-from envpack.repository import in_model_folder, open_model, point_to_environment
-from envpack.settings import Project, find_release
+from envpack.repository.model import open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
+from envpack.settings.project import Project
+from envpack.settings.releases import find_release
 from envpack.support.elf import _patchelf
 from tests.unit.stub.elf_files import _library_of_this_process, for_any_release, write_library
 

@@ -2,11 +2,9 @@
 
 import tarfile
 
-from envpack.inspection import inspect_repository
-from envpack.repository import (
-    open_model,
-    point_to_environment,
-)
+from envpack.inspection.repository import inspect_repository
+from envpack.repository.model import open_model
+from envpack.repository.placement import point_to_environment
 
 
 def kinds(project, release, **options):

@@ -5,11 +5,14 @@ import json
 
 import pytest
 
-from envpack.environment import MANIFEST
-from envpack.inspection import build_state, inspect_repository, record_requirements
-from envpack.repository import in_model_folder, open_model, point_to_environment, set_execution_environment
-from envpack.requirements import read_requirements
-from envpack.settings import Settings
+from envpack.inspection.repository import inspect_repository
+from envpack.inspection.state import build_state, record_requirements
+from envpack.repository.config_editor import set_execution_environment
+from envpack.repository.model import open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
+from envpack.requirements.format import read_requirements
+from envpack.settings.table import Settings
+from envpack.support.placed_files import MANIFEST
 
 
 @pytest.fixture

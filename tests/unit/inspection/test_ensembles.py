@@ -1,7 +1,7 @@
 """What every server refuses of an ensemble by itself, and the fix."""
 
 from envpack.inspection.configuration import ensemble_findings
-from envpack.repository import open_model
+from envpack.repository.model import open_model
 from tests.tables import every_row
 
 TENSORS = """input { name: "IN" data_type: TYPE_FP32 dims: 1 }

@@ -22,8 +22,8 @@ from envpack.inspection.facts import (
     this_host,
 )
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
-from envpack.repository import Model, open_model
-from envpack.settings import find_release
+from envpack.repository.model import Model, open_model
+from envpack.settings.releases import find_release
 from envpack.support.errors import InputError, StubError
 from envpack.support.platforms import this_machine
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.inspection import inspect_repository, is_repository
-from envpack.repository import (
-    in_model_folder,
-    set_backend,
-)
-from envpack.settings import Project, Settings
+from envpack.inspection.repository import inspect_repository, is_repository
+from envpack.repository.config_editor import set_backend
+from envpack.repository.placement import in_model_folder
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError
 from tests.tables import every_row
 from tests.unit.inspection.findings import kinds, name_environment

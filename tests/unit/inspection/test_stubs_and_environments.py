@@ -7,9 +7,11 @@ import tarfile
 
 import pytest
 
-from envpack.inspection import inspect_repository
-from envpack.repository import backend_for, in_model_folder, set_backend
-from envpack.settings import Settings, find_release
+from envpack.inspection.repository import inspect_repository
+from envpack.repository.config_editor import set_backend
+from envpack.repository.placement import backend_for, in_model_folder
+from envpack.settings.releases import find_release
+from envpack.settings.table import Settings
 from tests.unit.inspection.findings import kinds, name_environment, named, pack
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.local import NOTHING, LocalServer, ModelFailed, Python, RawTensor, Request
-from envpack.local.starting import ModelSource
-from envpack.repository import open_model
-from envpack.server import encode
+from envpack.local.model_process import ModelFailed
+from envpack.local.server import LocalServer
+from envpack.local.starting import ModelSource, Python
+from envpack.local.values import NOTHING, RawTensor, Request
+from envpack.repository.model import open_model
+from envpack.server.tensors import encode
 
 ROOT = Path(__file__).parents[3]
 CONFIG = """backend: "python"

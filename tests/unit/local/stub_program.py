@@ -41,7 +41,7 @@ class Tensor(Fields):
 
 
 class Request(Fields):
-    """A request, with the fields of `envpack.local.Request`."""
+    """A request, with the fields of `envpack.local.values.Request`."""
 
 
 class Response(Fields):

@@ -2,12 +2,13 @@
 
 import pytest
 
-from envpack.local import ModelFailed, RawTensor, Request
 from envpack.local.admission import admit, deliver, received, rewritten
 from envpack.local.model_config import complete_config
-from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START
-from envpack.repository import datatype_of, parse_config
-from envpack.server import encode
+from envpack.local.model_process import ModelFailed
+from envpack.local.values import INVALID, SEQUENCE_END, SEQUENCE_START, RawTensor, Request
+from envpack.repository.config import parse_config
+from envpack.repository.config_rules import datatype_of
+from envpack.server.tensors import encode
 
 TWO = """
 input [ { name: "A" data_type: TYPE_INT32 dims: [ 2 ] }, { name: "B" data_type: TYPE_INT32 dims: [ -1 ] } ]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from envpack.inspection.configuration import fit_faults
-from envpack.local import config_json
-from envpack.local.model_config import complete_config, instance_arguments, merge_completion
-from envpack.repository import config_faults, parse_config
+from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
+from envpack.repository.config import parse_config
+from envpack.repository.config_rules import config_faults
 
 TENSORS = """
 input [ { name: "A" data_type: TYPE_INT32 dims: [ 2 ] } ]

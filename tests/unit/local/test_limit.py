@@ -4,8 +4,10 @@ import time
 
 import pytest
 
-from envpack.local import NOTHING, ModelFailed, connection, local_model
+from envpack.local import connection, local_model
 from envpack.local.connection import Limit
+from envpack.local.model_process import ModelFailed
+from envpack.local.values import NOTHING
 
 from .conftest import CONFIG, DECOUPLED, numbers, request
 

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from envpack.local import ModelFailed, server as local_server
+from envpack.local import server as local_server
+from envpack.local.model_process import ModelFailed
 from envpack.support.errors import InputError
 from tests.waiting import soon
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.local import NOTHING, ModelFailed
+from envpack.local.model_process import ModelFailed
+from envpack.local.values import NOTHING
 from envpack.support.errors import InputError
 
 from .conftest import CONFIG, DECOUPLED, ECHO, infer, numbers, request, tensor

@@ -2,8 +2,8 @@
 
 import pytest
 
-from envpack.local import ModelFailed
 from envpack.local.metrics import INCREMENT, OBSERVE, SET, Metrics
+from envpack.local.model_process import ModelFailed
 
 COUNTER, GAUGE, HISTOGRAM = range(3)
 

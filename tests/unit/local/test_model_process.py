@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.local import ModelFailed, model_process
+from envpack.local import model_process
+from envpack.local.model_process import ModelFailed
 from envpack.support.errors import ServerError
 from tests.waiting import soon
 

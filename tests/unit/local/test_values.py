@@ -7,9 +7,8 @@ import threading
 
 import pytest
 
-from envpack.local import RawTensor, Request, Response
 from envpack.local.connection import Connection, Kind
-from envpack.local.values import MALFORMED, Reader, Writer
+from envpack.local.values import MALFORMED, RawTensor, Reader, Request, Response, Writer
 from envpack.stub.recipe import source_folder
 
 

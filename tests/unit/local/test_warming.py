@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from envpack.local import ModelFailed
+from envpack.local.model_process import ModelFailed
 from tests.unit.local.conftest import CONFIG, DECOUPLED, ECHO, infer, numbers, request
 
 SEEN = """

@@ -3,7 +3,9 @@
 import pytest
 
 from envpack.lock.pip import check_files, check_lines
-from envpack.requirements import PipPackage, Target, read_requirements
+from envpack.requirements.format import read_requirements
+from envpack.requirements.model import PipPackage
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from tests.tables import every_row
 

@@ -3,7 +3,8 @@
 import pytest
 
 from envpack.lock.pip import resolve_pip
-from envpack.requirements import Target, read_requirements
+from envpack.requirements.format import read_requirements
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from tests.tables import every_row
 from tests.web import serve

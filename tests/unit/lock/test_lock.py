@@ -9,11 +9,12 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from envpack.lock import LOCK_NAME, RECIPE, Lock, digest_requirements, read_lock, write_lock
+from envpack.lock.lockfile import RECIPE, Lock, digest_requirements, read_lock, write_lock
 from envpack.lock.pip import to_pylock
-from envpack.requirements import CondaPackage, PipPackage, Requirements
+from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
+from envpack.support.placed_files import LOCK_NAME
 from tests.tables import every_row
 
 TARGET = Target("linux-64", "3.10", "2.35", "12.6")

@@ -10,7 +10,8 @@ import pytest
 from envpack.lock import pip
 from envpack.lock.pip import build_wheels, install_pip, resolve_pip, to_pylock
 from envpack.lock.uv import platform_name, uv_error
-from envpack.requirements import PipPackage, Requirements, Target
+from envpack.requirements.model import PipPackage, Requirements
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import CompletedProcess
 from envpack.support.uv import run_uv

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.conda import CondaSettings
-from envpack.lock import Lock, write_lock
-from envpack.lock.lockfile import digest_requirements
+from envpack.conda.settings import CondaSettings
+from envpack.lock.lockfile import Lock, digest_requirements, write_lock
 from envpack.lock.resolve import LockOptions, lock_memory, lock_requirements
-from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.requirements.model import CondaPackage, PipPackage, Requirements
+from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from tests.steps import Steps
 
@@ -32,13 +32,13 @@ class Tools:
     def __init__(self, monkeypatch, tmp_path):
         self.asked, self.provides = {}, ()
         self.conda, self.pip, self.wheels = (conda("zlib"), conda("python")), (wheel("b"), wheel("a")), ()
-        monkeypatch.setattr("envpack.conda.resolve_conda", self.resolve_conda)
-        monkeypatch.setattr("envpack.conda.install_conda", self.install_conda)
+        monkeypatch.setattr("envpack.conda.resolve.resolve_conda", self.resolve_conda)
+        monkeypatch.setattr("envpack.conda.engine.install_conda", self.install_conda)
         monkeypatch.setattr("envpack.lock.pip.resolve_pip", self.resolve_pip)
         monkeypatch.setattr("envpack.lock.pip.build_wheels", self.build_wheels)
         monkeypatch.setattr("envpack.lock.resolve.interpreter_for", self.interpreter_for)
         monkeypatch.setattr("envpack.lock.resolve.host_platform", lambda: "linux-64")
-        monkeypatch.setattr("envpack.conda.local_channel", self.local_channel)
+        monkeypatch.setattr("envpack.conda.channels.local_channel", self.local_channel)
         self.folder, self.progress = tmp_path, Steps()
 
     def resolve_conda(self, specs, channels, target, **options):
@@ -247,7 +247,7 @@ def test_a_failed_installation_leaves_nothing(tools, monkeypatch):
     def fails(*_, **__):
         raise OSError("failed")
 
-    monkeypatch.setattr("envpack.conda.install_conda", fails)
+    monkeypatch.setattr("envpack.conda.engine.install_conda", fails)
     with pytest.raises(OSError, match="failed"):
         tools.lock(Requirements(pip=("a",)))
     assert list((tools.folder / "cache").iterdir()) == []

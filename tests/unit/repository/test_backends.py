@@ -4,18 +4,19 @@ import sys
 
 import pytest
 
-from envpack.repository import (
-    STUB_NAME,
+from envpack.repository.model import open_model
+from envpack.repository.placement import (
     backend_for,
     backends_folder,
     find_backends,
-    open_model,
     point_to_environment,
     python_of_backend,
     unpacking_backends,
 )
-from envpack.settings import Project, Settings
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError
+from envpack.support.placed_files import STUB_NAME
 
 FILES = ["libtriton_python_3_8.so", "model.py", STUB_NAME, "triton_python_backend_utils.py"]
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from envpack.repository import called_models
-from envpack.repository.code import sends_requests
+from envpack.repository.code import called_models, sends_requests
 from tests.tables import every_row
 
 CONFIG = 'backend: "python"\n'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.repository import open_model
+from envpack.repository.model import open_model
 
 CONFIG = """
 backend: "python"

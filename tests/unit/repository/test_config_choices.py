@@ -2,16 +2,11 @@
 
 import pytest
 
-from envpack.repository import (
-    custom_configs,
-    examine_model,
-    in_model_folder,
-    open_model,
-    parse_config,
-    placement,
-    point_to_environment,
-    python_configs,
-)
+from envpack.repository import placement
+from envpack.repository.config import parse_config
+from envpack.repository.config_choices import custom_configs, python_configs
+from envpack.repository.model import examine_model, open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.support.errors import InputError
 
 CUSTOM = '# for large cards\nbackend: "python"\nmax_batch_size: 64\n'

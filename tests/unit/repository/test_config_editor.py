@@ -2,8 +2,14 @@ import pytest
 from google.protobuf import text_encoding
 from hypothesis import given, strategies as st
 
-from envpack.repository import parse_config, set_backend, set_execution_environment
-from envpack.repository.config_editor import get_string_parameter, remove_parameter, set_string_parameter
+from envpack.repository.config import parse_config
+from envpack.repository.config_editor import (
+    get_string_parameter,
+    remove_parameter,
+    set_backend,
+    set_execution_environment,
+    set_string_parameter,
+)
 from envpack.support.errors import InputError
 
 REPEATED = """# who: the vision team

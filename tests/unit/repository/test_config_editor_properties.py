@@ -5,8 +5,7 @@ import re
 from google.protobuf import text_encoding, text_format
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from envpack.repository import set_backend
-from envpack.repository.config_editor import remove_parameter, set_string_parameter
+from envpack.repository.config_editor import remove_parameter, set_backend, set_string_parameter
 from tests.unit.repository.config_texts import WORDS, messages, model_config, texts
 
 PIECE = re.compile(r"""(?P<comment>\#[^\r\n]*)|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<other>[^"'#])""")

@@ -1,6 +1,7 @@
 """What a server refuses of a configuration: each row was refused or loaded by Triton 24.10."""
 
-from envpack.repository import config_faults, later_fields, parse_config
+from envpack.repository.config import parse_config
+from envpack.repository.config_rules import config_faults, later_fields
 from tests.tables import every_row
 
 BATCHED = "max_batch_size: 4\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from envpack.repository import parse_config
-from envpack.repository.config import file_descriptor, message_class
+from envpack.repository.config import file_descriptor, message_class, parse_config
 from envpack.support.errors import InputError
 from tests.unit.repository.scripts import model_config_schema
 
@@ -60,7 +59,8 @@ def test_the_file_is_up_to_date():
 
 def test_neither_tritonclient_nor_numpy_is_imported():
     program = (
-        "import sys; from envpack.repository import parse_config; parse_config('max_batch_size: 3', 'config.pbtxt'); "
+        "import sys; from envpack.repository.config import parse_config; "
+        "parse_config('max_batch_size: 3', 'config.pbtxt'); "
         "assert not {'tritonclient', 'numpy', 'grpc'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 """Imports of a model's code."""
 
 from envpack.repository.code import imported_modules
-from envpack.requirements import is_provided, package_of
+from envpack.requirements.import_names import is_provided, package_of
 from tests.tables import every_row
 
 

@@ -1,16 +1,9 @@
 import pytest
 
-from envpack.repository import (
-    chosen_folders,
-    config_text,
-    find_folder,
-    open_model,
-    open_models,
-    parse_config,
-)
-from envpack.repository.folders import looks_like_model
-from envpack.repository.model import DEFAULT_CONFIG, examine_model
-from envpack.repository.selection import model_name, named_models, no_models
+from envpack.repository.config import parse_config
+from envpack.repository.folders import find_folder, looks_like_model
+from envpack.repository.model import DEFAULT_CONFIG, config_text, examine_model, open_model
+from envpack.repository.selection import chosen_folders, model_name, named_models, no_models, open_models
 from envpack.support.errors import InputError
 from tests.tables import every_row
 

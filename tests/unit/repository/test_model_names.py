@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.repository import model_name, named_models
+from envpack.repository.selection import model_name, named_models
 from envpack.support.errors import InputError
 
 

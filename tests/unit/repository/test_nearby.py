@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import model_name, named_models
+from envpack.repository.selection import model_name, named_models
 from envpack.support.errors import InputError
 
 

@@ -1,17 +1,16 @@
 import pytest
 
-from envpack.repository import (
-    STUB_NAME,
-    config_text,
+from envpack.repository.model import config_text, open_model
+from envpack.repository.placement import (
     forget_release,
     in_model_folder,
     is_stub_placed,
-    open_model,
     place_stub,
     point_to_environment,
 )
-from envpack.settings import find_release
+from envpack.settings.releases import find_release
 from envpack.support.errors import InputError
+from envpack.support.placed_files import STUB_NAME
 
 
 @pytest.fixture

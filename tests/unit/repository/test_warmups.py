@@ -4,7 +4,8 @@ import struct
 
 import pytest
 
-from envpack.repository import parse_config, warmup_faults
+from envpack.repository.config import parse_config
+from envpack.repository.config_rules import warmup_faults
 from tests.tables import every_row
 
 

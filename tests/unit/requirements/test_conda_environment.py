@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from envpack.requirements import read_requirements
+from envpack.requirements.format import read_requirements
 from envpack.requirements.formats import conda_environment
 from tests.tables import every_row
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.requirements import find_requirements, read_requirements, unread_above
+from envpack.requirements.format import find_requirements, read_requirements, unread_above
 from envpack.support.errors import InputError
 from tests.tables import every_row
 

@@ -1,6 +1,6 @@
 """A lock has packages for the target, and each of them once."""
 
-from envpack.requirements import read_requirements
+from envpack.requirements.format import read_requirements
 from tests.tables import every_row
 from tests.unit.requirements.test_locks import FORGE, LOCKS, PIXI_6, PYTHON_URL, SIX, SIX_URL
 

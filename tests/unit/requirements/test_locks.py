@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.requirements import CondaPackage, PipPackage, read_requirements
+from envpack.requirements.format import read_requirements
+from envpack.requirements.model import CondaPackage, PipPackage
 
 LOCKS = Path(__file__).with_name("locks")
 FORGE = "https://conda.anaconda.org/conda-forge"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from envpack.requirements import Target
 from envpack.requirements.markers import reduced_marker
+from envpack.requirements.target import Target
 from tests.tables import every_row
 
 

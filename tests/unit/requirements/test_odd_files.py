@@ -7,8 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from envpack.requirements import Requirements, read_requirements
-from envpack.requirements.format import all_formats
+from envpack.requirements.format import all_formats, read_requirements
+from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
 from tests.hostile import with_one_value_replaced
 from tests.unit.requirements.test_locks import LOCKS, PIXI_6, PYLOCK

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from envpack.requirements import read_requirements
+from envpack.requirements.format import read_requirements
 from tests.tables import every_row
 
 HASH = "sha256:" + "0123456789abcdef" * 4

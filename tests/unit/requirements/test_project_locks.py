@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from uv import find_uv_bin
 
-from envpack.requirements import read_requirements
+from envpack.requirements.format import read_requirements
 from envpack.requirements.formats.pip_file import _PUBLIC
 from envpack.requirements.target import poetry_range
 from tests.tables import every_row

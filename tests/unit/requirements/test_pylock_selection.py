@@ -1,6 +1,6 @@
 """pylock.toml: the extras and groups that the project beside it selects."""
 
-from envpack.requirements import read_requirements
+from envpack.requirements.format import read_requirements
 from tests.tables import every_row
 from tests.unit.requirements.test_locks import PYLOCK, SIX
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.requirements import read_requirements
+from envpack.requirements.format import read_requirements
 from tests.tables import every_row
 
 PROJECT = """\

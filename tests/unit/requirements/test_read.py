@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.requirements import Requirements, find_requirements, read_requirements
+from envpack.requirements.format import find_requirements, read_requirements
+from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
 
 

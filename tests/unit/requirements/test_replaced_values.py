@@ -3,8 +3,8 @@
 import contextlib
 import json
 
-from envpack.requirements import Requirements, read_requirements
-from envpack.requirements.format import all_formats
+from envpack.requirements.format import all_formats, read_requirements
+from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
 from tests.hostile import replaced
 from tests.tables import every_row

@@ -2,8 +2,8 @@
 
 import pytest
 
-from envpack.server import ServerSpec, choose_runtime
-from envpack.settings import Settings
+from envpack.server.choice import ServerSpec, choose_runtime
+from envpack.settings.table import Settings
 from envpack.support.errors import ServerError
 from envpack.verification.checks.server import check_runtime
 

@@ -8,7 +8,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from envpack.server import Client, RequestError, Tensor, infer_together, kserve, stream_together
+from envpack.server import kserve
+from envpack.server.kserve import Client, RequestError
+from envpack.server.tensors import Tensor
+from envpack.server.together import infer_together, stream_together
 
 LIMIT = 20  # seconds; only a broken feature reaches it
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from envpack.store import open_store
 from envpack.store.claims import ENDED
+from envpack.store.shared import open_store
 
 
 @pytest.fixture

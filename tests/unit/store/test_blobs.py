@@ -2,8 +2,9 @@
 
 import pytest
 
-from envpack.store import Objects, blobs
+from envpack.store import blobs
 from envpack.store.blobs import blobs_of, download, upload
+from envpack.store.objects import Objects
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.store import open_store, parse_location, server_address
+from envpack.store.location import parse_location, server_address
+from envpack.store.shared import open_store
 from envpack.support.errors import InputError, UsageError
 from tests.tables import every_row
 

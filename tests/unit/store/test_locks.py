@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.lock import Lock, lock_key
-from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
-from envpack.store import open_store
+from envpack.lock.lockfile import Lock, lock_key
+from envpack.requirements.model import CondaPackage, PipPackage, Requirements
+from envpack.requirements.target import Target
+from envpack.store.shared import open_store
 from envpack.support.progress import NoProgress
 from envpack.workflow.shared import find_lock, locate_packages, push_lock, push_packages
 from tests.steps import Steps

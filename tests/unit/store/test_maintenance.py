@@ -4,10 +4,13 @@ import threading
 
 import pytest
 
-from envpack.lock import Lock, named_by_locks, write_lock
-from envpack.requirements import CondaPackage, Target
-from envpack.store import index, list_store, maintenance, open_store, prune_store, reserved, verify_store
-from envpack.store.claims import PRUNE, PRUNE_EXPIRY
+from envpack.lock.lockfile import Lock, named_by_locks, write_lock
+from envpack.requirements.model import CondaPackage
+from envpack.requirements.target import Target
+from envpack.store import index, maintenance
+from envpack.store.claims import PRUNE, PRUNE_EXPIRY, reserved
+from envpack.store.maintenance import list_store, prune_store, verify_store
+from envpack.store.shared import open_store
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.waiting import soon

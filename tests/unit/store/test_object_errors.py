@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from envpack.store import Objects, parse_location
-from envpack.store.objects import _info, _reason, _tag
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects, _info, _reason, _tag
 from envpack.support.errors import StorageError
 from envpack.support.failures import DISK_FULL_TEXT
 from tests.tables import every_row

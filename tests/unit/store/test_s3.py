@@ -7,9 +7,11 @@ import urllib.request
 import pytest
 from moto.server import ThreadedMotoServer
 
-from envpack.store import Objects, objects, open_store, parse_location
+from envpack.store import objects
 from envpack.store.claims import probe
-from envpack.store.location import connect
+from envpack.store.location import connect, parse_location
+from envpack.store.objects import Objects
+from envpack.store.shared import open_store
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, free_port

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import STUB_NAME
-from envpack.settings import find_release
-from envpack.store import open_store
-from envpack.stub import Cell, Stub, inspect_stub
+from envpack.settings.releases import find_release
+from envpack.store.shared import open_store
+from envpack.stub.build import Stub
+from envpack.stub.inspection import inspect_stub
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
+from envpack.support.placed_files import STUB_NAME
 from envpack.workflow import stubs as module
 from envpack.workflow.shared import fetch_stub, push_stub
 from envpack.workflow.stubs import build_matrix

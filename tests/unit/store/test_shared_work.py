@@ -6,13 +6,16 @@ import threading
 
 import pytest
 
-from envpack.environment import read_environment
-from envpack.repository import STUB_NAME
-from envpack.settings import find_release
-from envpack.store import open_store, verify_store
-from envpack.stub import Cell, Stub, inspect_stub
+from envpack.environment.store import read_environment
+from envpack.settings.releases import find_release
+from envpack.store.maintenance import verify_store
+from envpack.store.shared import open_store
+from envpack.stub.build import Stub
+from envpack.stub.inspection import inspect_stub
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.support.errors import EnvironmentBuildError, StorageError, StubError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.workflow import shared
 from envpack.workflow.shared import fetch_stub, obtain_environment, push_stub, stub_for

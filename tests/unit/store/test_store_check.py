@@ -3,7 +3,8 @@
 import pytest
 
 from envpack.cli.main import run
-from envpack.store import StoreCheck, maintenance, verify_store
+from envpack.store import maintenance
+from envpack.store.maintenance import StoreCheck, verify_store
 from envpack.support.progress import NoProgress
 
 from .conftest import paths

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings import find_release
-from envpack.stub import Cell, StubFacts, inspection
-from envpack.stub.inspection import OTHER_COMPILER, check_compiled_stub
+from envpack.settings.releases import find_release
+from envpack.stub import inspection
+from envpack.stub.inspection import OTHER_COMPILER, StubFacts, check_compiled_stub
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError

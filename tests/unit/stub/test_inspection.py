@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from envpack.stub import inspect_stub, inspection
+from envpack.stub import inspection
+from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import StubError
 from tests.unit.stub.elf_files import write_stub
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings import find_release
 from envpack.settings.pythons import SUPPORTED
+from envpack.settings.releases import find_release
 from envpack.stub import matrix
 from envpack.stub.matrix import find_pythons, plan_matrix
 from envpack.stub.target import StubTarget

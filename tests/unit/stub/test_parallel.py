@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings import find_release
-from envpack.stub import Cell, matrix
+from envpack.settings.releases import find_release
+from envpack.stub import matrix
 from envpack.stub.matrix import _run_in_threads, compile_stubs
-from envpack.stub.recipe import Recipe, source_folder
+from envpack.stub.recipe import Cell, Recipe, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError

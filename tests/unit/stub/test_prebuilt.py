@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.stub import Cell
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, find_prebuilt, manifest, prebuilt_pythons
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.support import zstd
 from envpack.support.folders import cache_root

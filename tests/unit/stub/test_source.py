@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.stub import Cell, recipe as recipes
-from envpack.stub.recipe import Recipe, source_digest, source_folder
+from envpack.stub import recipe as recipes
+from envpack.stub.recipe import Cell, Recipe, source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import BOOST_VERSION, PYBIND11_VERSION, Toolchain
 

@@ -4,7 +4,8 @@ import pytest
 
 from envpack.conda.interpreters import Interpreter
 from envpack.settings.pythons import FREE_THREADED
-from envpack.stub import target, target_from_interpreter, target_from_prefix
+from envpack.stub import target
+from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.errors import EnvpackError
 from tests.unit.stub.elf_files import (
     EM_386,

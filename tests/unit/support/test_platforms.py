@@ -5,8 +5,8 @@ import json
 import pytest
 
 from envpack.cli.main import run
-from envpack.requirements import Target
-from envpack.settings import open_project
+from envpack.requirements.target import Target
+from envpack.settings.project import open_project
 from envpack.support.platforms import abi_flags, libpython_name, minor_of_libpython, platform_name
 
 

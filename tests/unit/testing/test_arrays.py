@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from envpack.local import RawTensor
-from envpack.server import encode
+from envpack.local.values import RawTensor
+from envpack.server.tensors import encode
 from envpack.support.errors import InputError
 from envpack.testing import arrays
 from envpack.testing.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array

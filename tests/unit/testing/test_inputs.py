@@ -6,11 +6,11 @@ import os
 import numpy as np
 import pytest
 
-from envpack.server import decode, encode, read_served_config
+from envpack.server.tensors import decode, encode, read_served_config
 from envpack.support.errors import InputError
 from envpack.testing import trial as module
 from envpack.testing.trial import check_sources, read_requests
-from envpack.verification import SAMPLES_FILE
+from envpack.verification.samples import SAMPLES_FILE
 from tests.tables import every_row
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from envpack.local import Python
-from envpack.settings import open_project
+from envpack.local.starting import Python
+from envpack.settings.project import open_project
 from envpack.support.errors import InputError
 from envpack.testing import ModelError, ModelUnderTest
 from envpack.testing.opening import open_models

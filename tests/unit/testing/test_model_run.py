@@ -7,14 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from envpack.local import LogLine, Python
-from envpack.settings import Settings, open_project
+from envpack.local.model_process import LogLine
+from envpack.local.starting import Python
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.testing import ModelError, model_run as module
 from envpack.testing.model_run import run_model
 from envpack.testing.opening import LocalModels
-from envpack.verification import SAMPLES_FILE
+from envpack.verification.samples import SAMPLES_FILE
 from tests.unit.local.conftest import ECHO, Repository, numbers
 
 LOGS = """

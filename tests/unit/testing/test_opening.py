@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from envpack.server import choice
-from envpack.settings import Settings, open_project
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
 from envpack.support.errors import ServerError
 from envpack.support.folders import cache_folder
 from envpack.testing import served_models

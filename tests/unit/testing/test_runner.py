@@ -10,7 +10,8 @@ import pytest
 
 from envpack import testing
 from envpack.cli.main import run as cli
-from envpack.settings import Settings, open_project
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 from envpack.testing import run_tests, runner
 from tests.waiting import soon
@@ -232,7 +233,7 @@ def test_the_fixture_uses_the_repository_of_the_user(pytester, tmp_path, how):
 
 CALLER = """import sys
 from pathlib import Path
-from envpack.settings import open_project
+from envpack.settings.project import open_project
 from envpack.testing import run_tests
 run_tests(open_project(Path(sys.argv[1])), is_local=True)
 """

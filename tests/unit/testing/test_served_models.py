@@ -11,9 +11,10 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from envpack.local import RawTensor, Request
-from envpack.server import RequestError, Tensor
-from envpack.settings import open_project
+from envpack.local.values import RawTensor, Request
+from envpack.server.kserve import RequestError
+from envpack.server.tensors import Tensor
+from envpack.settings.project import open_project
 from envpack.support.errors import UsageError
 from envpack.support.progress import NoProgress
 from envpack.testing import ModelError, served_models as module

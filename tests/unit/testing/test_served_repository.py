@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.local import Python
-from envpack.repository import STUB_NAME, open_model
+from envpack.local.starting import Python
 from envpack.repository.config_editor import get_string_parameter
-from envpack.settings import open_project
+from envpack.repository.model import open_model
+from envpack.settings.project import open_project
 from envpack.support.errors import InputError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.testing import served_models as module
 from envpack.testing.served_models import ServedRepository

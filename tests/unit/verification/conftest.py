@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.repository import open_model
+from envpack.repository.model import open_model
 from tests.unit.verification.words import Server
 
 

@@ -1,7 +1,7 @@
 """A model of two numbers, and a client that gives responses in turn."""
 
-from envpack.server import RequestError, Tensor, read_served_config
-from envpack.server.kserve import IndexEntry
+from envpack.server.kserve import IndexEntry, RequestError
+from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification.requests import SmokeRequest
 
 SERVED = {

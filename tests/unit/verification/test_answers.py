@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from envpack.server import Tensor, Tolerance, read_served_config
+from envpack.server.tensors import Tensor, Tolerance, read_served_config
 from envpack.verification import answers
 from envpack.verification.answers import LoadedModel, responses_difference, unsendable
 from tests.tables import every_row

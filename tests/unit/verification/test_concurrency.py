@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.server import InferMessage, RequestError, ServedConfig, Tensor, TensorConfig
+from envpack.server.kserve import InferMessage, RequestError
+from envpack.server.tensors import ServedConfig, Tensor, TensorConfig
 from envpack.verification import answers
 from envpack.verification.checks import concurrency
 from envpack.verification.samples import Sample, Samples

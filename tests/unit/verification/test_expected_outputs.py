@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.server import RequestError
+from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tolerance
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.inference import check_samples

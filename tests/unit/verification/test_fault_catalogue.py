@@ -2,8 +2,7 @@
 
 import pytest
 
-from envpack.server import read_model_error
-from envpack.server.log import last_lines, plain_lines, stub_reports
+from envpack.server.log import last_lines, plain_lines, read_model_error, stub_reports
 from envpack.verification.explanation import explain, explain_answer, may_be_refusal
 from envpack.verification.fault_catalogue import FAULTS
 from tests.tables import every_row

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.server import RequestError, Tensor, read_served_config
 from envpack.server.interface import Process
+from envpack.server.kserve import RequestError
+from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification import answers
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.inference import (

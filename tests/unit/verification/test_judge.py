@@ -1,6 +1,6 @@
 """Verdicts that need no loaded model: models that were never built, or that are incompatible with their server."""
 
-from envpack.inspection import BuildState
+from envpack.inspection.state import BuildState
 from envpack.support.errors import Finding
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import EnvironmentSize

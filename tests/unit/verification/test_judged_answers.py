@@ -5,10 +5,11 @@ import os
 
 import pytest
 
-from envpack.repository import in_model_folder, open_model, point_to_environment
-from envpack.server import RequestError, Tensor
+from envpack.repository.model import open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.server.interface import Process
-from envpack.server.kserve import unfinished
+from envpack.server.kserve import RequestError, unfinished
+from envpack.server.tensors import Tensor
 from envpack.support.errors import InputError
 from envpack.verification import answers, judge as judging
 from envpack.verification.checks import concurrency

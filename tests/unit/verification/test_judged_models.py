@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.inspection import BuildState
-from envpack.repository import in_model_folder, open_model, point_to_environment
-from envpack.server import RequestError
-from envpack.server.kserve import IndexEntry
+from envpack.inspection.state import BuildState
+from envpack.repository.model import open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
+from envpack.server.kserve import IndexEntry, RequestError
 from envpack.support.errors import InputError
 from envpack.verification import judge as judging
 from envpack.verification.checks import process

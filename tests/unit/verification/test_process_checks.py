@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import open_model
+from envpack.repository.model import open_model
 from envpack.server.interface import Process
-from envpack.settings import find_release
+from envpack.settings.releases import find_release
 from envpack.verification import stub_processes
 from envpack.verification.checks.process import (
     Examined,

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from envpack.server import Tensor, read_served_config
+from envpack.server.tensors import Tensor, read_served_config
 from envpack.support.errors import InputError
 from envpack.verification.samples import add_samples, read_samples
 from tests.tables import every_row

@@ -4,11 +4,12 @@ import contextlib
 
 import pytest
 
-from envpack.inspection import this_host
-from envpack.server import StopResult
-from envpack.verification import run as module, verify
+from envpack.inspection.facts import this_host
+from envpack.server.interface import StopResult
+from envpack.verification import run as module
 from envpack.verification.judge import Judge
 from envpack.verification.loading import LoadResult
+from envpack.verification.run import verify
 from envpack.verification.verdict import ModelVerdict, passed
 
 LOADED = LoadResult(0.1)

@@ -6,8 +6,8 @@ import pytest
 
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
-from envpack.verification import SAMPLES_FILE
 from envpack.verification.published import _add_samples
+from envpack.verification.samples import SAMPLES_FILE
 
 
 def write(folder, model, text):

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from envpack.inspection import folder_findings
-from envpack.server import RequestError
+from envpack.inspection.files import folder_findings
 from envpack.server.interface import Process
-from envpack.server.kserve import IndexEntry
+from envpack.server.kserve import IndexEntry, RequestError
 from envpack.verification.checks import server as checks
 from envpack.verification.checks.server import check_published, check_repository, check_together, unload_all
 from envpack.verification.verdict import failed, warning

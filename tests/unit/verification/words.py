@@ -2,9 +2,9 @@
 
 import json
 
-from envpack.server import RequestError, Tensor
 from envpack.server.interface import Process
-from envpack.server.kserve import IndexEntry
+from envpack.server.kserve import IndexEntry, RequestError
+from envpack.server.tensors import Tensor
 from envpack.verification.judge import Judge, JudgeOptions
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import read_environment
-from envpack.environment.store import MANIFEST
-from envpack.lock import Lock, digest_requirements, write_lock
-from envpack.repository import STUB_NAME, open_model
-from envpack.requirements import CondaPackage, PipPackage
-from envpack.settings import Settings, open_project
-from envpack.stub import Stub, inspect_stub
-from envpack.workflow import build_model
+from envpack.environment.store import MANIFEST, read_environment
+from envpack.lock.lockfile import Lock, digest_requirements, write_lock
+from envpack.repository.model import open_model
+from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
+from envpack.stub.build import Stub
+from envpack.stub.inspection import inspect_stub
+from envpack.support.placed_files import STUB_NAME
+from envpack.workflow.build import build_model
 from envpack.workflow.requests import lock_request
 from tests.steps import Steps
 from tests.unit.archive.conftest import Prefixes

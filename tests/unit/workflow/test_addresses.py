@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.support.errors import UsageError
-from envpack.workflow import check_published
+from envpack.workflow.verify import check_published
 
 
 @pytest.mark.parametrize(

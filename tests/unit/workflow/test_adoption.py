@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.repository import open_model
-from envpack.settings import Settings
+from envpack.repository.model import open_model
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import adoption as module
 from envpack.workflow.adoption import adopt

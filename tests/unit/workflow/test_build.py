@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.repository import STUB_NAME, open_model
 from envpack.repository.config_editor import get_string_parameter
-from envpack.settings import Settings, find_release
+from envpack.repository.model import open_model
+from envpack.settings.releases import find_release
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, UsageError
-from envpack.workflow import build as module, build_model, plan_model
-from envpack.workflow.build import environment_for, made_ingredients
+from envpack.support.placed_files import STUB_NAME
+from envpack.workflow import build as module
+from envpack.workflow.build import build_model, environment_for, made_ingredients
+from envpack.workflow.plan import plan_model
 from envpack.workflow.requests import build_request
 from tests.unit.stub.elf_files import write_stub
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import locked_destination
+from envpack.archive.folder import locked_destination
 from envpack.environment.inventory import Entry, write_inventory
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.entry_locks import being_made, in_use, ingredients_in_use, lock_of, mark_used
@@ -281,7 +281,7 @@ import os, sys
 from pathlib import Path
 os.environ["ENVPACK_CACHE_DIR"] = sys.argv[1]
 from envpack.archive import folder
-from envpack.environment import read_environment
+from envpack.environment.store import read_environment
 
 def fill(*arguments):
     print("started", flush=True)

@@ -12,8 +12,7 @@ from envpack.environment.store import MANIFEST
 from envpack.stub.cache import ensure_entry
 from envpack.support.entry_locks import last_used
 from envpack.support.progress import NoProgress
-from envpack.workflow import list_cache, verify_cache
-from envpack.workflow.cache import CacheCheck, DamagedEntry
+from envpack.workflow.cache import CacheCheck, DamagedEntry, list_cache, verify_cache
 
 
 def sha256(text):

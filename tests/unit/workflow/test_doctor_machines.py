@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.conda import FetchError
-from envpack.settings import SUPPORTED, Project, Settings
+from envpack.conda.fetched import FetchError
+from envpack.settings.project import Project
+from envpack.settings.pythons import SUPPORTED
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, StubError
 from envpack.workflow.doctor import host
 from envpack.workflow.doctor.services import Observation

@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from envpack.settings import Project, Settings
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, StubError
 from envpack.workflow.doctor import host as probes
 from envpack.workflow.doctor.host import PROBES, cache, compiler, examine, gpu, pythons, shared_memory, system
@@ -266,7 +267,8 @@ class TestStorage:
     )
     def test_a_folder_that_servers_cannot_unpack_to(self, tmp_path, options, words):
         code = (
-            "import sys; from pathlib import Path; from envpack.settings import Project, Settings;"
+            "import sys; from pathlib import Path; from envpack.settings.project import Project;"
+            "from envpack.settings.table import Settings;"
             "from envpack.workflow.doctor.host import shared_memory, temporary_folder; place = Path(sys.argv[1]);"
             "project = Project(repository=place);"
             "print(*temporary_folder(project, place), *shared_memory(project, place), sep='\\n')"

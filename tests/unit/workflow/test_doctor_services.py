@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import requests
 
-from envpack.settings import Project, Settings
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.workflow.doctor import services
 from envpack.workflow.doctor.services import Observation
 from tests.tables import every_row

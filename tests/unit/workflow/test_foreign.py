@@ -7,9 +7,11 @@ import shutil
 import pytest
 
 from envpack.environment.store import MANIFEST
-from envpack.repository import STUB_NAME, backend_for, open_model
+from envpack.repository.model import open_model
+from envpack.repository.placement import backend_for
 from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import InputError
+from envpack.support.placed_files import STUB_NAME
 from envpack.workflow.placement import foreign_paths, foreign_stub, refuse_foreign, refuse_own_source
 from envpack.workflow.recipe import TakenOver
 from tests.unit.workflow.test_placement import request_for

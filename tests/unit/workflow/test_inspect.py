@@ -5,13 +5,17 @@ import shutil
 
 import pytest
 
-from envpack.archive import pack_archive, place_folder
-from envpack.deployment import publish, read_signing_key, read_trust
+from envpack.archive.folder import place_folder
+from envpack.archive.tarball import pack_archive
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.repository import STUB_NAME
-from envpack.settings import Settings
-from envpack.store import Objects, parse_location
+from envpack.deployment.objects.send import publish
+from envpack.deployment.signing import read_signing_key
+from envpack.deployment.statements import read_trust
+from envpack.settings.table import Settings
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.support.errors import InputError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.workflow.inspect import (
     compare_with_signed,

@@ -5,10 +5,12 @@ import tarfile
 
 import pytest
 
-from envpack.repository import STUB_NAME
-from envpack.settings import Settings
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvpackError, InputError
-from envpack.workflow import build_model, lock_model, plan_model
+from envpack.support.placed_files import STUB_NAME
+from envpack.workflow.build import build_model
+from envpack.workflow.lock import lock_model
+from envpack.workflow.plan import plan_model
 
 from .conftest import CONFIG, build, names
 

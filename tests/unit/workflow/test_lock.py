@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.lock import LockOptions, read_lock, write_lock
-from envpack.requirements import PipPackage
-from envpack.settings import Settings
-from envpack.store import open_store
+from envpack.lock.lockfile import read_lock, write_lock
+from envpack.lock.resolve import LockOptions
+from envpack.requirements.model import PipPackage
+from envpack.settings.table import Settings
+from envpack.store.shared import open_store
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress
-from envpack.workflow import lock as module, lock_model
-from envpack.workflow.lock import locked_environment, refuse_stale, resolve_lock
+from envpack.workflow import lock as module
+from envpack.workflow.lock import lock_model, locked_environment, refuse_stale, resolve_lock
 from envpack.workflow.recipes import look_ahead
 from envpack.workflow.shared import find_lock
 from tests.unit.store.conftest import requests_to

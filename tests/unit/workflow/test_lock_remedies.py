@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from envpack.lock import write_lock
-from envpack.repository import open_model
-from envpack.requirements import Requirements
-from envpack.settings import Settings
+from envpack.lock.lockfile import write_lock
+from envpack.repository.model import open_model
+from envpack.requirements.model import Requirements
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.workflow import lock as module, lock_model
-from envpack.workflow.lock import locked_environment, refuse_stale, requirement_warnings
+from envpack.workflow import lock as module
+from envpack.workflow.lock import lock_model, locked_environment, refuse_stale, requirement_warnings
 from envpack.workflow.python_choice import ChosenPython
 
 from .test_lock import Resolver, resolver

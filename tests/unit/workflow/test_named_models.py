@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.deployment import content_digest
-from envpack.settings import Settings, open_project
-from envpack.store import open_store
+from envpack.deployment.objects.digests import content_digest
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
+from envpack.store.shared import open_store
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from envpack.workflow import channel

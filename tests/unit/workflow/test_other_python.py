@@ -5,11 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.conda import NO_INTERPRETER
-from envpack.repository import open_model
-from envpack.settings import SUPPORTED, Settings
+from envpack.conda.choice import NO_INTERPRETER
+from envpack.repository.model import open_model
+from envpack.settings.pythons import SUPPORTED
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.workflow import build_model, plan_model, python_choice as module
+from envpack.workflow import python_choice as module
+from envpack.workflow.build import build_model
+from envpack.workflow.plan import plan_model
 from envpack.workflow.python_choice import ChosenPython, usable_pythons, with_another_python
 from envpack.workflow.requests import build_request
 
@@ -194,7 +197,7 @@ def test_a_plan_names_the_other_python(machine, here, monkeypatch):
         if target.python == "3.10":
             raise MISSING
 
-    monkeypatch.setattr("envpack.lock.LockOptions.remembered", remembered)
+    monkeypatch.setattr("envpack.lock.resolve.LockOptions.remembered", remembered)
     monkeypatch.setattr("envpack.workflow.plan.reason_to_fetch", lambda *_: "it is not here")
     plan = plan_model(machine.project, "m")
     assert (plan.python, plan.python_source) == ("3.9", "this machine, which lacks that of the release")

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection
+from envpack.archive.selection import Selection
 from envpack.environment.inventory import Package
 from envpack.environment.store import MANIFEST, SCHEMA, Environment
-from envpack.repository import RELEASE_FILE, STUB_NAME, open_model
 from envpack.repository.config_editor import get_string_parameter
-from envpack.requirements import Requirements, Target
-from envpack.settings import find_release
+from envpack.repository.model import open_model
+from envpack.requirements.model import Requirements
+from envpack.requirements.target import Target
+from envpack.settings.releases import find_release
+from envpack.support.placed_files import RELEASE_FILE, STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.workflow import placement
 from envpack.workflow.placement import numpy_version, place, release_cannot_serve, wants_stub

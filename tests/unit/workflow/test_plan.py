@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import RELEASE_FILE, STUB_NAME
-from envpack.settings import Settings
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError
-from envpack.workflow import plan_model
+from envpack.support.placed_files import RELEASE_FILE, STUB_NAME
+from envpack.workflow.plan import plan_model
 from tests.unit.stub.elf_files import EM_AARCH64, write_stub
 
 from .conftest import CONFIG, build

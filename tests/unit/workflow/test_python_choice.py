@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.requirements import Requirements
-from envpack.settings import find_release
+from envpack.requirements.model import Requirements
+from envpack.settings.releases import find_release
 from envpack.support.errors import InputError, UsageError
 from envpack.workflow.python_choice import choose_python
 from tests.tables import every_row

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection
-from envpack.lock import write_lock
-from envpack.repository import open_model
-from envpack.requirements import Target
-from envpack.settings import find_release, open_project
+from envpack.archive.selection import Selection
+from envpack.lock.lockfile import write_lock
+from envpack.repository.model import open_model
+from envpack.requirements.target import Target
+from envpack.settings.project import open_project
+from envpack.settings.releases import find_release
 from envpack.support.errors import InputError, UsageError
 from envpack.support.platforms import host_platform
 from envpack.workflow.recipe import TakenOver

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import open_model, point_to_environment
-from envpack.settings import Settings, open_project
+from envpack.repository.model import open_model
+from envpack.repository.placement import point_to_environment
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 from envpack.workflow.recipe import TakenOver
 from envpack.workflow.requests import build_request

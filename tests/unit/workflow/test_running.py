@@ -7,22 +7,18 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.local import (
-    Instruments,
-    ModelFailed,
-    Python,
-    check_debug_port,
-    local_server,
-    needs_server,
-    opened_instruments,
-    running as module,
-)
-from envpack.local.running import python_of
-from envpack.local.starting import ModelSource
-from envpack.repository import STUB_NAME, in_model_folder, open_model, point_to_environment
-from envpack.settings import Settings
-from envpack.stub import Stub, inspect_stub
+from envpack.local import running as module
+from envpack.local.instruments import Instruments, check_debug_port, opened_instruments
+from envpack.local.model_process import ModelFailed
+from envpack.local.running import local_server, needs_server, python_of
+from envpack.local.starting import ModelSource, Python
+from envpack.repository.model import open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
+from envpack.settings.table import Settings
+from envpack.stub.build import Stub
+from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from tests.unit.stub.elf_files import EM_AARCH64, write_library, write_stub
 

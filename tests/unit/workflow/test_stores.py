@@ -2,9 +2,10 @@
 
 import pytest
 
-from envpack.settings import Project, Settings
+from envpack.settings.project import Project
+from envpack.settings.table import Settings
 from envpack.support.errors import UsageError
-from envpack.workflow import project_store
+from envpack.workflow.project import project_store
 from tests.faults.command_line import assert_refused, envpack
 
 

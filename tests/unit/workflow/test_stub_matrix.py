@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository import STUB_NAME
-from envpack.settings import find_release
-from envpack.stub import Cell, Stub
+from envpack.settings.releases import find_release
+from envpack.stub.build import Stub
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import InputError, StorageError, StubError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.workflow import stubs
 from envpack.workflow.shared import stub_for

@@ -5,11 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.repository import STUB_NAME
-from envpack.settings import Settings, find_release
-from envpack.stub import Cell, Stub, inspect_stub
+from envpack.settings.releases import find_release
+from envpack.settings.table import Settings
+from envpack.stub.build import Stub
+from envpack.stub.inspection import inspect_stub
+from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
 from envpack.support.errors import InputError, StubError, UsageError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.workflow import stubs as module
 from envpack.workflow.stubs import WantedStubs, build_one_stub, plan_stubs, stub_store

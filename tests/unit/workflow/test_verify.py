@@ -2,13 +2,15 @@
 
 import pytest
 
-from envpack.deployment import publish
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.settings import Settings, open_project
-from envpack.store import Objects, parse_location
+from envpack.deployment.objects.send import publish
+from envpack.settings.project import open_project
+from envpack.settings.table import Settings
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.support.errors import InputError, ModelsError, StorageError, UsageError
 from envpack.support.progress import NoProgress
-from envpack.verification import verify_published
+from envpack.verification.published import verify_published
 from envpack.workflow import verify as module
 from envpack.workflow.verify import (
     check_published,

@@ -4,14 +4,15 @@ import shutil
 
 import pytest
 
-from envpack.archive import Selection, pack_archive, place_folder
-from envpack.deployment import (
-    plan_deployment,
-    published_files,
-)
-from envpack.repository import in_model_folder, open_model, point_to_environment
-from envpack.settings import Settings
-from envpack.store import parse_location
+from envpack.archive.folder import place_folder
+from envpack.archive.selection import Selection
+from envpack.archive.tarball import pack_archive
+from envpack.deployment.objects.content import published_files
+from envpack.deployment.plan import plan_deployment
+from envpack.repository.model import open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
+from envpack.settings.table import Settings
+from envpack.store.location import parse_location
 from envpack.support.progress import NoProgress
 from tests.signing_keys import write_pair
 from tests.unit.archive.conftest import Prefixes

@@ -2,11 +2,11 @@
 
 import shutil
 
-from envpack.deployment import copy_publication
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.record import OWN
 from envpack.deployment.statements import read_trust
-from envpack.store import Objects
+from envpack.store.objects import Objects
 from envpack.support.progress import NoProgress
 
 

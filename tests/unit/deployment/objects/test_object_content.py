@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from envpack.deployment import plan_deployment, published_files
 from envpack.deployment.objects import content as module
-from envpack.deployment.objects.content import PublishedFile, packages_of
-from envpack.settings import Settings
+from envpack.deployment.objects.content import PublishedFile, packages_of, published_files
+from envpack.deployment.plan import plan_deployment
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
 from tests.tables import every_row

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.deployment import publish
 from envpack.deployment.objects import fetch as fetching, record as module
 from envpack.deployment.objects.record import RECORD, PublicationRecord
-from envpack.store import ObjectInfo
+from envpack.deployment.objects.send import publish
+from envpack.store.objects import ObjectInfo
 from envpack.support.errors import StorageError
 
 from .publications import Noted, config, copied, publication

@@ -10,12 +10,14 @@ import sys
 
 import pytest
 
-from envpack.deployment import publish, read_signing_key, read_trust
 from envpack.deployment.objects import place as module
 from envpack.deployment.objects.place import FETCHED, place_publication
-from envpack.repository import STUB_NAME
-from envpack.store import Objects
+from envpack.deployment.objects.send import publish
+from envpack.deployment.signing import read_signing_key
+from envpack.deployment.statements import read_trust
+from envpack.store.objects import Objects
 from envpack.support.errors import InputError, UsageError
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.support.temp_dirs import partial_folder
 
@@ -107,7 +109,8 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from envpack.deployment.objects.place import place_publication
-from envpack.store import Objects, parse_location
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
 from envpack.support.progress import NoProgress
 
 url, folder, place = sys.argv[1], sys.argv[2], int(sys.argv[3])

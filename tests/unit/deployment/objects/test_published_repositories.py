@@ -5,15 +5,16 @@ import shutil
 
 import pytest
 
-from envpack.archive import Selection, place_folder
-from envpack.deployment import (
-    plan_deployment,
-    publish,
-    published_files,
-)
-from envpack.repository import in_model_folder, open_model, parse_config, point_to_environment
+from envpack.archive.folder import place_folder
+from envpack.archive.selection import Selection
+from envpack.deployment.objects.content import published_files
+from envpack.deployment.objects.send import publish
+from envpack.deployment.plan import plan_deployment
+from envpack.repository.config import parse_config
 from envpack.repository.config_editor import get_string_parameter
-from envpack.settings import Settings
+from envpack.repository.model import open_model
+from envpack.repository.placement import in_model_folder, point_to_environment
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvpackError, ModelsError
 from envpack.support.progress import NoProgress
 from tests.unit.archive.conftest import Prefixes

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.deployment import publish
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.digests import describe_files, pieces
 from envpack.deployment.objects.record import RECORD
+from envpack.deployment.objects.send import publish
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.tables import every_row

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.deployment import publish
 from envpack.deployment.objects import digests, send
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import PublicationRecord
+from envpack.deployment.objects.send import publish
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 

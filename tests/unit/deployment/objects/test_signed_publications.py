@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.deployment import check_signed, publish
 from envpack.deployment.objects import digests
 from envpack.deployment.objects.content import Publication, PublishedFile
+from envpack.deployment.objects.fetch import check_signed
 from envpack.deployment.objects.record import RECORD
+from envpack.deployment.objects.send import publish
 from envpack.deployment.signing import opened, read_public_key, read_signing_key
 from envpack.deployment.statements import parse_statement, read_trust
 from envpack.support.errors import InputError

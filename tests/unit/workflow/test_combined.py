@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from envpack.verification import ModelVerdict, Verdict, combine_verdicts
-from envpack.verification.verdict import Failure, failed, passed
+from envpack.verification.verdict import Failure, ModelVerdict, Verdict, failed, passed
+from envpack.workflow.verify import combine_verdicts
 
 GOOD = ModelVerdict(name="shared", ok=True, load_seconds=1.0)
 PART = Verdict(
