@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envpack.workflow.plan import ModelPlan
 
 
-@click.command(cls=options.GroupedCommand, short_help="Resolve the packages of models and write them to lockfiles.")
+@click.command(cls=options.GroupedCommand)
 @options.models
 @click.option(
     "--update",
@@ -86,7 +86,7 @@ def _local_packages(model: LockedModel) -> str:
     )
 
 
-@click.command(cls=options.GroupedCommand, short_help="Build execution environments and put them beside their models.")
+@click.command(cls=options.GroupedCommand)
 @options.models
 @options.settings("build")
 @options.repository

@@ -27,7 +27,7 @@ def cache() -> None:
 _store = click.option("--store", default="", metavar="URL", help="A store that machines share, instead of the cache.")
 
 
-@cache.command(name="ls")
+@cache.command(name="ls", short_help="List the entries of the cache or of a shared store.")
 @_store
 @options.with_console
 def list_command(store: str, console: Console) -> None:
@@ -143,12 +143,12 @@ def _table(entries: Sequence[CacheEntry]) -> Table:
     return shown
 
 
-@click.group(short_help="Make a conda channel of this machine's Pythons.")
+@click.group()
 def channel() -> None:
     """Make a conda channel of this machine's Pythons, to serve it, or to carry it to machines without a network."""
 
 
-@channel.command("add-python")
+@channel.command("add-python", short_help="Put a Python of this machine into a channel, as a package.")
 @click.argument("python", metavar="3.8")
 @click.option(
     "--from",
@@ -183,7 +183,7 @@ def add(
     console.next_step("envpack", "build", "--channel", added.channel, "--python", minor)
 
 
-@channel.command("ls")
+@channel.command("ls", short_help="List the packages of a channel.")
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:

@@ -58,7 +58,7 @@ _NOISE = (  # what is nothing to worry about, or shown as the model's error
 )
 
 
-@click.command(cls=options.GroupedCommand, short_help="Serve models, and load them again when they change.")
+@click.command(cls=options.GroupedCommand)
 @options.models
 @options.debug(
     "Let the first instance of MODEL wait for a debugger (debugpy) on this port of this machine, by default 5678, "

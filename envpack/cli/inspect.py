@@ -27,7 +27,7 @@ _MANIFEST_KEYS = (
 )
 
 
-@click.command(cls=options.GroupedCommand, short_help="Check a stub, an environment or models by their files.")
+@click.command(cls=options.GroupedCommand)
 @click.argument("path", required=False, type=click.Path(), metavar="[PATH]")
 @click.option(
     "--environment",

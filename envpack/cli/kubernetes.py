@@ -28,12 +28,12 @@ _OVERLAY = click.option(
 )
 
 
-@click.group(short_help="Print Kubernetes Jobs that build or verify models.")
+@click.group()
 def kubernetes() -> None:
     """Print Kubernetes Jobs that build or verify models in a cluster, as YAML for `kubectl apply -f -`."""
 
 
-@kubernetes.command("build", cls=options.GroupedCommand)
+@kubernetes.command("build", cls=options.GroupedCommand, short_help="Print Jobs that build environments.")
 @options.models
 @click.option(
     "--build-image",
@@ -70,7 +70,7 @@ def build(
     _show("jobs", jobs, console)
 
 
-@kubernetes.command("verify", cls=options.GroupedCommand)
+@kubernetes.command("verify", cls=options.GroupedCommand, short_help="Print a Job that verifies models.")
 @options.models
 @click.option(
     "--claim", default="models", metavar="NAME", help="PersistentVolumeClaim with the repository. Default: models."

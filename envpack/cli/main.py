@@ -13,33 +13,33 @@ import click
 
 import envpack
 from envpack.cli import interrupts
-from envpack.cli.about import COMPLETION_VARIABLE, answer_shell
+from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.failures import storage_error, system_limit
 from envpack.support.interruption import repeat_unhandled
 
-# Each command with the module that it is in.
+# Each command with the module that it is in and its line in `envpack --help`, which imports none of them.
 _COMMANDS = {
-    "init": "init",
-    "lock": "build",
-    "build": "build",
-    "stub": "stub",
-    "inspect": "inspect",
-    "channel": "cache",
-    "releases": "about",
-    "run": "run",
-    "dev": "dev",
-    "test": "run",
-    "layout": "publish",
-    "publish": "publish",
-    "fetch": "publish",
-    "verify": "verify",
-    "kubernetes": "kubernetes",
-    "cache": "cache",
-    "doctor": "about",
-    "completion": "about",
+    "init": ("init", "Copy an example repository, or write a new model."),
+    "lock": ("build", "Resolve the packages of models and write them to lockfiles."),
+    "build": ("build", "Build execution environments and put them beside their models."),
+    "stub": ("stub", "Compile the stub for one Python, from envpack's own sources."),
+    "inspect": ("inspect", "Check a stub, an environment or models by their files."),
+    "channel": ("cache", "Make a conda channel of this machine's Pythons."),
+    "releases": ("about", "List the Triton releases that envpack knows."),
+    "run": ("run", "Send requests to a model."),
+    "dev": ("dev", "Serve models, and load them again when they change."),
+    "test": ("run", "Run the tests of models on a real server."),
+    "layout": ("publish", "Assemble models and backends into a tree to deploy."),
+    "publish": ("publish", "Publish models to an object store or a registry that a server loads from."),
+    "fetch": ("publish", "Copy published models to a folder, and check every file."),
+    "verify": ("verify", "Boot a real Triton server and prove that it serves the models."),
+    "kubernetes": ("kubernetes", "Print Kubernetes Jobs that build or verify models."),
+    "cache": ("cache", "List, verify or remove what envpack keeps for the next build."),
+    "doctor": ("about", "Check what envpack can use on this machine."),
+    "completion": ("completion", "Print the script that completes envpack's commands in a shell."),
 }
 _BUG = 70
 _EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)
@@ -54,9 +54,15 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"envpack.cli.{_COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name)
+        module, line = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"envpack.cli.{module}"), cmd_name)
+        command.short_help = line
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """As click does, without the import of every command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

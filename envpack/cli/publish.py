@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envpack.workflow.publish import PublishedImage, PublishedObjects
 
 
-@click.command(cls=options.GroupedCommand, short_help="Assemble models and backends into a tree to deploy.")
+@click.command(cls=options.GroupedCommand)
 @options.models
 @click.option(
     "--output",
@@ -45,9 +45,7 @@ def layout(models: tuple[str, ...], said: Settings, output: Path, repository: Pa
     console.result({"layout": whole_path(output), **vars(done)})
 
 
-@click.command(
-    cls=options.GroupedCommand, short_help="Publish models to an object store or a registry that a server loads from."
-)
+@click.command(cls=options.GroupedCommand)
 @click.argument("url")
 @options.models
 @click.option("--delete", is_flag=True, help="Remove what earlier publications sent and the repository no longer has.")
@@ -155,7 +153,7 @@ def _show_image(url: str, published: PublishedImage, console: Console, *, dry_ru
     console.result({"url": url, "dry_run": dry_run} | vars(published))
 
 
-@click.command(cls=options.GroupedCommand, short_help="Copy published models to a folder, and check every file.")
+@click.command(cls=options.GroupedCommand)
 @click.argument("address")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @options.signature("Refuse models that the owner of this public key did not sign.")

@@ -29,7 +29,7 @@ _REST = "envpack.cli.test"
 _STDERR = 2
 
 
-@click.command(cls=options.GroupedCommand, short_help="Send requests to a model.")
+@click.command(cls=options.GroupedCommand)
 @click.argument("model", shell_complete=options.complete_model)
 @click.option(
     "--input",
@@ -261,7 +261,7 @@ class _WithRest(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- PYTEST_ARGUMENT...]"]
 
 
-@click.command(cls=_WithRest, short_help="Run the tests of models on a real server.")
+@click.command(cls=_WithRest)
 @options.models
 @click.option("--local", "is_local", is_flag=True, help="Run the models without a server.")
 @options.settings("test")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
 
 
-@click.command(cls=options.GroupedCommand, short_help="Boot a real Triton server and prove that it serves the models.")
+@click.command(cls=options.GroupedCommand)
 @options.models
 @options.settings("verify")
 @options.signature("Refuse models that the owner of this public key did not sign.")

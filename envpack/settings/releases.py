@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +83,8 @@ class Release:
 @functools.cache
 def all_releases() -> dict[str, Release]:
     """Every release that envpack knows, by name, oldest first."""
+    import tomllib  # most commands that fail early need no release
+
     data = tomllib.loads((Path(__file__).parents[1] / "releases.toml").read_text(encoding="utf-8"))
     facts: dict[str, Any] = {}
     releases = {}
