@@ -204,10 +204,12 @@ def signature(help_text: str) -> Callable[[Command], Command]:
 
 def trust_of(require_signature: Sequence[Path], max_age: float | None) -> Trust | None:
     """Whose signatures a command requires, ``None`` if none are."""
+    if not require_signature:
+        if max_age is not None:
+            raise click.UsageError("--max-age is for --require-signature.")
+        return None
     from envpack.workflow.verify import read_trust
 
-    if max_age is not None and not require_signature:
-        raise click.UsageError("--max-age is for --require-signature.")
     return read_trust(require_signature, max_age)
 
 
