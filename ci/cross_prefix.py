@@ -14,7 +14,7 @@ from pathlib import Path
 from envpack.stub.target import StubTarget, target_from_interpreter, target_from_prefix
 from envpack.stub.toolchain import find_toolchain
 from envpack.support.folders import cache_root
-from envpack.support.isolation import clean_environment
+from envpack.support.processes import clean_environment
 
 # How pyconfig.h differs between x86-64 and aarch64: all differences between Debian's packages libpython3.9-dev,
 # libpython3.11-dev and libpython3.13-dev for amd64 and arm64. None stands for "not defined".

@@ -15,8 +15,8 @@ from pathlib import Path
 from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_interpreter
 from envpack.stub.toolchain import find_tool, header_folders
-from envpack.support.isolation import clean_environment
 from envpack.support.placed_files import STUB_NAME
+from envpack.support.processes import clean_environment
 
 FOLDER = Path("build/sanitized").absolute()
 # Python leaks on purpose, and Python's faulthandler reports crashes of a model.

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from envpack.deployment.objects.fetch import check_signed as check_signed
     from envpack.deployment.objects.send import Published as Published, publish as publish
     from envpack.deployment.plan import Deployment as Deployment, plan_deployment as plan_deployment
-    from envpack.deployment.signing import read_public_key as read_public_key, read_signing_key as read_signing_key
-    from envpack.deployment.statements import Trust as Trust, read_trust as read_trust
+    from envpack.deployment.signing import (
+        Trust as Trust,
+        read_public_key as read_public_key,
+        read_signing_key as read_signing_key,
+        read_trust as read_trust,
+    )
     from envpack.inspection.repository import inspect_repository as inspect_repository
     from envpack.server.choice import ServerSpec as ServerSpec
     from envpack.settings.project import Project as Project, open_project as open_project

@@ -28,7 +28,7 @@ from envpack.stub.target import target_from_interpreter
 from envpack.stub.toolchain import find_tool, find_toolchain, header_folders
 from envpack.support.errors import EnvpackError
 from envpack.support.folders import cache_root
-from envpack.support.isolation import clean_environment
+from envpack.support.processes import clean_environment
 from envpack.support.progress import NoProgress
 from envpack.support.replacement import new_folder
 from tests.cache import kept_cache, use_kept_cache

@@ -28,8 +28,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # A shell that runs this in the background ignores the signal, which children inherit; tests interrupt commands.
+    # A shell that runs this in the background, or nohup, ignores a signal, which children inherit; tests send both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if config.getoption("--part") in ("gate", "quick") and not config.getoption("--hypothesis-profile"):
         settings.load_profile("gate")
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # which servers get

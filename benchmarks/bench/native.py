@@ -13,7 +13,7 @@ from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_prefix
 from envpack.stub.toolchain import find_tool, header_folders
 from envpack.support.folders import cache_root
-from envpack.support.isolation import clean_environment
+from envpack.support.processes import clean_environment
 
 PROGRAM = "stub_clock"
 _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH exec "$@"'  # as the server does

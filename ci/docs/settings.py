@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from envpack.settings.fields import Field
-from envpack.settings.kinds import Kind
+from envpack.settings.fields import Field, Kind
 from envpack.settings.table import FIELDS
 
 _TYPES = {"project": "in_project", "model": "in_model"}

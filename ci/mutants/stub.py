@@ -34,8 +34,8 @@ from envpack.conda.choice import interpreter_for
 from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_interpreter
 from envpack.stub.toolchain import find_tool, header_folders
-from envpack.support.isolation import clean_environment
 from envpack.support.placed_files import STUB_NAME
+from envpack.support.processes import clean_environment
 
 # Reached by wire_tests.
 WIRE = (

@@ -13,8 +13,7 @@ from typing import Any
 from envpack.adoption.artifact import Artifact, bad_artifact
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
-from envpack.support.isolation import bare_environment
-from envpack.support.processes import run
+from envpack.support.processes import bare_environment, run
 from envpack.support.text import one_line, printable_line
 
 _DECLARE = "declare its tensors"  # a step of `code/ask.py`

@@ -22,7 +22,7 @@ from envpack.environment.relocation import check_prefix, replace_placeholder
 from envpack.environment.store import Environment, Index, differing, environment_in_use, read_index
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.entry_locks import being_made
-from envpack.support.failures import storage_errors
+from envpack.support.errors import storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, Folders, LinkMode, Transfer, is_result_of
 from envpack.support.placed_files import MANIFEST

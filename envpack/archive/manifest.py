@@ -21,8 +21,7 @@ from envpack.environment.relocation import replace_placeholder
 from envpack.environment.store import Environment
 from envpack.support.bounded_reading import parse_json, read_json, sha256_of
 from envpack.support.entry_locks import in_use
-from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE
 from envpack.support.placed_files import MANIFEST

@@ -174,7 +174,7 @@ def add(
     console: Console,
 ) -> None:
     """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
-    from envpack.workflow.channel import add_python
+    from envpack.workflow.cache import add_python
 
     added = add_python(python, place, folder, said, console)
     console.show(plain(f"--channel {added.channel}"))
@@ -188,7 +188,7 @@ def add(
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:
     """List the packages of a channel FOLDER, by default envpack's own."""
-    from envpack.workflow.channel import list_channel
+    from envpack.workflow.cache import list_channel
 
     address, packages = list_channel(folder)
     shown = table("package", "version", "build", "platform", "MB")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.segment import Segment
     from rich.text import Text
 
+    from envpack.development.models import ModelState
     from envpack.development.session import Session
-    from envpack.development.state import ModelState
     from envpack.settings.table import RuntimeName, Settings
 
 _MOST_NAMED = 3  # files

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from envpack.cli.console import Console, Failure, plain
-from envpack.support.errors import EnvpackError
-from envpack.support.failures import storage_error
+from envpack.support.errors import EnvpackError, storage_error
 
 if TYPE_CHECKING:
     from envpack.fleet.tasks import Done, Task

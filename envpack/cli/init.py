@@ -55,7 +55,7 @@ def init(
     console: Console,
 ) -> None:
     """Copy a model repository that builds to DIRECTORY, or write a new model into it."""
-    from envpack.support.failures import storage_errors
+    from envpack.support.errors import storage_errors
 
     if sum(kind is not None for kind in (recipe, template, artifact)) > 1:
         raise click.UsageError("Give only one of --recipe, --template and --from.")

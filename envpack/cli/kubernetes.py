@@ -58,7 +58,7 @@ def build(
 ) -> None:
     """Print a Job for each different environment that MODEL, by default all, needs; it is put into the --store."""
     from envpack.fleet.kubernetes_build import build_jobs
-    from envpack.fleet.overlay import read_overlay
+    from envpack.fleet.pods import read_overlay
     from envpack.settings.project import open_project
     from envpack.workflow.project import chosen_folders, project_store
 
@@ -112,7 +112,7 @@ def verify(
     The address of published models, such as s3://bucket/models, may stand in front of them; nothing is mounted then.
     """
     from envpack.fleet.kubernetes_verify import Published, verification_job
-    from envpack.fleet.overlay import read_overlay
+    from envpack.fleet.pods import read_overlay
     from envpack.settings.project import open_project
     from envpack.workflow.project import model_names
 

@@ -16,8 +16,7 @@ from envpack.cli import interrupts
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
-from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
-from envpack.support.failures import storage_error, system_limit
+from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, storage_error, system_limit
 from envpack.support.interruption import repeat_unhandled
 
 # Each command with the module that it is in and its line in `envpack --help`, which imports none of them.

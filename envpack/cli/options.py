@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli.console import Console
-from envpack.settings.fields import Field
-from envpack.settings.kinds import BadValueError
+from envpack.settings.fields import BadValueError, Field
 from envpack.settings.table import FIELDS, Settings
 from envpack.support.platforms import PLATFORMS, platform_name
 

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.support.entry_locks import being_made, in_use
-from envpack.support.errors import EnvironmentBuildError
-from envpack.support.failures import DISK_FULL_TEXT, disk_full
-from envpack.support.isolation import bare_environment
-from envpack.support.processes import run
+from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, disk_full
+from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import link_or_copy, new_folder
 from envpack.support.temp_dirs import temp_dir
 

@@ -21,8 +21,7 @@ from envpack.conda.interpreter_package import fingerprint, make_package
 from envpack.conda.interpreters import Interpreter
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
-from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, storage_errors
 from envpack.support.folders import cache_folder, cache_root, data_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress

@@ -19,11 +19,9 @@ from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import mark_used
-from envpack.support.errors import EnvironmentBuildError, StorageError
-from envpack.support.failures import ErrorPattern, error_from_output
+from envpack.support.errors import EnvironmentBuildError, ErrorPattern, StorageError, error_from_output
 from envpack.support.folders import cache_folder
-from envpack.support.isolation import clean_environment
-from envpack.support.processes import run
+from envpack.support.processes import clean_environment, run
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from envpack.conda.probe import Facts, ProbeMemory
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.entry_locks import being_made, mark_used
-from envpack.support.failures import DISK_FULL_TEXT, disk_full, storage_errors
+from envpack.support.errors import DISK_FULL_TEXT, disk_full, storage_errors
 from envpack.support.folders import cache_folder, real_path
 from envpack.support.processes import CompletedProcess
 from envpack.support.progress import Progress

@@ -14,8 +14,7 @@ from envpack.settings.pythons import FREE_THREADED, SUPPORTED, check_minor
 from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path
-from envpack.support.isolation import clean_environment
-from envpack.support.processes import run
+from envpack.support.processes import clean_environment, run
 
 _SHIMS = "shims"  # name of the folder of shims of pyenv, asdf and mise
 _SHIM_TIMEOUT = 10.0  # seconds

@@ -11,8 +11,7 @@ from typing import Any, TypedDict, cast
 
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.folders import cache_root
-from envpack.support.isolation import bare_environment
-from envpack.support.processes import run
+from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import write_text
 from envpack.support.text import may_be_path
 

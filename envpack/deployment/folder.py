@@ -15,8 +15,7 @@ from envpack.deployment.content import ContentEntry, content_of, content_of_mode
 from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, lacks_version, server_arguments
 from envpack.repository.placement import python_of_backend
 from envpack.support.bounded_reading import read_bytes
-from envpack.support.errors import InputError, UsageError
-from envpack.support.failures import disk_full
+from envpack.support.errors import InputError, UsageError, disk_full
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, make_folder
 from envpack.support.placed_files import STUB_NAME

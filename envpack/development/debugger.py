@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from envpack.local.instruments import Instruments, check_debug_port, opened_instruments
-from envpack.local.starting import Python
+from envpack.local.starting import Instruments, Python, check_debug_port, opened_instruments
 from envpack.repository.model import Model, open_model
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError

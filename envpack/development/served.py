@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.development.debugger import WAITING, Debugger
-from envpack.development.models import in_lines
-from envpack.development.state import ModelState
+from envpack.development.models import ModelState, in_lines
 from envpack.repository.model import open_model
 from envpack.server.interface import Server, StopResult
 from envpack.server.kserve import Client, RequestError

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from envpack.development.changes import Change, FileFinder, Snapshot, wait_for_changes
+from envpack.development.changes import Change, FileFinder, OwnWrites, Snapshot, wait_for_changes
 from envpack.development.debugger import UTILITIES, Debugger
-from envpack.development.models import ServedModels, in_lines
-from envpack.development.own_writes import OwnWrites
+from envpack.development.models import ModelState, Phase, ServedModels, in_lines
 from envpack.development.served import Served
-from envpack.development.state import ModelState, Phase
 from envpack.local.running import python_of
 from envpack.repository.model import Model
 from envpack.repository.placement import backends_folder

@@ -1,21 +1,291 @@
-"""Builds execution environments from requirements or a lock; the store keeps each one."""
+"""Builds execution environments from requirements or a lock, in an empty folder of the store, which keeps each one."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from envpack.environment.store import Environment, disappeared, read_environment
+from envpack.conda.bytecode import bytecode_path, compile_packages
+from envpack.conda.channels import local_channel
+from envpack.conda.choice import interpreter_for
+from envpack.conda.engine import PREFIX_PLACEHOLDER, install_conda, is_locked_file
+from envpack.conda.interpreter_package import fingerprint
+from envpack.conda.interpreters import Interpreter, available_interpreters
+from envpack.environment.checks import (
+    check_consistency,
+    cuda_libraries,
+    environment_needs,
+    hidden_libraries,
+    numpy_abi,
+    refuse_external_references,
+    require_library,
+    started_version,
+)
+from envpack.environment.inventory import (
+    Entry,
+    Owners,
+    find_owners,
+    installed_packages,
+    take_inventory,
+    write_inventory,
+)
+from envpack.environment.relocation import relocate, update_records, write_activation
+from envpack.environment.store import SCHEMA, Environment, disappeared, read_environment
 from envpack.lock.lockfile import Lock
+from envpack.lock.pip import install_pip
 from envpack.lock.resolve import LockOptions
+from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
-from envpack.support.errors import EnvironmentBuildError
-from envpack.support.failures import require_programs, storage_errors
+from envpack.support.errors import EnvironmentBuildError, require_programs, storage_errors
 from envpack.support.folders import cache_folder
+from envpack.support.links_and_modes import protect
+from envpack.support.placed_files import MANIFEST
+from envpack.support.platforms import this_machine
 from envpack.support.progress import Progress
-from envpack.support.replacement import new_folder
+from envpack.support.replacement import new_folder, write_text
+from envpack.support.text import counted, normalise_name
+
+_GLIBC_HINT = "require an older version of the package, or use --triton with a release that has a newer system"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """The lock to install, and the settings to install it with."""
+
+    lock: Lock
+    options: LockOptions  # with the cache, and the user's settings for conda
+    indexes: tuple[str, ...]  # index options of a requirements file; they may contain passwords
+    strip: bool  # whether to remove debug information from libraries and programs
+    progress: Progress  # receives each step
+    key: str = ""  # key of the environment in the store, if more than the lock decides its content
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this machine can run programs of the target."""
+        return self.lock.target.machine == this_machine()
+
+
+def assemble(assembly: Assembly, prefix: Path) -> None:
+    """Fill an empty folder with the environment; the manifest comes last and marks it as complete."""
+    install(assembly, prefix)
+    finish(assembly, prefix)
+
+
+def finish(
+    assembly: Assembly,
+    prefix: Path,
+    *,
+    prefix_paths: Sequence[Path] = (),
+    changed: Set[Path] = frozenset(),
+    adopt: Callable[[Owners], Owners] = lambda owners: owners,
+) -> None:
+    """Turn installed packages into an execution environment: relocate, compile, check and list them."""
+    minor = assembly.lock.target.python
+    assembly.progress.begin("make the environment relocatable")
+    relocate(
+        prefix, (prefix, Path(PREFIX_PLACEHOLDER), *prefix_paths, _python(assembly, prefix).parent.parent), minor=minor
+    )
+    update_records(prefix, {*changed, *(strip_environment(prefix) if assembly.strip else ())})
+    write_activation(prefix)
+    owners = adopt(find_owners(prefix, minor))
+    refuse_external_references(prefix, minor, owners)
+    if assembly.runs_here:
+        version = started_version(prefix, minor)
+    else:
+        version = next(package.version for package in assembly.lock.conda if package.name == "python")
+    compile_sources(
+        prefix,
+        owners,
+        assembly.lock,
+        python=_python(assembly, prefix),
+        cache=cache_folder("bytecode", assembly.options.cache),
+    )
+    entries = take_inventory(prefix, owners, assembly.progress)
+    needs = _checked_needs(assembly, prefix, entries)
+    _write_manifest(assembly, prefix, version, needs, owners, entries)
+    protect(prefix)
+    assembly.progress.end(counted(len(entries), "file"))
+
+
+def install(assembly: Assembly, prefix: Path) -> None:
+    """Install the packages of a lock into an empty folder."""
+    lock, minor = assembly.lock, assembly.lock.target.python
+    assembly.progress.begin(f"install {counted(len(lock.conda), 'conda package')}")
+    conda = [_located(package, assembly) for package in lock.conda]
+    options = assembly.options
+    install_conda(
+        conda, prefix, lock.target, settings=options.settings, credentials=options.credentials, cache=options.cache
+    )
+    require_library(prefix, minor)
+    assembly.progress.end("installed")
+    (prefix / "lib" / f"python{minor}" / "site-packages").mkdir(exist_ok=True)
+    if lock.pip:
+        if assembly.runs_here:
+            started_version(prefix, minor)  # uv starts it, too, and would wait for it without a limit
+        assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
+        _mark_wheels(lock.pip, cache_folder("wheels", assembly.options.cache))
+        install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)
+        if assembly.runs_here:
+            check_consistency(prefix, prefix / "bin" / "python3")
+        assembly.progress.end("installed")
+
+
+def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
+    """The package at its present location, if its local channel was on another machine, was removed or made again."""
+    address = urlsplit(package.url)
+    file = Path(unquote(address.path))
+    if address.scheme != "file" or (file.is_file() and is_locked_file(package, file)):
+        return package
+    for other in sorted(cache_folder("channel", assembly.options.cache).glob(f"*/{package.subdir}/{file.name}")):
+        if is_locked_file(package, other):
+            mark_used(other.parent.parent)
+            return dataclasses.replace(package, url=other.as_uri())
+    if package.build.startswith("local_"):
+        for interpreter in _candidates(assembly):
+            if package.build == f"local_{fingerprint(interpreter)}":
+                again = local_channel(interpreter, cache=assembly.options.cache, progress=assembly.progress)
+                # Other versions of the tools that pack the same interpreter give another hash.
+                return dataclasses.replace(package, url=again.file.as_uri(), sha256=again.sha256)
+    if file.is_file():
+        return package  # its installation reports the other hash
+    if package.build.startswith("local_"):
+        what = f"the lock names a Python {package.version} of another machine, and this one does not have the same"
+        fix = (
+            f"run `envpack lock` on this machine; or where it was made: `envpack channel add-python "
+            f"{assembly.lock.target.python} --to FOLDER`, and lock with --channel and an address of that folder"
+        )
+        raise EnvironmentBuildError("package-missing", what, fix, str(file))
+    what = f"conda package {package.name} {package.version} is not on this machine"
+    fix = "copy the channel to this path; or serve it over HTTP, and lock again with --channel ADDRESS"
+    raise EnvironmentBuildError("package-missing", what, fix, str(file))
+
+
+def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
+    """The interpreters of this machine, then the one that is fetched if it has none of the version."""
+    yield from available_interpreters()
+    with contextlib.suppress(EnvironmentBuildError):
+        yield assembly.options.interpreter(assembly.lock.target, assembly.progress)
+
+
+def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
+    """Record the use of wheels that were built from local projects."""
+    for package in packages:
+        file = Path(unquote(urlsplit(package.url).path))
+        if file.parent.parent == folder:
+            mark_used(file.parent)
+
+
+def _python(assembly: Assembly, prefix: Path) -> Path:
+    """An interpreter of the same minor version that this machine can run."""
+    if assembly.runs_here:
+        return prefix / "bin" / "python3"
+    minor, preference = assembly.lock.target.python, assembly.options.python_preference
+    return interpreter_for(minor, preference=preference, progress=assembly.progress).executable
+
+
+def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
+    """What the files require of a system; an error if the target's C library is too old."""
+    needs = environment_needs(prefix, entries, cache_folder("needs", assembly.options.cache))
+    need, target = needs.glibc, assembly.lock.target
+    if version_key(need.version) > version_key(target.glibc):
+        file = need.file.relative_to(prefix) if need.file else ""
+        what = f"{file} needs glibc {need.version}, the target has {target.glibc}"
+        raise EnvironmentBuildError("glibc-too-old", what, _GLIBC_HINT)
+    return needs
+
+
+def _write_manifest(
+    assembly: Assembly, prefix: Path, version: str, needs: AbiRequirements, owners: Owners, entries: Sequence[Entry]
+) -> None:
+    target = assembly.lock.target
+    packages = installed_packages(prefix, target.python, entries, assembly.lock)
+    manifest = {
+        "schema": SCHEMA,
+        "key": assembly.key or assembly.lock.environment_key(strip=assembly.strip),
+        "python": version,
+        "minor": target.python,
+        "platform": target.platform,
+        "glibc": needs.glibc.version,
+        "glibcxx": needs.glibcxx.version,
+        "numpy_abi": numpy_abi(packages),
+        "cuda_libraries": cuda_libraries(entries),
+        "hidden_libraries": hidden_libraries(entries),  # the loader finds these before the system's
+        "size": sum(entry.size for entry in entries),
+        "content": write_inventory(prefix, entries),
+        "stand_ins": sum(bool(entry.placeholder) for entry in entries),  # files that contain the prefix placeholder
+        "packages": [dataclasses.asdict(package) for package in packages],
+        "changed_hands": [dataclasses.asdict(replaced) for replaced in owners.changed],
+    }
+    write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
+
+
+_UNCHECKED_HASH = b"\x01\0\0\0"  # flags of byte code that Python never compares with its source, PEP 552
+
+
+def compile_sources(prefix: Path, owners: Owners, lock: Lock, *, python: Path, cache: Path) -> None:
+    """Write byte code for the modules of all packages, except those that will change when the environment is placed."""
+    minor = lock.target.python
+    _remove_stale(prefix, owners, minor)
+    sources: dict[str, list[str]] = {}
+    for path, package in owners.of.items():
+        if _is_wanted(prefix, path, minor, owners):
+            sources.setdefault(package, []).append(path)
+    hashes = _hashes(lock, owners)
+    named = {hashes.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
+    compile_packages(prefix, named, minor=minor, python=python, cache=cache)
+
+
+def _hashes(lock: Lock, owners: Owners) -> dict[str, str]:
+    """The hashes of the packages whose modules are those of the package alone, by name.
+
+    A file that several packages install belongs to the one that was installed last, but installers write several
+    packages at once.
+    """
+    found = {normalise_name(package.name): package.sha256 or package.md5 for package in lock.conda}
+    found |= {package.name: package.sha256 for package in lock.pip}
+    shared = {owner.partition(" ")[2] for file in owners.changed for owner in (file.before, file.after)}
+    return {name: digest for name, digest in found.items() if name not in shared}
+
+
+def _remove_stale(prefix: Path, owners: Owners, minor: str) -> None:
+    """Remove a package's byte code that Python would run in place of a source with the real prefix."""
+    for path in owners.placeholders:
+        if path.endswith(".py"):
+            compiled = prefix / bytecode_path(path, minor)
+            if _is_unchecked(compiled):
+                compiled.unlink()
+
+
+def _is_wanted(prefix: Path, path: str, minor: str, owners: Owners) -> bool:
+    """Whether a file is a module without byte code of its package; envpack's Python packages contain such byte code."""
+    return (
+        path.endswith(".py")
+        and path.startswith(f"lib/python{minor}/")
+        and path not in owners.placeholders  # byte code would keep the placeholder
+        and (prefix / path).is_file()
+        and not _is_unchecked(prefix / bytecode_path(path, minor))
+    )
+
+
+def _is_unchecked(compiled: Path) -> bool:
+    try:
+        with compiled.open("rb") as content:
+            return content.read(8)[4:] == _UNCHECKED_HASH
+    except FileNotFoundError:
+        return False
+
+
+def _digest(prefix: Path, sources: Sequence[str]) -> str:
+    """Digest of sources that are not known by the hash of a package; a name alone would match other versions."""
+    digests = [[path, hashlib.sha256((prefix / path).read_bytes()).hexdigest()] for path in sorted(sources)]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def find_environment(lock: Lock, cache: Path, *, strip: bool = False) -> Environment | None:
@@ -41,7 +311,6 @@ def environment_of(
         return build_once(folder, fill, progress)
 
     require_programs(folder.parent)
-    from envpack.environment.assemble import Assembly, assemble
 
     assembly = Assembly(lock=lock, options=options, indexes=tuple(indexes), strip=strip, progress=progress)
     with ingredients_in_use(options.cache):

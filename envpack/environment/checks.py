@@ -22,9 +22,8 @@ from envpack.support.elf import AbiRequirements, RequiredVersion, is_elf, newer_
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path
-from envpack.support.isolation import bare_environment
 from envpack.support.platforms import libpython_name
-from envpack.support.processes import CompletedProcess, run
+from envpack.support.processes import CompletedProcess, bare_environment, run
 from envpack.support.replacement import replaced_file
 from envpack.support.uv import run_uv
 

@@ -38,15 +38,14 @@ from envpack.lock.resolve import LockOptions
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support.entry_locks import ingredients_in_use, mark_used
-from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.failures import require_programs, storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, require_programs, storage_errors
 from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
-    from envpack.environment.assemble import Assembly
+    from envpack.environment.build import Assembly
 
 _LAYOUT = 2  # raised when the way of copying an environment changes
 
@@ -83,7 +82,7 @@ def environment_from_prefix(
         if found:
             return found
         require_programs(folder.parent)
-        from envpack.environment.assemble import Assembly
+        from envpack.environment.build import Assembly
 
         options = LockOptions(channels=(), settings=CondaSettings(), cache=top)
         assembly = Assembly(lock=lock, options=options, indexes=(), strip=strip, progress=progress, key=key)
@@ -146,7 +145,7 @@ def _copy(
     prefix: Prefix, files: tuple[PrefixFile, ...], digests: Mapping[str, str], assembly: Assembly, folder: Path
 ) -> None:
     """Make the environment in an empty folder."""
-    from envpack.environment.assemble import finish, install
+    from envpack.environment.build import finish, install
     from envpack.environment.checks import require_library
 
     progress = assembly.progress

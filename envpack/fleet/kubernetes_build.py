@@ -9,10 +9,10 @@ from typing import Any
 
 import envpack
 from envpack.fleet.orders import build_task
-from envpack.fleet.overlay import Overlay
 from envpack.fleet.pods import (
     CLIENT_SIDE_BYTES,
     MEMORY,
+    Overlay,
     from_secret,
     labels_of,
     least_rights,

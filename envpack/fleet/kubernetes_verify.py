@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.fleet.overlay import Overlay
 from envpack.fleet.pods import (
     MEMORY,
+    Overlay,
     from_secret,
     least_rights,
     mebibytes,

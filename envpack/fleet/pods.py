@@ -1,14 +1,161 @@
-"""What all Kubernetes Jobs of envpack have in common: their rights, limits and names."""
+"""What all Kubernetes Jobs of envpack have in common: rights, limits and names, and what the user adds to them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import envpack
-from envpack.fleet.overlay import Overlay
+from envpack.support.bounded_reading import read_text
+from envpack.support.errors import InputError
+
+_MOST_BYTES = 1 << 20
+_MOST_PARTS = 100_000
+# The field by which a list's elements are merged, as in Kubernetes' strategic merge; other lists are replaced.
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "imagePullSecrets": "name",
+    "volumeMounts": "mountPath",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+}
+
+_DIRECTIVES = ("merge", "replace", "delete")  # of $patch
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What is merged into documents."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)  # for every document, such as {"namespace": "models"}
+    spec: dict[str, Any] = field(default_factory=dict)  # for Jobs
+    file: Path = Path()  # where both come from
+
+    def on(self, document: dict[str, Any]) -> dict[str, Any]:
+        """A document with the additions, merged as `kubectl patch` merges them."""
+        patch = {"metadata": self.metadata, **({"spec": self.spec} if document["kind"] == "Job" else {})}
+        try:
+            merged: dict[str, Any] = _merged(document, patch, "the document")
+        except ValueError as error:
+            raise _bad(self.file, str(error)) from error
+        return merged
+
+
+def read_overlay(file: Path) -> Overlay:
+    """The overlay in a YAML file."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(read_text(file, most=_MOST_BYTES))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise _bad(file, " ".join(str(error).split())) from error
+    if not isinstance(content, dict):
+        raise _bad(file, "it is not a YAML mapping")
+    others = sorted(map(str, content.keys() - {"apiVersion", "kind", "metadata", "spec"}))
+    if others or content.get("kind", "Job") != "Job":
+        raise _bad(file, f"{others[0] if others else content['kind']} does not belong in a Job")
+    parts = {name: content.get(name) or {} for name in ("metadata", "spec")}
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            raise _bad(file, f"{name} is {_kind(part)}")
+        try:
+            unfit = _unfit(part, name)
+        except RecursionError:  # an alias can name what it is in
+            unfit = f"{name} is nested without end, or too deeply"
+        if unfit:
+            raise _bad(file, unfit)
+    if "name" in parts["metadata"]:
+        raise _bad(file, "the name of a Job is made of its content")
+    return Overlay(parts["metadata"], parts["spec"], file)
+
+
+def _unfit(whole: dict[str, Any], name: str) -> str:
+    """What Kubernetes cannot take: keys that are no text, dates, infinite numbers, too much; empty for nothing."""
+    for number, (place, value) in enumerate(_parts(whole, name)):
+        if number > _MOST_PARTS:
+            return f"it has more than {_MOST_PARTS} parts"
+        odd = [key for key in value if not isinstance(key, str)] if isinstance(value, dict) else []
+        if odd:
+            return f"the key {odd[0]} in {place} is no text: write it in quotes"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{place} is {value}, which JSON does not have"
+        if not (value is None or isinstance(value, str | int | float | dict | list)):
+            return f"{place} is {value}, which YAML reads as a {type(value).__name__}: write it in quotes"
+    return ""
+
+
+def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """A value and all in it, each with the name of its place; what aliases name comes as often as they do."""
+    yield name, value
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _parts(part, str(key))
+    if isinstance(value, list):
+        for part in value:
+            yield from _parts(part, f"an element of {name}")
+
+
+def _merged(base: Any, patch: Any, name: str) -> Any:
+    if isinstance(base, dict | list) and type(base) is not type(patch):
+        raise ValueError(f"{name} is {_kind(patch)} instead of {_kind(base)}")
+    if isinstance(patch, list):
+        return _merged_list(base, patch, name)
+    if not isinstance(patch, dict):
+        return patch
+    changes = {key: value for key, value in patch.items() if key != "$patch"}
+    merged = {} if patch.get("$patch") == "replace" else dict(base)
+    for key, value in changes.items():
+        if key.startswith("$"):
+            raise ValueError(f"{name} has the directive {key}, which envpack does not carry out")
+        if value is None or (isinstance(value, dict) and _directive(value, key) == "delete"):
+            merged.pop(key, None)
+            continue
+        empty = type(value)() if isinstance(value, dict | list) else value
+        merged[key] = _merged(merged.get(key) or empty, value, str(key))
+    return merged
+
+
+def _merged_list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
+    key = _KEYS.get(name)
+    if key is None:
+        return patch
+    merged = {element[key]: element for element in base}
+    for element in patch:
+        if not isinstance(element, dict) or not isinstance(element.get(key), str):
+            raise ValueError(f"an element of {name} has no {key}")
+        if _directive(element, f"an element of {name}") == "delete":
+            merged.pop(element[key], None)
+        else:
+            merged[element[key]] = _merged(merged.get(element[key], {}), element, f"an element of {name}")
+    return list(merged.values())
+
+
+def _directive(patch: dict[str, Any], name: str) -> str:
+    """What is done with the original of a mapping."""
+    directive = patch.get("$patch", "merge")
+    if directive not in _DIRECTIVES:
+        raise ValueError(f"{name} has $patch: {directive}, and needs one of {', '.join(_DIRECTIVES)}")
+    return str(directive)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else "a value"
+
+
+def _bad(file: Path, what: str) -> InputError:
+    fix = "write what differs from the printed Job, as for kubectl patch: metadata, and spec"
+    return InputError("bad-overlay", f"no overlay of a Job: {what}", fix, str(file))
+
 
 MEMORY = 4 << 30  # bytes, the limit of a container
 CLIENT_SIDE_BYTES = 262_144  # kubectl apply puts a document into an annotation, whose limit this is

@@ -26,11 +26,10 @@ from envpack.inspection.files import (
 from envpack.inspection.state import build_state, own_requirements
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.repository.config_choices import custom_configs
-from envpack.repository.ensembles import find_cycles
 from envpack.repository.folders import find_folder, looks_like_model
 from envpack.repository.model import UNADDRESSABLE, Model, examine_model
 from envpack.repository.placement import ONE_AT_A_TIME, PYTHON_BACKEND, backends_folder, unpacking_backends
-from envpack.repository.selection import examine_readable
+from envpack.repository.selection import examine_readable, find_cycles
 from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
 from envpack.support.errors import Finding, InputError, caution, fault, finding_of_error

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import envpack
-from envpack.local.instruments import Instruments
 from envpack.local.model_process import LogLine
 from envpack.local.server import LocalServer
-from envpack.local.starting import ModelSource, Python
+from envpack.local.starting import Instruments, ModelSource, Python
 from envpack.repository.config_rules import later_fields
 from envpack.repository.folders import find_folder, looks_like_model, version_folders
 from envpack.repository.model import Model, open_model

@@ -18,14 +18,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from envpack.lock.lockfile import wheel_not_here
 from envpack.lock.uv import failing_requirement, platform_name, uv_error
-from envpack.requirements.markers import reduced_marker
 from envpack.requirements.model import PipPackage, Requirements
+from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
-from envpack.support.isolation import clean_environment
-from envpack.support.processes import CompletedProcess
+from envpack.support.processes import CompletedProcess, clean_environment
 from envpack.support.redaction import public_url
 from envpack.support.tables import quote
 from envpack.support.temp_dirs import temp_dir

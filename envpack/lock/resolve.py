@@ -19,8 +19,7 @@ from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.settings.table import PythonPreference
 from envpack.support.entry_locks import ingredients_in_use, mark_used
-from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, UsageError, storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform
 from envpack.support.progress import Progress

@@ -31,12 +31,12 @@ from envpack.repository.folders import (
     file_in,
     is_too_long,
     misspelt_backend,
+    no_such_model,
     odd_version,
     served_versions,
     version_folders,
     version_number,
 )
-from envpack.repository.nearby import no_such_model
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path, whole_path

@@ -10,7 +10,7 @@ from typing import Any
 from envpack.server.log import stated
 from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 from envpack.support.bounded_reading import parse_json
-from envpack.support.isolation import trusted_certificates
+from envpack.support.processes import trusted_certificates
 
 _LARGE = 64 * 1024
 _CONTROL_SECONDS = 30.0

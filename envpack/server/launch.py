@@ -16,8 +16,7 @@ from envpack.settings.releases import DEFAULT_RELEASE, all_releases
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command
-from envpack.support.isolation import bare_environment
-from envpack.support.processes import run
+from envpack.support.processes import bare_environment, run
 
 _CONTAINER_HOME = Path("/opt/tritonserver")
 _WHEEL = "nvidia-pytriton"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.settings.kinds import BadValueError
+from envpack.settings.fields import BadValueError
 from envpack.settings.releases import DEFAULT_RELEASE, Release, release_for_stub
 from envpack.settings.table import FIELDS, Settings
 from envpack.support.bounded_reading import read_bytes

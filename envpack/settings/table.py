@@ -6,8 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from envpack.settings.fields import UNSAID, fields_of, setting
-from envpack.settings.kinds import Choice, Flag, Kind, Number, Place, Size, Texts
+from envpack.settings.fields import UNSAID, Choice, Flag, Kind, Number, Place, Size, Texts, fields_of, setting
 from envpack.settings.releases import DEFAULT_RELEASE
 from envpack.support.platforms import PLATFORMS, platform_name
 

@@ -15,8 +15,7 @@ from typing import BinaryIO
 
 from envpack.store.objects import Objects
 from envpack.store.records import Blob
-from envpack.support.errors import StorageError
-from envpack.support.failures import disk_full, storage_errors
+from envpack.support.errors import StorageError, disk_full, storage_errors
 from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress

@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY, Claim, StoreClock, live_claims, reserved
-from envpack.store.index import RecordIndex
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
 from envpack.store.records import (
     Blob,
     OtherVersionError,
     Record,
+    RecordIndex,
     RecordKind,
     blob_at,
     parse_record,
     record_at,
 )
 from envpack.store.shared import SharedStore, use_path
-from envpack.support.errors import StorageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import StorageError, storage_errors
 from envpack.support.pool import Pool
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted

@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from envpack.store.location import Location, connect, obstore_for, proxy_of, was_redirected
-from envpack.support.errors import StorageError
-from envpack.support.failures import DISK_FULL_TEXT, disk_full
+from envpack.support.errors import DISK_FULL_TEXT, StorageError, disk_full
 from envpack.support.pool import interruptible
 from envpack.support.text import one_line, printable_line
 

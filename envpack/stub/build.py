@@ -12,19 +12,16 @@ from pathlib import Path
 
 import envpack
 from envpack.settings.pythons import pybind11_for
-from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt
-from envpack.stub.recipe import Cell, Recipe
+from envpack.stub.recipe import Cell, Recipe, ensure_entry, is_intact
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, header_folders
 from envpack.support.entry_locks import in_use, kept
-from envpack.support.errors import StubError, UsageError
-from envpack.support.failures import DISK_FULL_TEXT, disk_full
+from envpack.support.errors import DISK_FULL_TEXT, StubError, UsageError, disk_full
 from envpack.support.folders import cache_folder
 from envpack.support.installation import repair_command
-from envpack.support.isolation import clean_environment
 from envpack.support.placed_files import STUB_NAME
-from envpack.support.processes import CompletedProcess, run
+from envpack.support.processes import CompletedProcess, clean_environment, run
 from envpack.support.progress import NoProgress, Progress
 
 # Bytes: less than any object file of a stub.

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.stub.cache import ensure_entry
-from envpack.stub.recipe import Cell, source_digest, source_folder
+from envpack.stub.recipe import Cell, ensure_entry, source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import package_folder
 from envpack.support.bounded_reading import read_json

@@ -18,9 +18,8 @@ from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command
-from envpack.support.isolation import clean_environment
 from envpack.support.platforms import this_machine
-from envpack.support.processes import run
+from envpack.support.processes import clean_environment, run
 
 _ANSWERING = 60.0  # seconds that a compiler may take to print its version
 OTHER_COMPILER = "try the other compiler: --set toolchain=zig, or toolchain=system"

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from envpack.support.bounded_reading import opened
-from envpack.support.errors import EnvironmentBuildError
-from envpack.support.failures import DISK_FULL_TEXT, disk_full
+from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, disk_full
 from envpack.support.installation import repair_command
-from envpack.support.isolation import bare_environment
-from envpack.support.processes import run
+from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import replaced_file
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from envpack.support.errors import StorageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import StorageError, storage_errors
 from envpack.support.processes import raise_if_stopped
 
 _PAUSE = 0.05  # seconds between two attempts

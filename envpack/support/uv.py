@@ -12,8 +12,7 @@ from pathlib import Path
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
-from envpack.support.isolation import clean_environment
-from envpack.support.processes import CompletedProcess, run
+from envpack.support.processes import CompletedProcess, clean_environment, run
 from envpack.support.redaction import redact
 from envpack.support.temp_dirs import temp_dir
 

@@ -11,21 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envpack.local.instruments import Instruments, opened_instruments
 from envpack.local.model_process import LogLine
 from envpack.local.running import local_server, needs_server
+from envpack.local.starting import Instruments, opened_instruments
 from envpack.local.values import readable
 from envpack.repository.code import called_models
-from envpack.repository.ensembles import needed_first
 from envpack.repository.model import examine_model, open_model
+from envpack.repository.selection import needed_first
 from envpack.server.interface import Runtime
 from envpack.server.log import stub_reports
 from envpack.settings.project import Project
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file
-from envpack.testing.arrays import check_can_save, save_arrays
-from envpack.testing.model import ModelError, Models
+from envpack.testing.model import ModelError, Models, check_can_save, save_arrays
 from envpack.testing.opening import LOCALLY, LocalModels, find_runtime, open_models, where
 from envpack.testing.trial import Trial, check_sources, fix_of, try_model
 from envpack.verification.samples import SAMPLES_FILE, add_samples

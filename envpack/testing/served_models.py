@@ -16,10 +16,10 @@ from envpack.local.connection import MORE_TIME
 from envpack.local.running import check_placed_environment, python_of
 from envpack.local.values import RawTensor, Request, Response, raw, readable
 from envpack.repository.code import called_models
-from envpack.repository.ensembles import needed_first
 from envpack.repository.folders import version_folders
 from envpack.repository.model import SHELL_CHARACTER, Model, open_model
 from envpack.repository.placement import PYTHON_BACKEND, backends_folder
+from envpack.repository.selection import needed_first
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, InferMessage, RequestError, unfinished
 from envpack.server.log import STUB_REPORT, last_lines, plain_lines, unquoted

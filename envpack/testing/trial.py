@@ -15,11 +15,10 @@ from envpack.server.tensors import ServedConfig, Tensor, encode, read_served_con
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
-from envpack.testing.arrays import MOST_BYTES, from_array, read_arrays
-from envpack.testing.model import Models
+from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
 from envpack.verification.answers import TOGETHER, responses_difference
 from envpack.verification.checks.inference import configuration_mismatch, percentile
-from envpack.verification.explanation import explain
+from envpack.verification.loading import explain
 from envpack.verification.requests import generate_requests
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import SampleCount

@@ -20,12 +20,12 @@ from envpack.settings.releases import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import concurrency, inference, process
-from envpack.verification.explanation import explain_answer
 from envpack.verification.loading import (
     LoadResult,
     MissingBackends,
     abort_and_read_frames,
     append_exit,
+    explain_answer,
     load_model,
     locate,
     suggest_fix,

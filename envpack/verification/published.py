@@ -10,7 +10,7 @@ from pathlib import Path
 from envpack.deployment.images.address import ImageAddress
 from envpack.deployment.images.fetch import pull_image
 from envpack.deployment.objects.fetch import copy_publication, no_published_models
-from envpack.deployment.statements import Trust
+from envpack.deployment.signing import Trust
 from envpack.repository.folders import looks_like_model
 from envpack.server.choice import ServerSpec
 from envpack.server.stale_runs import temporary_home

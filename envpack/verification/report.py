@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envpack.support.failures import storage_errors
+from envpack.support.errors import storage_errors
 from envpack.support.replacement import write_output
 from envpack.support.text import printable
 from envpack.verification.verdict import EnvironmentSize, ModelVerdict, PackageSize, Verdict

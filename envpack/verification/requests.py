@@ -26,7 +26,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.log import read_model_error
 from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
 from envpack.verification.answers import LoadedModel, unsendable
-from envpack.verification.explanation import explain_answer, may_be_refusal
+from envpack.verification.loading import explain_answer, may_be_refusal
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
 

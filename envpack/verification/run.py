@@ -15,11 +15,10 @@ from envpack.inspection.preflight import find_unsafe_archive, preflight_model
 from envpack.inspection.state import BuildState, build_state
 from envpack.inspection.stubs import fit_findings
 from envpack.repository.code import called_models
-from envpack.repository.ensembles import in_loading_order
 from envpack.repository.folders import find_folder
 from envpack.repository.model import Model
 from envpack.repository.placement import backends_folder
-from envpack.repository.selection import open_models
+from envpack.repository.selection import in_loading_order, open_models
 from envpack.server.choice import GPUS, ServerSpec, choose_runtime
 from envpack.server.interface import Runtime, Server, StopResult
 from envpack.server.kserve import Client, RequestError

@@ -16,8 +16,7 @@ from envpack.repository.model import UNADDRESSABLE, open_model
 from envpack.settings.project import Project, open_project
 from envpack.settings.table import Settings
 from envpack.support.entry_locks import kept
-from envpack.support.errors import EnvpackError, InputError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvpackError, InputError, storage_errors
 from envpack.support.folders import real_path, whole_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import redact

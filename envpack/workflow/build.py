@@ -23,8 +23,7 @@ from envpack.store.shared import SharedStore
 from envpack.stub.recipe import Cell
 from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
-from envpack.support.errors import EnvironmentBuildError, InputError, StubError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, StubError, storage_errors
 from envpack.support.folders import cache_root, real_path
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress

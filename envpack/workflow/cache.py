@@ -1,7 +1,7 @@
 """The entries of the cache folder, the removal of those that were not used for long, and their digests.
 
 All of it can be made again. Folders beside models share files with the cache by hard links, and lose nothing when the
-cache is pruned.
+cache is pruned. The conda channel of this machine's interpreters is in it, too.
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envpack.archive.manifest import archive_metadata_file, is_cached_as
+from envpack.conda.channels import ChannelPackage, add_interpreter, default_channel, read_channel
+from envpack.conda.choice import interpreter_for
+from envpack.conda.interpreters import interpreter_at
 from envpack.environment.inventory import INVENTORY, read_inventory
 from envpack.environment.store import differing, read_environment
-from envpack.stub.cache import changed_stub_files
+from envpack.settings.table import Settings
+from envpack.stub.recipe import changed_stub_files
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import INGREDIENTS, in_use, ingredients_removable, last_used, lock_of, removable
-from envpack.support.failures import storage_errors
+from envpack.support.errors import storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import NoProgress, Progress
@@ -341,3 +345,35 @@ _CHECKS: dict[CacheFolder, Callable[[Path], None]] = {
     "channel": _check_channel,
     "wheels": _check_wheel,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedPython:
+    """An interpreter in a channel."""
+
+    channel: str
+    package: ChannelPackage
+    changed: bool
+
+
+def add_python(python: str, place: Path | None, folder: Path | None, said: Settings, progress: Progress) -> AddedPython:
+    """Put an interpreter into a channel."""
+    if place:
+        interpreter = interpreter_at(place, python)
+    else:
+        interpreter = interpreter_for(python, preference=said.settled().python_preference, progress=progress)
+    channel = _channel(folder)
+    package, changed = add_interpreter(interpreter, channel, progress=progress)
+    progress.begin(f"Python {package.version} of {interpreter.prefix}")
+    progress.end("added" if changed else "up to date")
+    return AddedPython(channel=channel.as_uri(), package=package, changed=changed)
+
+
+def list_channel(folder: Path | None) -> tuple[str, Sequence[ChannelPackage]]:
+    """The address of a channel, by default envpack's own, and its packages."""
+    channel = _channel(folder)
+    return channel.as_uri(), read_channel(channel)
+
+
+def _channel(folder: Path | None) -> Path:
+    return (folder or default_channel()).absolute()

@@ -15,14 +15,12 @@ from envpack.environment.inventory import INVENTORY
 from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.preflight import find_mismatches
 from envpack.inspection.repository import RepositoryInspection, inspect_repository, is_repository
-from envpack.repository.folders import looks_like_model
-from envpack.repository.nearby import no_models
+from envpack.repository.folders import looks_like_model, no_models
 from envpack.settings.project import open_project
 from envpack.settings.releases import find_release
 from envpack.settings.table import Settings
 from envpack.stub.inspection import StubFacts, inspect_stub as read_facts
-from envpack.support.errors import Finding, InputError, UsageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import Finding, InputError, UsageError, storage_errors
 from envpack.support.folders import whole_path
 from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import Progress
@@ -31,7 +29,7 @@ from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
-    from envpack.deployment.statements import Trust
+    from envpack.deployment.signing import Trust
 
 
 @dataclass(frozen=True)

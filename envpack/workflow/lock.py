@@ -20,8 +20,7 @@ from envpack.settings.project import Project
 from envpack.store.shared import SharedStore
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
-from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.workflow.python_choice import ChosenPython, with_another_python
 from envpack.workflow.recipe import Recipe

@@ -10,8 +10,7 @@ from envpack.repository.folders import looks_like_model
 from envpack.repository.model import open_model
 from envpack.repository.selection import chosen_folders as _chosen, model_name
 from envpack.settings.project import Project
-from envpack.support.errors import UsageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import UsageError, storage_errors
 from envpack.support.progress import Progress
 
 if TYPE_CHECKING:

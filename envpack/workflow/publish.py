@@ -18,8 +18,7 @@ from envpack.deployment.objects.place import place_publication
 from envpack.deployment.objects.prune import DigestAddress, parse_digest_address
 from envpack.deployment.objects.send import Published, publish
 from envpack.deployment.plan import MODELS_ON_SERVER, Deployment, docker_command, plan_deployment, server_arguments
-from envpack.deployment.signing import read_signing_key
-from envpack.deployment.statements import Trust
+from envpack.deployment.signing import Trust, read_signing_key
 from envpack.settings.project import Project
 from envpack.store.location import parse_location, server_address
 from envpack.store.objects import Objects

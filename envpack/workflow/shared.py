@@ -23,8 +23,7 @@ from envpack.store.shared import SharedStore
 from envpack.stub.build import Stub, build_stub, find_stub, keep_stub
 from envpack.stub.recipe import Cell
 from envpack.support.entry_locks import being_made
-from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder

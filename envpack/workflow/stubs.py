@@ -20,8 +20,7 @@ from envpack.stub.matrix import compile_stubs, find_pythons, plan_matrix
 from envpack.stub.recipe import Cell, Recipe
 from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import kept
-from envpack.support.errors import EnvpackError, InputError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvpackError, InputError, storage_errors
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.objects.fetch import no_published_models
-from envpack.deployment.statements import Trust, read_trust  # noqa: F401 - for commands
+from envpack.deployment.signing import Trust, read_trust  # noqa: F401 - for commands
 from envpack.repository.config import parse_config
-from envpack.repository.folders import find_folder, is_model_file
+from envpack.repository.folders import find_folder, is_model_file, no_models
 from envpack.repository.model import Model
-from envpack.repository.nearby import no_models
 from envpack.repository.placement import backends_folder
 from envpack.repository.selection import open_models
 from envpack.server.choice import ServerSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.interpreters import available_interpreters
-from envpack.support.isolation import clean_environment
+from envpack.support.processes import clean_environment
 
 CHECKOUT = Path(__file__).parents[2]
 

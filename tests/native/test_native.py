@@ -14,7 +14,7 @@ from envpack.conda.choice import interpreter_for
 from envpack.settings.releases import all_releases
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
-from envpack.support.isolation import clean_environment
+from envpack.support.processes import clean_environment
 from tests.cache import kept_cache
 from tests.compiled import SANITIZED, native_programs, sanitized_programs, write_headers
 from tests.server.model_environments import NUMPYS, ModelEnvironments

@@ -15,8 +15,8 @@ import uuid
 import pytest
 
 from envpack.stub.toolchain import find_toolchain
-from envpack.support.isolation import clean_environment
 from envpack.support.placed_files import STUB_NAME
+from envpack.support.processes import clean_environment
 
 EXPLICIT = "ENVPACK_TRITON_RELEASE"
 CONTINUES = "cannot open shared memory region"

@@ -15,7 +15,7 @@ from envpack.stub.recipe import Cell, source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.elf import version_key
 from envpack.support.folders import cache_root
-from envpack.support.isolation import clean_environment
+from envpack.support.processes import clean_environment
 from tests.compiled import native_programs, write_headers
 from tests.portability import arm64
 from tests.portability.conversation import NATIVE, cases, variables_for_peer

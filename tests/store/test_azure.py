@@ -7,7 +7,7 @@ from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.send import publish
 from envpack.deployment.plan import plan_deployment
 from envpack.settings.table import Settings
-from envpack.store import index
+from envpack.store import records
 from envpack.store.claims import probe
 from envpack.store.location import parse_location, server_address
 from envpack.store.maintenance import list_store
@@ -99,7 +99,7 @@ def test_a_publication_reads_nothing_back(url, azure_proxy):
 
 
 def test_records_that_did_not_change_are_read_from_the_index(url, azure_proxy, monkeypatch):
-    monkeypatch.setattr(index, "_WORTH", 1)
+    monkeypatch.setattr(records, "_WORTH", 1)
     open_store(url, push=True).add_bytes("lock", "a", b"content", facts={})
     assert len(list_store(open_store(url)).entries) == 1
     azure_proxy.requests.clear()

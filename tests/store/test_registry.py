@@ -19,8 +19,7 @@ from envpack.deployment.images.fetch import pull_image
 from envpack.deployment.images.registry import connected
 from envpack.deployment.images.send import CONTENT, publish_image
 from envpack.deployment.plan import plan_deployment
-from envpack.deployment.signing import read_public_key, read_signing_key
-from envpack.deployment.statements import Trust
+from envpack.deployment.signing import Trust, read_public_key, read_signing_key
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress

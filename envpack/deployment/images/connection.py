@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from envpack.deployment.images.address import ImageAddress, is_loopback
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.installation import install_command
-from envpack.support.isolation import verification_setting
+from envpack.support.processes import verification_setting
 from envpack.support.text import one_line, printable_line
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from envpack.deployment.images.layers import CONTENT, SHARED
 from envpack.deployment.images.registry import Registry, connected
 from envpack.deployment.images.signature import check_image_signature
 from envpack.deployment.plan import SERVER_BACKENDS
-from envpack.deployment.statements import Trust
+from envpack.deployment.signing import Trust
 from envpack.support.bounded_reading import parse_json, read_json
-from envpack.support.errors import InputError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import InputError, storage_errors
 from envpack.support.progress import Progress
 
 _MOST_CONFIG = 8 << 20  # bytes

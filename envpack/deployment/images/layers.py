@@ -22,8 +22,7 @@ from envpack.deployment.folder import MANIFEST_NAME, describe
 from envpack.deployment.objects.digests import has_settled, stamp_of
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.support.bounded_reading import read_json, sha256_of
-from envpack.support.errors import EnvpackError, InputError, ModelsError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvpackError, InputError, ModelsError, storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.processes import raise_if_stopped

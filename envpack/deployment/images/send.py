@@ -20,8 +20,7 @@ from envpack.deployment.images.signature import sign_image
 from envpack.deployment.objects.content import packages_of
 from envpack.deployment.plan import Deployment, server_arguments
 from envpack.deployment.signing import SigningKey
-from envpack.support.errors import InputError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import InputError, storage_errors
 from envpack.support.platforms import MACHINES, this_machine
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.temp_dirs import temp_dir

@@ -18,8 +18,7 @@ from envpack.deployment.images.documents import (
     parse_image,
 )
 from envpack.deployment.images.registry import Registry
-from envpack.deployment.signing import SigningKey, signature_invalid
-from envpack.deployment.statements import Statement, Trust, check_statement, signed_anew
+from envpack.deployment.signing import SigningKey, Statement, Trust, check_statement, signature_invalid, signed_anew
 from envpack.support.errors import InputError
 
 _MOST_STATEMENT = 64 << 20  # bytes

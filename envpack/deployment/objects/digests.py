@@ -14,8 +14,7 @@ from typing import Any
 
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.support.bounded_reading import opened, read_json
-from envpack.support.errors import StorageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import StorageError, storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.pool import Report
 from envpack.support.processes import raise_if_stopped

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from envpack.deployment.objects.digests import content_digest
 from envpack.deployment.objects.record import MOST_STATEMENT, STATEMENT, PublicationRecord
-from envpack.deployment.signing import signature_invalid
-from envpack.deployment.statements import Statement, Trust, check_statement
+from envpack.deployment.signing import Statement, Trust, check_statement, signature_invalid
 from envpack.store.location import Location, is_object_path
 from envpack.store.objects import ObjectInfo, Objects
 from envpack.support.bounded_reading import read_bytes, sha256_of
-from envpack.support.errors import InputError
-from envpack.support.failures import disk_full, storage_errors
+from envpack.support.errors import InputError, disk_full, storage_errors
 from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.pool import Pool, Report, transfer_all

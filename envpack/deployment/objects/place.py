@@ -8,12 +8,11 @@ from pathlib import Path
 
 from envpack.archive.folder import locked_destination
 from envpack.deployment.objects.fetch import CopiedPublication, copy_publication, no_published_models
-from envpack.deployment.statements import Trust
+from envpack.deployment.signing import Trust
 from envpack.store.location import is_object_path
 from envpack.store.objects import Objects
 from envpack.support.bounded_reading import read_json
-from envpack.support.errors import InputError, UsageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import InputError, UsageError, storage_errors
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import FOLDER
 from envpack.support.progress import Progress

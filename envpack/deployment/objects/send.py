@@ -25,8 +25,7 @@ from envpack.deployment.objects.record import (
     PublicationRecord,
     RecordEntry,
 )
-from envpack.deployment.signing import SigningKey
-from envpack.deployment.statements import Statement, signed_anew
+from envpack.deployment.signing import SigningKey, Statement, signed_anew
 from envpack.store.claims import EXPIRY, Claim, reserved
 from envpack.store.objects import ObjectInfo, Objects, upload_requests
 from envpack.support.errors import InputError, StorageError

@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
-from envpack.requirements.markers import reduced_marker
 from envpack.requirements.model import Requirements
+from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target, poetry_range, single_minor
 from envpack.support.tables import List, Location, Table, Value, quote, table_of
 

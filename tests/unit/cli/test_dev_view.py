@@ -8,7 +8,7 @@ from rich.console import Console
 
 from envpack.cli.console import Console as Output
 from envpack.cli.dev import _Page, view
-from envpack.development.state import ModelState
+from envpack.development.models import ModelState
 
 LOG = """\
 I1124 12:00:00.000001 77 server.cc:1] "of the server"

@@ -7,7 +7,7 @@ import pytest
 
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.fetch import pull_image
-from envpack.deployment.statements import read_trust
+from envpack.deployment.signing import read_trust
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 from envpack.support.progress import NoProgress

@@ -11,8 +11,7 @@ from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.prune import parse_digest_address
 from envpack.deployment.objects.record import RECORD, PublicationRecord
 from envpack.deployment.objects.send import publish
-from envpack.deployment.signing import read_signing_key
-from envpack.deployment.statements import read_trust
+from envpack.deployment.signing import read_signing_key, read_trust
 from envpack.settings.table import Settings
 from envpack.store.objects import Objects
 from envpack.support.errors import InputError, StorageError, UsageError

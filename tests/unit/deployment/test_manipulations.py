@@ -19,8 +19,7 @@ from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.fetch import check_signed, copy_publication
 from envpack.deployment.objects.record import RECORD, STATEMENT
 from envpack.deployment.objects.send import publish
-from envpack.deployment.signing import read_signing_key, sign
-from envpack.deployment.statements import Statement, read_trust
+from envpack.deployment.signing import Statement, read_signing_key, read_trust, sign
 from envpack.store.location import parse_location
 from envpack.store.objects import Objects
 from envpack.support.errors import EnvpackError, InputError

@@ -14,8 +14,7 @@ from envpack.deployment.images import fetch as pulled_image, signature as image_
 from envpack.deployment.images.documents import INDEX, MANIFEST, Descriptor, encoded
 from envpack.deployment.images.fetch import pull_image
 from envpack.deployment.images.send import CONTENT, publish_image
-from envpack.deployment.signing import read_public_key, read_signing_key
-from envpack.deployment.statements import Trust
+from envpack.deployment.signing import Trust, read_public_key, read_signing_key
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.signing_keys import write_pair

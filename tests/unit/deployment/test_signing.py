@@ -11,12 +11,17 @@ from hypothesis import given
 
 import envpack
 from envpack.deployment.signing import (
+    Statement,
+    Trust,
+    check_statement,
     opened,
+    parse_statement,
     read_public_key,
     read_signing_key,
+    read_trust,
     sign,
+    signed_anew,
 )
-from envpack.deployment.statements import Statement, Trust, check_statement, parse_statement, read_trust, signed_anew
 from envpack.support.errors import InputError, UsageError
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 from tests.signing_keys import FORMATS, write_pair

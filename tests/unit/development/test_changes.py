@@ -149,6 +149,6 @@ def test_a_signal_ends_the_watch_as_itself(tmp_path, number):
     """watchfiles raises KeyboardInterrupt for each signal that comes while it waits, which is nearly all the time."""
     for _ in range(3):
         ended = subprocess.run(
-            [sys.executable, "-c", WATCH, str(int(number)), tmp_path], capture_output=True, check=False
+            [sys.executable, "-c", WATCH, str(int(number)), tmp_path], capture_output=True, check=False, timeout=60
         )
         assert (ended.returncode, ended.stderr) == (128 + number, b"")

@@ -10,8 +10,7 @@ import pytest
 from envpack.development import debugger as module
 from envpack.development.debugger import Debugger
 from envpack.development.models import ServedModels, in_lines
-from envpack.local.instruments import Instruments
-from envpack.local.starting import Python
+from envpack.local.starting import Instruments, Python
 from envpack.repository.model import open_model
 from envpack.server.kserve import RequestError
 from envpack.support.errors import InputError, ServerError

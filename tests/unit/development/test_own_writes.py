@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.development import own_writes as module
-from envpack.development.changes import ModelFiles
-from envpack.development.own_writes import OwnWrites
+from envpack.development import changes as module
+from envpack.development.changes import ModelFiles, OwnWrites
 
 FOLDER = Path("/models/m")
 CODE, HELPER, DATA = FOLDER / "1/model.py", FOLDER / "1/helper.py", FOLDER / "1/weights.bin"

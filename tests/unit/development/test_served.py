@@ -6,8 +6,8 @@ import time
 import pytest
 
 from envpack.development import served as module
+from envpack.development.models import ModelState
 from envpack.development.served import Served
-from envpack.development.state import ModelState
 from envpack.support.errors import StubError
 from tests.waiting import soon
 

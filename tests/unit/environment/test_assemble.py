@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from envpack.conda.settings import CondaSettings
-from envpack.environment.assemble import Assembly, _located, install
+from envpack.environment.build import Assembly, _located, install
 from envpack.lock.lockfile import Lock
 from envpack.lock.resolve import LockOptions
 from envpack.requirements.model import CondaPackage, PipPackage

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from envpack.conda.bytecode import bytecode_path
-from envpack.environment.assemble import compile_sources
+from envpack.environment.build import compile_sources
 from envpack.environment.inventory import Owners, ReplacedFile
 from envpack.lock.lockfile import Lock
 from envpack.requirements.model import CondaPackage, PipPackage

@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.fleet.kubernetes_verify import verification_job
-from envpack.fleet.overlay import Overlay, read_overlay
+from envpack.fleet.pods import Overlay, read_overlay
 from envpack.settings.project import Project
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError

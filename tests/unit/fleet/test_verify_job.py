@@ -7,8 +7,7 @@ import yaml
 
 import envpack
 from envpack.fleet.kubernetes_verify import Published, verification_job
-from envpack.fleet.overlay import Overlay
-from envpack.fleet.pods import jobs_yaml
+from envpack.fleet.pods import Overlay, jobs_yaml
 from envpack.settings.project import Project
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.cli.main import run
-from envpack.deployment.signing import read_signing_key, sign
-from envpack.deployment.statements import Statement, check_statement, read_trust
+from envpack.deployment.signing import Statement, check_statement, read_signing_key, read_trust, sign
 from envpack.fleet.orders import verify_tasks
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings

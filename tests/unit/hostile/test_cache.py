@@ -14,7 +14,7 @@ from envpack.environment.build import find_intact
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.store import MANIFEST, damaged_files, index_of, read_index
 from envpack.lock import resolve
-from envpack.stub.cache import is_intact
+from envpack.stub.recipe import is_intact
 from envpack.support.progress import NoProgress
 from tests.tables import every_row
 

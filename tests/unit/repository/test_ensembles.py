@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.repository.ensembles import find_cycles, in_loading_order
+from envpack.repository.selection import find_cycles, in_loading_order
 from envpack.support.errors import InputError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.requirements.markers import reduced_marker
+from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target
 from tests.tables import every_row
 

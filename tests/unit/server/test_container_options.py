@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server.container_options import ContainerSettings, Mount, container_options
+from envpack.server.container import ContainerSettings, Mount, container_options
 from envpack.server.daemon import Daemon
 from envpack.server.stale_runs import this_owner
 

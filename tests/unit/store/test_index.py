@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from envpack.store import index as module
-from envpack.store.index import RecordIndex
+from envpack.store import records as module
+from envpack.store.records import RecordIndex
 from envpack.support.errors import StorageError
 
 from .conftest import requests_to

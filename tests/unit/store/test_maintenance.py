@@ -7,7 +7,7 @@ import pytest
 from envpack.lock.lockfile import Lock, named_by_locks, write_lock
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
-from envpack.store import index, maintenance
+from envpack.store import maintenance, records
 from envpack.store.claims import PRUNE, PRUNE_EXPIRY, reserved
 from envpack.store.maintenance import list_store, prune_store, verify_store
 from envpack.store.shared import open_store
@@ -346,7 +346,7 @@ class TestTheIndex:
     @pytest.fixture
     def read(self, store, add, monkeypatch):
         """The paths that were read since the last look, of a store with many records."""
-        monkeypatch.setattr(index, "_WORTH", 5)
+        monkeypatch.setattr(records, "_WORTH", 5)
         for number in range(6):
             add("stub", f"key{number}", b"%d" % number, python="3.8")
         asked, real = [], store.objects.read

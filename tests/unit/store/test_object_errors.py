@@ -6,8 +6,7 @@ import pytest
 
 from envpack.store.location import parse_location
 from envpack.store.objects import Objects, _info, _reason, _tag
-from envpack.support.errors import StorageError
-from envpack.support.failures import DISK_FULL_TEXT
+from envpack.support.errors import DISK_FULL_TEXT, StorageError
 from tests.tables import every_row
 
 CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"

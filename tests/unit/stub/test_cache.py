@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.stub.cache import ensure_entry, is_intact
+from envpack.stub.recipe import ensure_entry, is_intact
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 
@@ -17,7 +17,7 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from envpack.support.progress import NoProgress
-from envpack.stub.cache import ensure_entry
+from envpack.stub.recipe import ensure_entry
 
 def make(folder):
     (folder / "half").write_text("of it")

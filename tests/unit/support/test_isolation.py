@@ -1,7 +1,7 @@
 import pytest
 
-from envpack.support import isolation
-from envpack.support.isolation import bare_environment, clean_environment
+from envpack.support import processes
+from envpack.support.processes import bare_environment, clean_environment
 
 TRAPS = {
     "PYTHONPATH": "/trap",
@@ -29,7 +29,7 @@ def system(tmp_path, monkeypatch):
     """The file with the system's certificates."""
     bundle = tmp_path / "ca-certificates.crt"
     bundle.write_text("-----BEGIN CERTIFICATE-----\n")
-    monkeypatch.setattr(isolation, "_BUNDLES", (tmp_path / "other.crt", bundle))
+    monkeypatch.setattr(processes, "_BUNDLES", (tmp_path / "other.crt", bundle))
     return bundle
 
 

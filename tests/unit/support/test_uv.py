@@ -6,7 +6,7 @@ import pytest
 
 from envpack.support import uv
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.isolation import _CHOSEN, trusted_certificates, verification_setting
+from envpack.support.processes import _CHOSEN, trusted_certificates, verification_setting
 from envpack.support.uv import pip_indexes
 from tests.tables import every_row
 
@@ -52,7 +52,7 @@ def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp
         monkeypatch.delenv(name, raising=False)
     own = tmp_path / "own.pem"
     own.write_text("certificates")
-    monkeypatch.setattr("envpack.support.isolation._BUNDLES", (tmp_path / "none", own))
+    monkeypatch.setattr("envpack.support.processes._BUNDLES", (tmp_path / "none", own))
     assert (trusted_certificates(), verification_setting()) == (str(own), str(own))
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/named.pem")
     assert verification_setting() == "/named.pem"

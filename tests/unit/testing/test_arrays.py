@@ -9,8 +9,8 @@ import pytest
 from envpack.local.values import RawTensor
 from envpack.server.tensors import encode
 from envpack.support.errors import InputError
-from envpack.testing import arrays
-from envpack.testing.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array
+from envpack.testing import model
+from envpack.testing.model import check_can_save, from_array, read_arrays, save_arrays, to_array
 
 TYPES = ["BOOL", *(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), "FP16", "FP32", "FP64"]
 
@@ -50,7 +50,7 @@ def test_what_fits_no_array_of_the_type_is_refused(values, datatype):
 
 def test_what_a_small_archive_holds_is_limited_before_it_is_read(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "x.npz", X=np.zeros(1 << 20, dtype=np.uint8))
-    monkeypatch.setattr(arrays, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(model, "MOST_BYTES", 1 << 20)
     with pytest.raises(InputError, match="its arrays have 1048704 bytes, more than 1048576"):
         read_arrays(tmp_path / "x.npz")
 
@@ -64,7 +64,7 @@ def test_strings_that_numpy_would_shorten_are_not_saved(tmp_path):
 
 def test_without_numpy_the_package_is_named(monkeypatch, tmp_path):
     tensor = RawTensor("Y", "INT32", (1,), encode("INT32", (1,)))
-    monkeypatch.setattr(arrays.importlib.util, "find_spec", lambda name: None if name == "numpy" else 1 / 0)
+    monkeypatch.setattr(model.importlib.util, "find_spec", lambda name: None if name == "numpy" else 1 / 0)
     with pytest.raises(InputError) as raised:
         check_can_save(tmp_path / "y.npz")
     assert raised.value.where == str(tmp_path / "y.npz")
@@ -153,7 +153,7 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(tmp_pat
     check_can_save(tmp_path / "y.npz")
     (tmp_path / "closed").mkdir()
     closed = tmp_path / "closed"
-    monkeypatch.setattr(arrays.os, "access", lambda folder, mode: (folder, mode) != (closed, os.W_OK))
+    monkeypatch.setattr(model.os, "access", lambda folder, mode: (folder, mode) != (closed, os.W_OK))
     for file, reason in (
         (tmp_path / "closed/y.npz", "its folder may not be written to"),
         (tmp_path / "none/y.npz", "its folder does not exist"),

@@ -11,7 +11,7 @@ from envpack.server.tensors import encode, read_served_config
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress
 from envpack.testing import ModelError
-from envpack.testing.arrays import check_can_save, from_array, read_arrays, save_arrays, to_array
+from envpack.testing.model import check_can_save, from_array, read_arrays, save_arrays, to_array
 from envpack.testing.opening import LocalModels
 from envpack.testing.trial import Answer, Trial, check_sources, fix_of, read_requests, try_model
 from envpack.verification.samples import SAMPLES_FILE

@@ -1,7 +1,7 @@
 """What Python, the loader, the shell, the server and the stub write of each known fault, and the fix that users get."""
 
-from envpack.verification.explanation import explain
 from envpack.verification.fault_catalogue import FAULTS, RETRIES
+from envpack.verification.loading import explain
 from tests.tables import every_row
 
 TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"

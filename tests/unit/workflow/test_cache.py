@@ -266,7 +266,7 @@ COMPILE = """
 import sys
 from pathlib import Path
 from envpack.support.progress import NoProgress
-from envpack.stub.cache import ensure_entry
+from envpack.stub.recipe import ensure_entry
 
 def make(folder):
     (folder / "half").write_text("of it")

@@ -9,7 +9,7 @@ import pytest
 from envpack.cli.main import run
 from envpack.environment.inventory import INVENTORY, Entry, write_inventory
 from envpack.environment.store import MANIFEST
-from envpack.stub.cache import ensure_entry
+from envpack.stub.recipe import ensure_entry
 from envpack.support.entry_locks import last_used
 from envpack.support.progress import NoProgress
 from envpack.workflow.cache import CacheCheck, DamagedEntry, list_cache, verify_cache

@@ -9,8 +9,7 @@ from envpack.archive.folder import place_folder
 from envpack.archive.tarball import pack_archive
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.send import publish
-from envpack.deployment.signing import read_signing_key
-from envpack.deployment.statements import read_trust
+from envpack.deployment.signing import read_signing_key, read_trust
 from envpack.settings.table import Settings
 from envpack.store.location import parse_location
 from envpack.store.objects import Objects

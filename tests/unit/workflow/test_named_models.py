@@ -12,7 +12,7 @@ from envpack.settings.table import Settings
 from envpack.store.shared import open_store
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
-from envpack.workflow import channel
+from envpack.workflow import cache
 from envpack.workflow.project import (
     check_model,
     chosen_folders,
@@ -137,19 +137,19 @@ def added(monkeypatch):
     def found(how):
         return SimpleNamespace(how=how, prefix=Path("/opt/python"))
 
-    monkeypatch.setattr(channel, "add_interpreter", add_interpreter)
-    monkeypatch.setattr(channel, "interpreter_at", lambda place, minor: found(("at", place, minor)))
-    monkeypatch.setattr(channel, "interpreter_for", lambda minor, **how: found(("for", minor, how)))
-    monkeypatch.setattr(channel, "read_channel", lambda place: [place])
+    monkeypatch.setattr(cache, "add_interpreter", add_interpreter)
+    monkeypatch.setattr(cache, "interpreter_at", lambda place, minor: found(("at", place, minor)))
+    monkeypatch.setattr(cache, "interpreter_for", lambda minor, **how: found(("for", minor, how)))
+    monkeypatch.setattr(cache, "read_channel", lambda place: [place])
     return asked
 
 
 def test_an_interpreter_is_added_to_a_channel_once(added, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     steps = Steps()
-    first = channel.add_python("3.10", Path("/opt/python"), Path("mine"), Settings(), steps)
+    first = cache.add_python("3.10", Path("/opt/python"), Path("mine"), Settings(), steps)
     assert (first.channel, first.package.version, first.changed) == ((tmp_path / "mine").as_uri(), "3.10.2", True)
-    again = channel.add_python("3.10", Path("/opt/python"), Path("mine"), Settings(), steps)
+    again = cache.add_python("3.10", Path("/opt/python"), Path("mine"), Settings(), steps)
     assert again.changed is False
     assert added == [(("at", Path("/opt/python"), "3.10"), tmp_path / "mine")] * 2
     assert steps.seen == ["Python 3.10.2 of /opt/python: added", "Python 3.10.2 of /opt/python: up to date"]
@@ -158,7 +158,7 @@ def test_an_interpreter_is_added_to_a_channel_once(added, tmp_path, monkeypatch)
 def test_without_a_place_the_best_interpreter_is_added_to_envpacks_channel(added, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     progress, said = NoProgress(), Settings(python_preference="only-system")
-    made = channel.add_python("3.10", None, None, said, progress)
+    made = cache.add_python("3.10", None, None, said, progress)
     assert added == [
         (("for", "3.10", {"preference": "only-system", "progress": progress}), tmp_path / "envpack/channels/own")
     ]
@@ -167,4 +167,4 @@ def test_without_a_place_the_best_interpreter_is_added_to_envpacks_channel(added
 
 def test_the_packages_of_a_channel_are_listed_with_its_address(added, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert channel.list_channel(Path("mine")) == ((tmp_path / "mine").as_uri(), [tmp_path / "mine"])
+    assert cache.list_channel(Path("mine")) == ((tmp_path / "mine").as_uri(), [tmp_path / "mine"])

@@ -8,10 +8,9 @@ import pytest
 
 import envpack
 from envpack.local import running as module
-from envpack.local.instruments import Instruments, check_debug_port, opened_instruments
 from envpack.local.model_process import ModelFailed
 from envpack.local.running import local_server, needs_server, python_of
-from envpack.local.starting import ModelSource, Python
+from envpack.local.starting import Instruments, ModelSource, Python, check_debug_port, opened_instruments
 from envpack.repository.model import open_model
 from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.settings.table import Settings

@@ -5,7 +5,7 @@ import shutil
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.record import OWN
-from envpack.deployment.statements import read_trust
+from envpack.deployment.signing import read_trust
 from envpack.store.objects import Objects
 from envpack.support.progress import NoProgress
 

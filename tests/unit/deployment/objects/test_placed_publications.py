@@ -13,8 +13,7 @@ import pytest
 from envpack.deployment.objects import place as module
 from envpack.deployment.objects.place import FETCHED, place_publication
 from envpack.deployment.objects.send import publish
-from envpack.deployment.signing import read_signing_key
-from envpack.deployment.statements import read_trust
+from envpack.deployment.signing import read_signing_key, read_trust
 from envpack.store.objects import Objects
 from envpack.support.errors import InputError, UsageError
 from envpack.support.placed_files import STUB_NAME

@@ -12,8 +12,7 @@ from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.fetch import check_signed
 from envpack.deployment.objects.record import RECORD
 from envpack.deployment.objects.send import publish
-from envpack.deployment.signing import opened, read_public_key, read_signing_key
-from envpack.deployment.statements import parse_statement, read_trust
+from envpack.deployment.signing import opened, parse_statement, read_public_key, read_signing_key, read_trust
 from envpack.support.errors import InputError
 from tests.faults.command_line import assert_refused, envpack
 from tests.signing_keys import write_pair

@@ -11,7 +11,7 @@ import threading
 import pytest
 import requests
 
-from envpack.deployment.images import connection, credential_helper, registry as client
+from envpack.deployment.images import connection, registry as client
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.connection import PlainTextError, client_class
 from envpack.deployment.images.documents import INDEX, LAYER, MANIFEST, Descriptor, encoded
@@ -336,7 +336,7 @@ echo '{"Username": "me at '$registry'", "Secret": "word"}'
     ],
 )
 def test_a_credential_helper_answers_or_is_named(tmp_path, monkeypatch, script, says):
-    monkeypatch.setattr(credential_helper, "_PATIENCE", 0.2 if "while" in script else 60.0)
+    monkeypatch.setattr(client, "_PATIENCE", 0.2 if "while" in script else 60.0)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "config.json").write_text('{"credsStore": "own"}')
