@@ -148,6 +148,9 @@ def _show(trial: Trial, console: Console) -> None:
     if not trial.answers:
         console.warned(f"nothing was sent to {trial.model}: give --input, since no request can be made up")
     for answer in trial.answers:
+        if answer.made_up:
+            before = f", after {answer.refused} that it refused" if answer.refused and not answer.fault else ""
+            console.note(f"made up and sent: {plain(answer.made_up)}{before}")
         for tensors in answer.outputs[:_SHOWN_RESPONSES]:
             if tensors:
                 console.show(_table(tensors))
@@ -241,6 +244,8 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "seconds": answer.seconds,
         "fault": answer.fault,
         "difference": answer.difference,
+        "made_up": answer.made_up,
+        "refused": answer.refused,
     }
 
 

@@ -127,6 +127,11 @@ class LocalServer:
                 self._models[name] = self._started(name, self._found[name], self._prepared.pop(name, None))
             return self._models[name].model
 
+    def has_ended(self, name: str) -> bool:
+        """Whether the process of a model that was started has ended."""
+        loaded = self._models.get(name)
+        return loaded is not None and loaded.model.process.has_ended
+
     def stream(self, request: Request) -> Responses:
         """Run a client's request to the model that it names; as `LocalModel.stream`."""
         return self.model(request.model).stream(received(request))

@@ -181,6 +181,9 @@ class Models(Protocol):
     def stream(self, request: Request) -> Iterator[Response]:
         """Run a request that has any number of responses; closing the iterator cancels it."""
 
+    def has_ended(self, model: str) -> bool:
+        """Whether a model that was sent requests has ended, or takes so long that it was ended."""
+
     def position(self) -> int:
         """Where the log ends now."""
 

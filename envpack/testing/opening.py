@@ -129,6 +129,9 @@ class LocalModels:
         except ModelFailed as error:
             yield Response(error=error.text, code=error.code)
 
+    def has_ended(self, model: str) -> bool:
+        return self._server.has_ended(model)
+
     def position(self) -> int:
         return len(self._log)
 

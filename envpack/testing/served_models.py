@@ -125,6 +125,9 @@ class ServedModels:
         except ModelError as error:
             yield Response(error=self._repository.here(error.text))
 
+    def has_ended(self, model: str) -> bool:
+        return model in self._ended or self._server.ended()
+
     def position(self) -> int:
         return self._server.log_size()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from envpack.server.tensors import ServedConfig, Tensor, encode, read_served_con
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.text import counted
 from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
 from envpack.verification.answers import TOGETHER, responses_difference
 from envpack.verification.checks.inference import configuration_mismatch, percentile
 from envpack.verification.loading import explain
-from envpack.verification.requests import generate_requests
+from envpack.verification.requests import Attempts
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import SampleCount
 
-_TRACE = "\n\nAt:\n"  # between an exception and its frames
-_FIT = "if the model is right to refuse this request, which was made up, give one that it takes: --input FILE"
+_FIT = "if the model is right to refuse what was made up, {count}, give a request that it takes: --input FILE"
 
 
 @dataclass
@@ -37,20 +37,24 @@ class Answer:
         seconds: how long each run of it took.
         fault: why `envpack verify` would refuse it, ``""`` if it would not.
         difference: how it differs from the expected answer, ``""`` if it does not.
-        made_up: whether the request was generated, so that the model may reject it.
+        made_up: what the inputs hold, if the request was generated; ``""`` if it was given.
+        refused: how many generated requests the model refused until it accepted this one, or this one and all others.
     """
 
     request: Request
+    _: KW_ONLY
     responses: tuple[Response, ...] = ()
     seconds: list[float] = field(default_factory=list)
     fault: str = ""
     difference: str = ""
-    made_up: bool = False
+    made_up: str = ""
+    refused: int = 0
 
     @property
     def fix(self) -> str:
         """How to correct the fault, ``""`` if that is unknown."""
-        return fix_of(self.fault) or (_FIT if self.made_up and _TRACE in self.fault else "")
+        is_refused = self.refused and _error(self.responses) is not None
+        return fix_of(self.fault) or (_FIT.format(count=counted(self.refused, "request")) if is_refused else "")
 
     @property
     def outputs(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -116,22 +120,43 @@ def try_model(
     progress.end(f"ready in {load_seconds:.2f} s")
     config = read_served_config(models.config(name))
     given = read_requests(sources, config, name, folder)
-    made_up = not sources and given.samples is None
-    answers = tuple(Answer(request, made_up=made_up) for request in given.requests)
-    for _ in range(repeat):
+    answers = tuple(map(Answer, given.requests)) if given else _make_up(models, config, name, folder)
+    samples = given.samples if given else None
+    for done in range(repeat):
         for answer in answers:
-            _send(models, config, answer)
-        if given.samples is not None:
-            _compare(answers, given.samples)
+            if len(answer.seconds) == done:  # what was made up has been sent once
+                _send(models, config, answer)
+        if samples is not None:
+            _compare(answers, samples)
         if any(answer.fault for answer in answers):
             break
     if config.merges and config.batched and not config.decoupled:
         answered = [answer for answer in answers if all(response.error is None for response in answer.responses)]
         _send_together(models, config, answered)
-    count = None
-    if given.samples is not None and given.samples.have_answers:
-        count = given.samples.count(_right(answers, given.samples))
+    count = samples.count(_right(answers, samples)) if samples is not None and samples.have_answers else None
     return Trial(name, config, load_seconds, answers, count)
+
+
+def _make_up(models: Models, config: ServedConfig, name: str, folder: Path) -> tuple[Answer, ...]:
+    """The answer to the first generated request that the model accepts; to the plainest if it refuses all.
+
+    They are those of `envpack verify`, in its order; none for a model without inputs.
+    """
+    refused: list[Answer] = []
+    attempts = Attempts(config)
+    for filling, request in attempts:
+        answer = Answer(_request(request.inputs, request.parameters, name), made_up=str(filling) or "ones")
+        _send(models, config, answer)
+        error = _error(answer.responses)
+        if error is None:
+            answer.refused = len(refused)
+            return (answer,)
+        if models.has_ended(name) or not attempts.is_refusal(request, read_model_error(error, str(folder))):
+            return (answer,)
+        refused.append(answer)
+    for answer in refused[:1]:
+        answer.refused = len(refused)
+    return tuple(refused[:1])
 
 
 def _send(models: Models, config: ServedConfig, answer: Answer) -> None:
@@ -203,9 +228,9 @@ def _right(answers: Sequence[Answer], samples: Samples) -> int:
 
 
 def _fault(responses: Sequence[Response], config: ServedConfig) -> str:
-    error = next((response.error for response in responses if response.error is not None), None)
+    error = _error(responses)
     if error is not None:
-        return stated(error)
+        return error
     if not config.decoupled and len(responses) != 1:
         return f"expected a single response, got {len(responses)}"
     for response in responses:
@@ -213,6 +238,10 @@ def _fault(responses: Sequence[Response], config: ServedConfig) -> str:
         if mismatch:
             return mismatch
     return ""
+
+
+def _error(responses: Sequence[Response]) -> str | None:
+    return next((stated(response.error) for response in responses if response.error is not None), None)
 
 
 _ARRAYS = (".npy", ".npz")
@@ -227,10 +256,11 @@ class Given:
     samples: Samples | None = None
 
 
-def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> Given:
+def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> Given | None:
+    """What is given to be sent: files, else the samples of the model; None if there are neither."""
     if not sources:
         own = folder / SAMPLES_FILE
-        return _from_samples(own, config, model) if os.path.lexists(own) else Given(tuple(_made_up(config, model)))
+        return _from_samples(own, config, model) if os.path.lexists(own) else None
     given = [_split(source, config) for source in sources]
     samples = [file for name, file in given if not name and file.suffix == ".json"]
     if samples and len(given) > 1:
@@ -272,11 +302,6 @@ def _split(source: str, config: ServedConfig) -> tuple[str, Path]:
 def _from_samples(file: Path, config: ServedConfig, model: str) -> Given:
     samples = read_samples(file, config)
     return Given(tuple(_request(sample.inputs, sample.parameters, model) for sample in samples.samples), samples)
-
-
-def _made_up(config: ServedConfig, model: str) -> Iterator[Request]:
-    for request in list(generate_requests(config))[:1]:
-        yield _request(request.inputs, request.parameters, model)
 
 
 def _request(inputs: Sequence[Tensor], parameters: Mapping[str, Any], model: str) -> Request:

@@ -23,7 +23,7 @@ from typing import Literal
 from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
-from envpack.server.log import read_model_error
+from envpack.server.log import ModelError, read_model_error
 from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
 from envpack.verification.answers import LoadedModel, unsendable
 from envpack.verification.loading import explain_answer, may_be_refusal
@@ -307,30 +307,51 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
 
     That a model refuses what was made up is no fault of the model.
     """
-    first: tuple[SmokeRequest, str] | None = None
-    refusal, until = "", time.monotonic() + _FILLING_SECONDS
-    for filling in fillings(config):
-        request = next(generate_requests(config, filling))
-        if unsendable(config, request.inputs):
-            continue
+    attempts = Attempts(config)
+    for filling, request in attempts:
         try:
             LoadedModel(client, model.name, config).ask(request.inputs, request.parameters)
         except RequestError as error:
             found = read_model_error(error.message, server.server_path(model.folder))
-            # The sizes that follow a refusal may be too large for the model, which is no fault of it.
-            is_refusal = may_be_refusal(found.text) or (
-                bool(refusal) and explain_answer(found.text, "inference-failed")[0] == "out-of-memory"
-            )
-            first = first or (request, found.text)
-            whatever = found.text == first[1] and _is_known(found.text) and _have_nothing_in_common(request, first[0])
-            if error.timed_out or not error.status or not is_refusal or whatever or server.ended():
+            is_refusal = attempts.is_refusal(request, found)
+            if error.timed_out or not error.status or not is_refusal or server.ended():
                 raise
-            refusal = refusal or ", at ".join((found.reason, *found.frames[-1:]))
-            if time.monotonic() > until:
-                break
         else:
             return filling, ""
-    return None, refusal
+    return None, attempts.refusal
+
+
+class Attempts:
+    """Generated requests with every input, the plainest first, to send until the model accepts one or time is up.
+
+    Attributes:
+        refusal: why the model refuses the first one, and the line of its code; empty before it does.
+    """
+
+    def __init__(self, config: ServedConfig) -> None:
+        self.refusal = ""
+        self._config = config
+        self._first: tuple[SmokeRequest, str] | None = None
+
+    def __iter__(self) -> Iterator[tuple[Filling, SmokeRequest]]:
+        until = time.monotonic() + _FILLING_SECONDS
+        for filling in fillings(self._config):
+            for request in itertools.islice(generate_requests(self._config, filling), 1):
+                if unsendable(self._config, request.inputs) == unsendable(self._config):
+                    yield filling, request
+            if time.monotonic() > until:
+                return
+
+    def is_refusal(self, request: SmokeRequest, error: ModelError) -> bool:
+        """Whether an error can be due to what was sent, so that the next request may be accepted."""
+        # The sizes that follow a refusal may be too large for the model, which is no fault of it.
+        is_refusal = may_be_refusal(error.text) or (
+            bool(self.refusal) and explain_answer(error.text, "inference-failed")[0] == "out-of-memory"
+        )
+        first, text = self._first = self._first or (request, error.text)
+        whatever = error.text == text and _is_known(error.text) and _have_nothing_in_common(request, first)
+        self.refusal = self.refusal or ", at ".join((error.reason, *error.frames[-1:]))
+        return is_refusal and not whatever
 
 
 def _is_known(message: str) -> bool:

@@ -15,6 +15,7 @@ from envpack.testing.model import check_can_save, from_array, read_arrays, save_
 from envpack.testing.opening import LocalModels
 from envpack.testing.trial import Answer, Trial, check_sources, fix_of, read_requests, try_model
 from envpack.verification.samples import SAMPLES_FILE
+from tests.tables import every_row
 from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository, numbers, tensor
 
 
@@ -61,16 +62,58 @@ def test_a_model_is_loaded_and_sent_each_request_as_often_as_asked(repository, s
     assert steps.seen[1] == f"ready in {trial.load_seconds:.2f} s"
 
 
-def test_a_request_that_was_made_up_may_be_refused(repository, server, tmp_path):
-    raised = "ValueError: boom\n\nAt:\n  /m/1/model.py(3): execute\n"
-    repository.add("m", f"def execute(requests, stub):\n    return [Response(error={raised!r}) for _ in requests]\n")
+RAISED = "boom\n\nAt:\n  /m/1/model.py(3): execute\n"
+# By what a model without samples reads: its code, what was made up, how many requests it was sent, and its fault.
+MADE_UP = {
+    "anything": ("return out(request)", "ones", 1, ""),
+    "zeros": ("return out(request) if numbers == [0] else Response(error='no')", "zeros", 2, ""),
+    "many": ("return out(request) if len(numbers) > 16 else boom()", "variable dimensions of 224", 4, ""),
+    "nothing": ("boom()", "ones", 8, "boom"),
+    "what it misses": ("raise ValueError(\"NameError: name 'np' is not defined\")", "ones", 1, "NameError: name 'np'"),
+    "what ends it": ("return out(request) if numbers == [1, 1] else os._exit(3)", "ones", 1, "with status 3"),
+    "for ever": ("return Response(error='no') if numbers == [1] else time.sleep(600)", "zeros", 2, "allows more time"),
+    "and answers wrongly": ("return Response([replace(out(request).outputs[0], datatype='FP32')])", "ones", 1, "OUT"),
+}
+
+
+@every_row("what", MADE_UP)
+def test_what_verify_would_make_up_is_sent_until_the_model_answers(repository, what):
+    line, made_up, sent, fault = MADE_UP[what]
+    code = f"""
+def boom():
+    raise ValueError({RAISED!r})
+
+def answer(request, numbers):
+    {line}
+
+def execute(requests, stub):
+    stub.log("run")
+    return [answer(request, ints(request.inputs[0].content)) for _, request in requests]
+"""
+    repository.add("m", code)
+    repository.logged.clear()
+    with repository.server(timeout=2) as found:
+        (answer,) = try_model(LocalModels(found, repository.logged), "m", repository.folder / "m").answers
+    assert (answer.made_up, repository.texts().count("run")) == (made_up, sent)
+    assert fault in answer.fault
+    assert bool(answer.fault) == bool(fault)
+
+
+def test_what_the_model_answers_is_repeated_and_what_it_refuses_is_not(repository, server):
+    code = "def execute(requests, stub):\n    stub.log('run')\n    return [answer(r) for _, r in requests]\n"
+    zeros = "def answer(r):\n    return Response(error='no') if 1 in ints(r.inputs[0].content) else out(r)\n"
+    repository.add("m", zeros + code)
+    (answer,) = try_model(server, "m", repository.folder / "m", repeat=3).answers
+    assert (answer.made_up, answer.refused, len(answer.seconds), len(repository.texts())) == ("zeros", 1, 3, 4)
+
+
+def test_a_model_may_refuse_all_that_was_made_up(repository, server, tmp_path):
+    repository.add("m", "def execute(requests, stub):\n    raise ValueError('boom')\n")
     (made_up,) = try_model(server, "m", repository.folder / "m").answers
-    assert (
-        made_up.fix
-        == "if the model is right to refuse this request, which was made up, give one that it takes: --input FILE"
-    )
+    what = "if the model is right to refuse what was made up, 8 requests"
+    assert (made_up.fault, made_up.fix) == ("boom", f"{what}, give a request that it takes: --input FILE")
     (given,) = try_model(server, "m", repository.folder / "m", array_file(tmp_path, 4)).answers
-    assert given.fix == ""
+    assert (given.made_up, given.fix) == ("", "")
 
 
 FAULTS = {
@@ -257,9 +300,7 @@ def test_samples_become_requests(files):
     found = read(files, config, "@samples.json")
     assert [[entry.name for entry in each.inputs] for each in found] == [["T", "N"]] * 2
     assert found[0].inputs[1] == tensor("N", 3, 4)
-    (made,) = read(files, config)
-    assert [entry.name for entry in made.inputs] == ["T", "N"]
-    assert made.model == "m"
+    assert {each.model for each in found} == {"m"}
     (files / SAMPLES_FILE).parent.mkdir(exist_ok=True)
     (files / "samples.json").rename(files / SAMPLES_FILE)
     assert read(files, config) == found, "the model's own samples come before made-up requests"
