@@ -220,7 +220,8 @@ _ERROR_PATTERNS = (
         kind="channel-invalid",
         pattern=r"(?i)^(?!.*response body).*(?:invalid zip archive|invalid checksum|unknown frame descriptor"
         r"|zstd stream|incomplete frame|bzip2: |getting cksum|decompression not finished|no data was read"
-        r"|failed to unpack|failed to read '(?:index|paths)\.json'|failed to link '.{1,2000}No such file)",
+        r"|failed to unpack|failed to read '(?:index|paths|link)\.json'|failed to link '.{1,2000}No such file"
+        r"|: its (?:path|info/index\.json) )",
         message="{package}: its file is no conda package, or a damaged one: {reason}",
         hint="look at what the address sends, such as the page of a login; choose another version or build, or report "
         "it to the channel's owner",

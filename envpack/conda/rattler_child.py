@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 _PR_SET_PDEATHSIG = 1
 _MOST_SECONDS = 60.0  # to find out which match specs cannot be met together
@@ -172,6 +172,15 @@ async def _install(
     """Install exactly these packages; files contain ``prefix_placeholder`` in the place of ``prefix``."""
     import rattler
 
+    folders = {package["name"].lower(): Path(package_cache, _folder_of(package)) for package in packages}
+
+    class Links(rattler.InstallerReporter):
+        def on_link_start(self, operation: int, package_name: str) -> int:  # noqa: ARG002 - the engine's names
+            fault = _fault_of(package_name, folders[package_name])
+            if fault:  # the engine ignores an exception, and writes where a path leads
+                _finish({"error": fault, "error_type": "BadPackage"})
+            return 0
+
     await rattler.install(
         list(map(_record, packages)),
         target_prefix=prefix,
@@ -181,8 +190,45 @@ async def _install(
         client=_client(patience),
         execute_link_scripts=False,
         show_progress=False,
+        reporter=cast("Any", Links)(),
     )
     return {}
+
+
+def _folder_of(package: dict[str, Any]) -> str:
+    """Where the engine's cache has the files of a package."""
+    return f"{package['name']}-{package['version']}-{package['build']}"
+
+
+def _fault_of(name: str, folder: Path) -> str:
+    """What of an extracted package cannot be installed, ``""`` for nothing; the engine reports unreadable metadata."""
+    try:
+        index = json.loads((folder / "info/index.json").read_bytes())
+        if index["name"].lower() != name:
+            return f"{folder.name}: its info/index.json is that of {index['name']!r}"
+        own = f"conda-meta/{folder.name}.json"
+        faults = (_fault_of_path(path, own) for path in _paths(folder / "info"))
+        return next((f"{folder.name}: {fault}" for fault in faults if fault), "")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ""
+
+
+def _paths(info: Path) -> list[str]:
+    """The files that a package says it has."""
+    if not (info / "paths.json").exists():  # a package of before 2017
+        return (info / "files").read_text(encoding="utf-8").splitlines()
+    return [entry["_path"] for entry in json.loads((info / "paths.json").read_bytes())["paths"]]
+
+
+def _fault_of_path(path: str, own_record: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts or parts == ["."]:
+        return f"its path {path!r} leads out of the environment"
+    tidy = os.path.normpath(path)
+    is_record = tidy.startswith("conda-meta/") and tidy.endswith(".json") and tidy != own_record
+    if is_record or tidy == "conda-meta" or tidy.startswith("conda-meta/history/"):
+        return f"its path {path!r} is where the engine records what is installed"
+    return ""
 
 
 def _package(record: Any) -> dict[str, Any]:
@@ -243,7 +289,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def main(request_file: Path, result_file: Path) -> None:
+def main(request_file: Path) -> NoReturn:
     """Run the request and write the result; never returns."""
     request = json.loads(request_file.read_text(encoding="utf-8"))
     end_with_parent(request["parent"])
@@ -252,7 +298,11 @@ def main(request_file: Path, result_file: Path) -> None:
         result = asyncio.run(_OPERATIONS[request["operation"]](**request["arguments"]))
     except Exception as error:
         result = _failure(error, [])
-    with result_file.open("w", encoding="utf-8") as stream:
+    _finish(result)
+
+
+def _finish(result: Result) -> NoReturn:
+    with Path(sys.argv[2]).open("w", encoding="utf-8") as stream:
         json.dump(result, stream)
         stream.flush()
         os.fsync(stream.fileno())
@@ -260,4 +310,4 @@ def main(request_file: Path, result_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

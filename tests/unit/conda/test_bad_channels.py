@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from envpack.conda.engine import EngineError, _install_error, install_conda
+from envpack.conda.rattler_child import _fault_of_path
 from envpack.conda.resolve import resolve_conda
 from envpack.conda.settings import CondaSettings
 from envpack.requirements.model import CondaPackage
@@ -92,10 +93,81 @@ def test_what_is_no_package_is_named(site, tmp_path, content):
     (site.folder / PACKAGE).write_bytes(good)
 
 
+OUT, RECORD = "leads out of the environment", "is where the engine records what is installed"
+
+
+@every_row(
+    ("path", "reason"),
+    [
+        ("/share/x", OUT),
+        ("../python-3.10.2-0/share/x", OUT),  # which is a file of the engine's cache
+        ("conda-meta/other-1-0.json", RECORD),
+    ],
+)
+def test_a_package_with_a_path_that_no_package_has_is_refused_before_it_is_installed(tmp_path, path, reason):
+    files = {"share/x": b"x", path: b"x"}
+    error = _install_error_of(tmp_path, make_conda_package(tmp_path / "bad", "python", "3.10.2", files))
+    damaged = "conda package python 3.10.2: its file is no conda package, or a damaged one: "
+    assert error.message == f"{damaged}python-3.10.2-0: its path {path!r} {reason}"
+    assert not (tmp_path / "prefix/share/x").exists()
+    assert not (tmp_path / "python-3.10.2-0").exists()
+
+
+@every_row(
+    ("path", "reason"),
+    [
+        ("../x", OUT),
+        ("share/../../x", OUT),
+        (".", OUT),
+        ("./conda-meta//other-1-0.json", RECORD),
+        ("conda-meta/history/x", RECORD),
+        ("conda-meta", RECORD),
+        ("share/..x", ""),
+        ("conda-meta/own-1-0.json", ""),
+        ("conda-meta/pinned", ""),
+        ("conda-meta/history", ""),
+        ("share/conda-meta/other-1-0.json", ""),
+    ],
+)
+def test_paths_of_packages(path, reason):
+    found = _fault_of_path(path, "conda-meta/own-1-0.json")
+    assert found == (f"its path {path!r} {reason}" if reason else "")
+
+
+def test_a_package_that_says_to_be_another_one_is_named(tmp_path):
+    other = make_conda_package(tmp_path / "bad", "other", "3.10.2", {"share/x": b"x"})
+    error = _install_error_of(tmp_path, other.rename(other.with_name("python-3.10.2-0.conda")))
+    assert error.message.endswith(": python-3.10.2-0: its info/index.json is that of 'other'")
+
+
+def _packaged(file):
+    return CondaPackage(name="python", version="3.10.2", build="0", subdir="linux-64", url=file.as_uri())
+
+
+def _install(folder, package):
+    shutil.rmtree(folder / "cache", ignore_errors=True)
+    install_conda(
+        [package], folder / "prefix", TARGET, settings=CondaSettings(), credentials={}, cache=folder / "cache"
+    )
+
+
+def _install_error_of(folder, file):
+    """The error for a damaged package; its kind, place and hint are those of all damaged packages."""
+    with pytest.raises(EnvironmentBuildError) as caught:
+        _install(folder, _packaged(file))
+    assert (caught.value.kind, caught.value.where) == ("channel-invalid", file.as_uri())
+    assert caught.value.hint.startswith("look at what the address sends")
+    return caught.value
+
+
 @every_row(
     ("reason", "kind"),
     [
         ("an io error occurred: bzip2: bz2 header missing", "channel-invalid"),
+        (
+            "failed to read 'link.json' Caused by: entry point command must not contain path separators",
+            "channel-invalid",
+        ),
         ("failed to read 'paths.json' Caused by: EOF while parsing", "channel-invalid"),
         ("failed to link 'share/x' Caused by: failed to copy file: No such file or directory", "channel-invalid"),
         ("failed to unpack `share/x`: Not a directory (os error 20)", "channel-invalid"),
