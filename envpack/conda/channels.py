@@ -19,7 +19,7 @@ from typing import Any
 from envpack.conda.engine import ENGINE_HINT, EngineError, index_channel
 from envpack.conda.interpreter_package import fingerprint, make_package
 from envpack.conda.interpreters import Interpreter
-from envpack.support.bounded_reading import read_json, sha256_of
+from envpack.support.bounded_reading import first_endless, read_json, sha256_of
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError, storage_errors
 from envpack.support.folders import cache_folder, cache_root, data_root
@@ -243,6 +243,9 @@ def _index(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=_STAGE, dir=folder) as temporary:
         stage = Path(temporary)
         packages = [file for file in folder.glob("[!.]*/*") if file.name.endswith(_SUFFIXES)]
+        endless = first_endless(packages)
+        if endless:
+            raise _not_a_package(endless)
         for package in packages:
             link = stage / package.relative_to(folder)
             link.parent.mkdir(exist_ok=True)
@@ -260,10 +263,14 @@ def _index_error(error: EngineError, folder: Path, packages: list[Path]) -> Envi
     """The error for a failed index; names the damaged package, which the engine does not."""
     damaged = next((file for file in packages if file.suffix == ".conda" and not zipfile.is_zipfile(file)), None)
     if damaged:
-        what = "this is not a conda package, so the channel cannot be indexed"
-        return EnvironmentBuildError("engine-failed", what, "remove it, or copy the complete file there", str(damaged))
+        return _not_a_package(damaged)
     what = f"the channel could not be indexed: {error}"
     return EnvironmentBuildError("engine-failed", what, ENGINE_HINT, str(folder))
+
+
+def _not_a_package(file: Path) -> EnvironmentBuildError:
+    what = "this is not a conda package, so the channel cannot be indexed"
+    return EnvironmentBuildError("engine-failed", what, "remove it, or copy the complete file there", str(file))
 
 
 def _publish(stage: Path, destination: Path) -> None:

@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import first_endless, read_json
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, ErrorPattern, StorageError, error_from_output
 from envpack.support.folders import cache_folder
@@ -37,6 +38,8 @@ UNREADABLE_SETTINGS = ErrorPattern(
     hint="correct or remove that file: pixi's config.toml, or credentials.json of rattler",
 )
 CREDENTIALS_HINT = "put them into ~/.netrc, the file named by RATTLER_AUTH_FILE, or the channel's address in .condarc"
+# Each download has a limit of its own; this one is for all else that the engine waits for, such as a key ring.
+_LIMIT = 4 * 3600.0  # seconds
 _CHILD = Path(__file__).with_name("rattler_child.py")
 
 
@@ -69,7 +72,15 @@ def run_engine(
         environment = clean_environment() | dict(settings.variables if settings else {})
         if credentials:
             environment["RATTLER_AUTH_FILE"] = str(_credentials_file(folder, credentials, environment))
-        completed = run([sys.executable, "-I", "-B", _CHILD, request_file, result_file], env=environment)
+        _check_settings(environment)
+        try:
+            completed = run(
+                [sys.executable, "-I", "-B", _CHILD, request_file, result_file], env=environment, timeout=_LIMIT
+            )
+        except subprocess.TimeoutExpired as error:
+            what = f"the conda engine did not end within {_LIMIT:g} s"
+            fix = "look at what it reads: its settings and credentials, a key ring, channels in folders of this machine"
+            raise EnvironmentBuildError("engine-failed", what, fix) from error
         try:
             result: dict[str, Any] = read_json(result_file)
         except (OSError, ValueError) as error:
@@ -78,6 +89,29 @@ def run_engine(
     if "error" in result:
         raise EngineError(result["error_type"], result["error"], result.get("culprits", ()))
     return result
+
+
+def _check_settings(environment: Mapping[str, str]) -> None:
+    """Refuse what is no file where the engine reads its settings: it would wait for the end."""
+    home = Path(environment.get("HOME", "/nonexistent"))
+    named = [Path(environment[name]) for name in ("RATTLER_AUTH_FILE", "SSL_CERT_FILE") if environment.get(name)]
+    netrc = Path(environment.get("NETRC") or home / ".netrc")
+    endless = first_endless([*named, netrc, home / ".rattler/credentials.json"])
+    if endless:
+        what = UNREADABLE_SETTINGS.message.format(reason="it is a pipe or a device")
+        raise EnvironmentBuildError(UNREADABLE_SETTINGS.kind, what, "put a file there, or remove it", str(endless))
+
+
+def check_indexes(channels: Iterable[str], subdir: str) -> None:
+    """Refuse what is no file where a channel in a folder of this machine has an index."""
+    folders = [Path(unquote(urlsplit(url).path)) for url in channels if urlsplit(url).scheme == "file"]
+    endless = first_endless(folder / name / "repodata.json" for folder in folders for name in ("", subdir, "noarch"))
+    if endless:
+        what, fix = (
+            "a channel has a pipe or a device in place of its index",
+            "put its index there, or name another channel",
+        )
+        raise EnvironmentBuildError("channel-invalid", what, fix, str(endless))
 
 
 def index_channel(folder: Path) -> None:
@@ -150,6 +184,9 @@ def _verified(package: CondaPackage) -> CondaPackage:
     """The package, of a local channel with its SHA-256; the engine verifies only files that it downloads."""
     address = urlsplit(package.url)
     file = Path(unquote(address.path))
+    if address.scheme == "file" and first_endless([file]):
+        what = f"conda package {package.name} {package.version}: its file is a pipe or a device"
+        raise EnvironmentBuildError("channel-invalid", what, "put the package there, or lock again", str(file))
     if address.scheme != "file" or not file.is_file():
         return package  # the engine names a file that is not there
     difference = _difference(package, file)

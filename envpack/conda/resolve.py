@@ -13,6 +13,7 @@ from envpack.conda.engine import (
     UNREADABLE_SETTINGS,
     UNTRUSTED_PATTERN,
     EngineError,
+    check_indexes,
     run_engine,
 )
 from envpack.conda.settings import Channels, CondaSettings
@@ -41,12 +42,15 @@ def resolve_conda(
     places: Mapping[str, str],
 ) -> tuple[CondaPackage, ...]:
     """Resolve match specs; returns the packages, sorted by name."""
+    alternatives = specs_with_addresses(specs, settings)
+    named = [_SUBDIR.sub("", spec.rpartition("::")[0]) for each in alternatives for spec in each]
+    check_indexes([*channels.urls, *named], target.platform)
     try:
         result = run_engine(
             "resolve",
             settings=settings,
             credentials=channels.credentials,
-            specs=specs_with_addresses(specs, settings),
+            specs=alternatives,
             channels=channels.urls,
             subdir=target.platform,
             virtual_packages=virtual_packages(target),

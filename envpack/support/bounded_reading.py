@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,19 @@ def opened(file: Path) -> Iterator[io.BufferedReader]:
         raise
     finally:
         os.close(handle)
+
+
+def first_endless(files: Iterable[Path]) -> Path | None:
+    """The first pipe or device, whose end a program that reads it may never see; None if there is none."""
+    return next((file for file in files if _is_endless(file)), None)
+
+
+def _is_endless(file: Path) -> bool:
+    try:
+        mode = file.stat().st_mode
+        return (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)) and not file.samefile(os.devnull)
+    except (OSError, ValueError):
+        return False
 
 
 def read_bytes(file: Path, *, most: int = MOST) -> bytes:

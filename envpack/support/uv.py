@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import first_endless, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
 from envpack.support.processes import CompletedProcess, clean_environment, run
@@ -99,6 +99,7 @@ def run_uv(
         if not may_fetch_python:
             own["UV_PYTHON_DOWNLOADS"] = "never"
         environment = clean_environment() | pip_indexes() | dict(variables) | own
+        _check_settings(environment)
         command = [_uv(), *arguments, "--no-progress", "--color", "never"]
         completed = run(command, env=environment, cwd=_NO_PROJECT, timeout=timeout)
     if completed.returncode < 0:  # its output then ends anywhere, and would be read as another cause
@@ -106,6 +107,19 @@ def run_uv(
         fix = "the system ends programs that exceed a limit: allow more memory or larger files (ulimit)"
         raise EnvironmentBuildError("pip-failed", what, fix, details=completed.last_lines())
     return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))
+
+
+def _check_settings(environment: Mapping[str, str]) -> None:
+    """Refuse what is no file where uv reads its settings: it would wait for the end."""
+    home = Path(environment.get("HOME", "/nonexistent"))
+    config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config", "uv/uv.toml")
+    data = Path(environment.get("XDG_DATA_HOME") or home / ".local/share", "uv/credentials/credentials.toml")
+    settings = Path(environment.get("UV_CONFIG_FILE") or config)
+    netrc = Path(environment.get("NETRC") or home / ".netrc")
+    endless = first_endless([settings, Path("/etc/uv/uv.toml"), netrc, data])
+    if endless:
+        what = "uv cannot read a file of its settings or credentials: it is a pipe or a device"
+        raise EnvironmentBuildError("pip-failed", what, "put a file there, or remove it", str(endless))
 
 
 def _uv() -> str:

@@ -1,6 +1,7 @@
 """Channels that answer, with something else than an index or a package: the network is not blamed."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -191,3 +192,59 @@ def test_a_file_that_the_engine_reads_is_blamed_and_no_channel(site, tmp_path, m
     assert caught.value.kind == "engine-failed"
     assert caught.value.message.startswith("the conda engine cannot read a file of its settings or credentials: ")
     assert caught.value.hint == "correct or remove that file: pixi's config.toml, or credentials.json of rattler"
+
+
+SETTINGS = {
+    "netrc": ".netrc",
+    "named netrc": "named",
+    "credentials": ".rattler/credentials.json",
+    "certificates": "named",
+}
+VARIABLES = {"named netrc": "NETRC", "certificates": "SSL_CERT_FILE"}
+
+
+@pytest.mark.timeout(60)
+@every_row("what", SETTINGS)
+def test_settings_that_never_end_are_not_waited_for(site, tmp_path, monkeypatch, what):
+    home = tmp_path / what
+    file = home / SETTINGS[what]
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+    for name, value in {"HOME": home, "NETRC": "", "SSL_CERT_FILE": "", VARIABLES.get(what, "HOME"): file}.items():
+        monkeypatch.setenv(name, str(home if name == "HOME" else value))
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolved(site, tmp_path / "cache")
+    assert (caught.value.kind, caught.value.where) == ("engine-failed", str(file))
+    reason = "the conda engine cannot read a file of its settings or credentials: it is a pipe or a device"
+    assert (caught.value.message, caught.value.hint) == (reason, "put a file there, or remove it")
+
+
+@pytest.mark.timeout(60)
+@every_row("subdir", ["linux-64", "noarch"])
+def test_an_index_that_never_ends_is_not_waited_for(tmp_path, subdir):
+    channel = tmp_path / "channel ü"
+    make_conda_package(channel, "python", "3.10.2", {"share/x": b"x"})
+    address, file = index(channel), channel / subdir / "repodata.json"
+    file.unlink()
+    os.mkfifo(file)
+    for names, spec in (([address], "python 3.10.*"), ([], f"{address}/{subdir}::python 3.10.*")):
+        with pytest.raises(EnvironmentBuildError) as caught:
+            settings = CondaSettings()
+            where = {"settings": settings, "cache": tmp_path / "cache", "places": {}}
+            resolve_conda([spec], settings.resolve(names), TARGET, **where)
+        assert (caught.value.kind, caught.value.where) == ("channel-invalid", str(file))
+        assert caught.value.message == "a channel has a pipe or a device in place of its index"
+        assert caught.value.hint == "put its index there, or name another channel"
+    file.unlink()
+
+
+@pytest.mark.timeout(60)
+def test_a_package_that_never_ends_is_not_waited_for(tmp_path):
+    file = tmp_path / "linux-64/python-3.10.2-0.conda"
+    file.parent.mkdir()
+    os.mkfifo(file)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        _install(tmp_path, _packaged(file))
+    assert (caught.value.kind, caught.value.where) == ("channel-invalid", str(file))
+    assert caught.value.message == "conda package python 3.10.2: its file is a pipe or a device"
+    assert caught.value.hint == "put the package there, or lock again"

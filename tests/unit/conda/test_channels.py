@@ -1,6 +1,7 @@
 """The channel with an interpreter in the cache is used as long as it is intact; tests/environment makes real ones."""
 
 import hashlib
+import os
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from envpack.conda import channels
 from envpack.conda.channels import keep_package, local_channel
 from envpack.conda.interpreters import Interpreter
+from envpack.support.errors import EnvironmentBuildError
 from tests.conda_packages import index, make_conda_package
 from tests.tables import every_row
 
@@ -87,3 +89,19 @@ def test_a_package_of_another_machine_whose_file_was_removed_is_fetched_again(tm
         kept = keep_package(tmp_path, sha256="0" * 64, file=FILE, fill=lambda file: file.write_text("x"))
         assert kept.read_text() == "x"
         kept.unlink()
+
+
+@pytest.mark.timeout(60)
+@every_row(("what", "make_file"), [("damaged", lambda file: file.write_bytes(b"PK")), ("pipe", os.mkfifo)])
+def test_what_is_no_package_is_named_when_a_channel_is_indexed(tmp_path, what, make_file):
+    good = make_conda_package(tmp_path / what, "python", "3.9.1", {"bin/python3.9": b""})
+    bad = good.with_name("other-1-0.conda")
+    make_file(bad)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        channels._index(tmp_path / what)
+    assert (caught.value.kind, caught.value.where) == ("engine-failed", str(bad))
+    assert caught.value.message == "this is not a conda package, so the channel cannot be indexed"
+    assert caught.value.hint == "remove it, or copy the complete file there"
+    bad.unlink()
+    channels._index(tmp_path / what)
+    assert [package.name for package in channels.read_channel(tmp_path / what)] == ["python"]

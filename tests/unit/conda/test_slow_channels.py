@@ -75,3 +75,12 @@ def test_a_package_that_does_not_come_is_named(site, tmp_path):
     assert (error.kind, error.where) == ("channel-unreachable", url)
     assert "conda package python 3.10.2 cannot be downloaded: " in error.message
     assert error.hint.startswith("check the network, and that the channel still has the package")
+
+
+def test_an_engine_that_waits_for_something_else_is_ended(site, names, monkeypatch):
+    monkeypatch.setattr(engine, "_LIMIT", 0.2)
+    site.gate.clear()
+    with pytest.raises(EnvironmentBuildError) as caught:
+        names()
+    assert (caught.value.kind, caught.value.message) == ("engine-failed", "the conda engine did not end within 0.2 s")
+    assert caught.value.hint.startswith("look at what it reads: its settings and credentials, a key ring, channels in")

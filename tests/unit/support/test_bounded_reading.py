@@ -2,10 +2,19 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from envpack.support.bounded_reading import parse_json, parse_toml, read_bytes, read_json, read_source, read_text
+from envpack.support.bounded_reading import (
+    first_endless,
+    parse_json,
+    parse_toml,
+    read_bytes,
+    read_json,
+    read_source,
+    read_text,
+)
 
 
 def test_a_regular_file_is_read_also_through_a_link(tmp_path):
@@ -47,6 +56,17 @@ def test_nothing_else_is_read_or_waited_for(tmp_path, what):
     with pytest.raises(OSError, match="not a regular file|Is a directory") as caught:
         read_bytes(file)
     assert caught.value.filename == str(file)
+
+
+def test_what_never_ends_is_found_before_a_program_reads_it(tmp_path):
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "nothing").symlink_to(os.devnull)
+    others = [tmp_path / name for name in ("file", "nothing", "absent", "file/below", "nul\0")]
+    assert first_endless([*others, tmp_path]) is None
+    for endless in (tmp_path / "pipe", tmp_path / "link", Path("/dev/zero")):
+        assert first_endless([*others, endless, tmp_path / "pipe"]) == endless
 
 
 def test_a_file_above_the_limit_is_refused_also_if_it_grows(tmp_path):

@@ -1,5 +1,6 @@
 """The indexes of pip's configuration files, the authorities that this machine trusts, and a uv that a signal ends."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,24 @@ def test_a_signal_that_ends_uv_is_named(tmp_path, monkeypatch):
     assert (error.kind, error.message) == ("pip-failed", "uv was ended by signal 9 (Killed)")
     assert error.hint.startswith("the system ends programs that exceed a limit: allow more memory or larger files")
     assert error.details == "Downloading numpy"
+
+
+@pytest.mark.timeout(60)
+@every_row(
+    "file", [".config/uv/uv.toml", "x/uv/uv.toml", "named", ".netrc", "netrc", "y/uv/credentials/credentials.toml"]
+)
+def test_settings_that_never_end_are_not_waited_for(tmp_path, monkeypatch, file):
+    home = tmp_path / file.replace("/", "-")
+    variables = {"x/": ("XDG_CONFIG_HOME", home / "x"), "y/": ("XDG_DATA_HOME", home / "y")}
+    variables |= {"na": ("UV_CONFIG_FILE", home / file), "ne": ("NETRC", home / file)}
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "UV_CONFIG_FILE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv(*map(str, variables.get(file[:2], ("HOME", home))))
+    (home / file).parent.mkdir(parents=True)
+    os.mkfifo(home / file)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        uv.run_uv(["--version"])
+    assert (caught.value.kind, caught.value.where) == ("pip-failed", str(home / file))
+    assert caught.value.message == "uv cannot read a file of its settings or credentials: it is a pipe or a device"
+    assert caught.value.hint == "put a file there, or remove it"
