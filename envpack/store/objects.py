@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from envpack.store.location import Location, connect, obstore_for, proxy_of, was_redirected
-from envpack.support.errors import DISK_FULL_TEXT, StorageError, disk_full
+from envpack.support.errors import DISK_FULL_TEXT, StorageError
 from envpack.support.pool import interruptible
 from envpack.support.text import one_line, printable_line
 
@@ -322,7 +322,9 @@ class Objects:
         if _NO_BUCKET.search(text):
             return self._absent()
         if DISK_FULL_TEXT in text:
-            return disk_full(str(self.location))
+            # What was written before stays; a publication has announced it.
+            what, fix = "the disk of this store is full", "free some space there, and run the same command again"
+            return StorageError("disk-full", what, fix, str(self.location))
         if _REFUSED.search(text):
             return self._forbidden()
         if name := _BAD_PATH.search(text):

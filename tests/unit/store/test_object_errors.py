@@ -95,6 +95,9 @@ def test_a_folder_is_on_no_network_and_in_no_cloud(tmp_path, text, kind, message
 def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
     error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(f"x: {DISK_FULL_TEXT}"))
     assert (error.kind, error.where) == ("disk-full", f"file://{tmp_path}")
+    # Not that nothing was changed: a part of what was to be written may be there.
+    assert error.message == "the disk of this store is full"
+    assert error.hint == "free some space there, and run the same command again"
 
 
 @every_row(

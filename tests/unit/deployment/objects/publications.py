@@ -11,15 +11,16 @@ from envpack.support.progress import NoProgress
 
 
 class Noted(Objects):
-    """Notes what is written and removed, in order; writing a path in ``broken`` fails."""
+    """Notes what is written and removed, in order; writing the path ``broken`` fails with ``failure``."""
 
     def __init__(self, location):
         super().__init__(location)
         self.written, self.removed, self.broken = [], [], ""
+        self.failure = KeyboardInterrupt()
 
     def _note(self, path):
         if path == self.broken:
-            raise KeyboardInterrupt
+            raise self.failure
         if not path.startswith(OWN):
             self.written.append(path)
 

@@ -11,7 +11,7 @@ from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.digests import describe_files, pieces
 from envpack.deployment.objects.record import RECORD
 from envpack.deployment.objects.send import publish
-from envpack.support.errors import InputError, StorageError
+from envpack.support.errors import DISK_FULL_TEXT, InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.tables import every_row
 from tests.unit.deployment.objects.publications import below, config, copied, publication, written_to
@@ -126,6 +126,21 @@ def test_a_publication_that_was_interrupted_can_be_repeated(objects, remote, at)
     assert {(remote / name).read_text() for name in below(remote)} == {"new"}
     assert publish(new, objects).sent == ()
     assert json.loads((remote / RECORD).read_text())["pending"] == {}
+
+
+def test_a_publication_that_found_the_disk_full_can_be_repeated(objects, remote, tmp_path):
+    objects.broken, objects.failure = "b/config.pbtxt", objects._explained(OSError(DISK_FULL_TEXT))
+    new = publication(**config("a"), **config("b"))
+    with pytest.raises(StorageError) as raised:
+        publish(new, objects)
+    assert (raised.value.kind, raised.value.message) == ("disk-full", "the disk of this store is full")
+    assert below(remote) != []  # so it is not said that nothing was changed
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path)
+    assert raised.value.kind == "published-changed"
+    objects.broken = ""
+    publish(new, objects)
+    assert copied(objects, tmp_path).files == 4
 
 
 def test_a_model_that_only_an_interrupted_publication_sent_can_be_removed(objects, remote):
