@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from envpack.settings.project import Project
     from envpack.settings.table import Settings
     from envpack.workflow.build import BuiltModel
-    from envpack.workflow.lock import LockedModel
+    from envpack.workflow.lock import KnownLocks, LockedModel
     from envpack.workflow.plan import ModelPlan
 
 
@@ -59,9 +59,11 @@ def lock(
     done = each.on_cluster(project.of().on, tasks)
     resolved = {name: part.product.lock for part in done.done for name in part.task.names}
 
+    known: KnownLocks = {}
+
     def lock_one(name: str) -> LockedModel:
-        known = resolved.get(name, "")
-        return lock_model(project, name, update=update, progress=console, store=shared, resolved=known)
+        there = resolved.get(name, "")
+        return lock_model(project, name, update=update, progress=console, store=shared, resolved=there, known=known)
 
     locked = each.do(lock_one)
     for model in locked:

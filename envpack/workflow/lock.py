@@ -27,6 +27,9 @@ from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import is_resolved, lock_request
 from envpack.workflow.shared import find_lock, locate_packages, obtain_environment, push_lock, push_packages
 
+KnownLocks = dict[tuple[object, ...], tuple[str, Lock]]
+"""Locks by what they were resolved from, each with the name of the first model that has it."""
+
 _NUMPY = ("numpy", "numpy-base")
 _NUMPY_HINT = "add a line `numpy` to them"
 
@@ -63,6 +66,7 @@ def lock_model(
     progress: Progress | None = None,
     store: SharedStore | None = None,
     resolved: str = "",
+    known: KnownLocks | None = None,
 ) -> LockedModel:
     """Resolve a model's packages and write them to ``envpack.lock`` in its folder.
 
@@ -76,6 +80,7 @@ def lock_model(
         store: a store that machines share. A model without lockfile gets the lock that it has for the same
             requirements.
         resolved: the text of the lock, if another machine has resolved it.
+        known: what earlier calls resolved; a model with the same requirements gets the same packages.
 
     Raises:
         InputError: the model, its requirements or its lockfile are wrong.
@@ -95,12 +100,12 @@ def lock_model(
                 lock = Lock.parse(resolved, file)
             else:
                 report_python(python, progress)
-                lock = resolve_lock(recipe, update, progress, store)
+                lock = resolve_lock(recipe, update, progress, store, known)
         except EnvironmentBuildError as error:
             another = with_another_python(project, recipe, python, error, progress)
             if another is None:
                 raise
-            lock = resolve_lock(lock_request(another, model)[0], update, progress, store)
+            lock = resolve_lock(lock_request(another, model)[0], update, progress, store, known)
         changed = write_lock(lock, file)
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
@@ -116,8 +121,26 @@ def report_python(python: ChosenPython | None, progress: Progress) -> None:
         progress.detail(python.note)
 
 
-def resolve_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, store: SharedStore | None) -> Lock:
+def resolve_lock(
+    recipe: Recipe,
+    update: tuple[str, ...],
+    progress: Progress,
+    store: SharedStore | None,
+    known: KnownLocks | None = None,
+) -> Lock:
     """Resolve the packages of a recipe; see `lock_model`."""
+    asked = recipe.lock_key, recipe.python_preference, recipe.lock, update
+    if known and asked in known:
+        name, lock = known[asked]
+        progress.detail(f"{recipe.name}: requires what {name} does")
+        return lock
+    lock = _resolved_lock(recipe, update, progress, store)
+    if known is not None:
+        known[asked] = recipe.name, lock
+    return lock
+
+
+def _resolved_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, store: SharedStore | None) -> Lock:
     before = recipe.locked
     fits = before is not None and before.target.python == recipe.target.python
     options = recipe.options(previous=before if fits else None, update=update)

@@ -1,5 +1,6 @@
 """From a model to its lock, and from its lock to its environment: what is resolved, remembered and shared."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,25 @@ def test_what_another_machine_has_resolved_is_written(machine, resolver):
     lock = machine.lock("1.0")
     assert lock_model(machine.project, "m", resolved=lock.text).changed
     assert (read_lock(machine.folder / "envpack.lock"), resolver.asked) == (lock, [])
+
+
+def test_models_with_the_same_requirements_are_resolved_once(machine, resolver):
+    for name in ("same", "more", "older", "locked"):
+        shutil.copytree(machine.folder, machine.repository / name)
+    (machine.repository / "same/requirements.txt").write_text("# as m\n\nnumpy\n")
+    (machine.repository / "more/requirements.txt").write_text("numpy\nmore\n")
+    project = machine.project
+    project.file.write_text(project.file.read_text() + '[models.older]\npython = "3.9"\n')
+    write_lock(machine.lock("1.0"), machine.repository / "locked/envpack.lock")
+    known, names = {}, ("m", "same", "more", "older", "locked")
+    done = [lock_model(machine.project, name, known=known, progress=machine.steps) for name in names]
+    assert [model.packages for model in done] == [2] * 5
+    assert read_lock(machine.repository / "same/envpack.lock") == read_lock(machine.folder / "envpack.lock")
+    assert [options.previous is not None for _, _, options in resolver.asked] == [False, False, False, True]
+    assert [target.python for _, target, _ in resolver.asked][2] == "3.9"
+    assert "same: requires what m does" in machine.steps.seen
+    lock_model(machine.project, "m", known=known, update=("numpy",))
+    assert len(resolver.asked) == 5
 
 
 def test_ensembles_and_environments_from_folders_have_no_lock(machine, resolver):

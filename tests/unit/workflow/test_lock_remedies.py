@@ -118,7 +118,7 @@ def test_a_lock_is_made_for_the_python_that_is_here(machine, monkeypatch):
     found = Resolver(machine, monkeypatch)
     asked = []
 
-    def resolve(recipe, update, progress, store):
+    def resolve(recipe, update, progress, store, known):
         asked.append((recipe.target.python, update))
         if recipe.target.python == "3.10":
             raise EnvironmentBuildError("python-missing", "no Python 3.10 here", "install one")
