@@ -96,8 +96,9 @@ def test_processes_and_shared_memory_of_a_server_that_ended_are_removed_and_repo
     with runtime(SUBPROCESS, REGION).start(tmp_path) as server:
         (child,) = server.children()
         (region,) = server.shared_memory()
-    leftovers = server.stop().leftovers
-    process, memory = leftovers
+    stopped = server.stop()
+    assert (len(stopped.leftovers), stopped.forced) == (2, False), stopped
+    process, memory = stopped.leftovers
     assert re.fullmatch(rf"process {child.pid} \(sleep 600\), \d+ s old", process)
     assert memory == f"shared memory /dev/shm/{region}"
     assert not Path("/dev/shm", region).exists()
