@@ -27,6 +27,7 @@ _LOAD_PREFIX = re.compile(
     r"^load failed for model '[^']*': (version \d+ is at UNAVAILABLE state: )?(\w+: )?"
     r"|^Failed to process the request\(s\) for model '[^']*', message: "
 )
+_NEXT_VERSION = re.compile(r";version \d+ is at UNAVAILABLE state: ")
 # The model's folder can contain an environment as well.
 _NOT_OF_THE_MODEL = re.compile(r"/lib/python3\.\d+/")
 _STANDING = "Python traceback:"
@@ -78,8 +79,9 @@ def stated(error: str) -> str:
 
 
 def read_model_error(text: str, model_folder: str) -> ModelError:
-    """Parse the error message of a failed load or inference request."""
-    body = _LOAD_PREFIX.sub("", clipped(text, _LONGEST_ERROR)).strip().rstrip(";").strip()
+    """Parse the error message of a failed load or inference request; of a load of several versions, of the first."""
+    first = _NEXT_VERSION.split(clipped(text, _LONGEST_ERROR), maxsplit=1)[0]
+    body = _LOAD_PREFIX.sub("", first).strip().rstrip(";").strip()
     head, _, trace = body.partition("\n\nAt:\n")
     frames = []
     for line in trace.splitlines():

@@ -255,7 +255,7 @@ FAULTS = (
     Fault(
         "module-missing",
         "add {module} to the model's requirements",
-        raised=r"ModuleNotFoundError: No module named '(?P<module>[^'\n]{1,300})'",
+        raised=r"(?:ModuleNotFoundError: |ImportError: [^\n]{0,300})No module named '(?P<module>[^'\n]{1,300})'",
         reported=r"No module named '(?P<module>[^'\n]{1,300})'",
     ),
     Fault(

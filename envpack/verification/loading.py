@@ -194,7 +194,7 @@ def load_model(
             next_poll = now + server.poll_seconds
         grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE
         if dead.seconds > grace:
-            return LoadResult(seconds, _stub_died(fresh), stuck=True)
+            return LoadResult(seconds, _stub_died(model, fresh), stuck=True)
         if seconds > timeout:
             return LoadResult(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
 
@@ -211,7 +211,7 @@ def _load_failure(
         output = plain_lines(log) if unhealthy else ()
         kind, fix = explain(append_exit(model_error.text, ended), "load-failed", output=output)
         details = model_error.frames or plain_lines(log)
-        fix = locate(fix, model_error.frames) or suggest_fix(model_error.frames)
+        fix = locate(_named(fix, model), model_error.frames) or suggest_fix(model_error.frames)
         return Failure(kind, append_exit(model_error.reason, ended), details, fix)
     try:
         entries = [entry for entry in client.index() if entry.name == model.name]
@@ -234,6 +234,11 @@ def _misconfigured(message: str, log: str) -> Failure:
     return Failure(kind, reason, plain_lines(log), fix or "correct config.pbtxt")
 
 
+def _named(fix: str, model: Model) -> str:
+    """A fix whose command names the model."""
+    return fix.replace(" MODEL ", f" {model.name} ")
+
+
 def locate(fix: str, frames: tuple[str, ...]) -> str:
     """A fix with the line of the model's code in front that it is about, if there is one."""
     return f"{_place(frames)}: {fix}" if fix and frames else fix
@@ -252,11 +257,12 @@ def _server_died(log: str) -> Failure:
     return Failure("server-died", "the server ended while it loaded the model", last_lines(log))
 
 
-def _stub_died(log: str) -> Failure:
+def _stub_died(model: Model, log: str) -> Failure:
     lines = plain_lines(log)
     kind, fix = explain("", "stub-died", output=lines)
     reason = "the model's process ended during the load, and the server would wait forever"
-    return Failure(kind, reason, lines, fix or "find what ends the process: os._exit, or a crash in an import")
+    fix = _named(fix, model) or "find what ends the process: os._exit, or a crash in an import"
+    return Failure(kind, reason, lines, fix)
 
 
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:

@@ -27,6 +27,13 @@ def test_a_traceback_is_trimmed_to_the_model():
     assert error.frames == ("/repo/boom/1/model.py:4 in initialize", "/repo/boom/1/model.py:6 in helper")
 
 
+def test_a_load_of_several_versions_is_explained_by_the_first_that_fails():
+    other = (
+        "version 2 is at UNAVAILABLE state: Internal: KeyError: 'x'\n\nAt:\n  /repo/boom/2/model.py(9): initialize\n;\n"
+    )
+    assert read_model_error(LOAD_ERROR.rstrip() + other, "/repo/boom") == read_model_error(LOAD_ERROR, "/repo/boom")
+
+
 def test_an_error_without_a_traceback_stays():
     error = read_model_error("something else", "/repo/boom")
     assert (error.reason, error.frames) == ("something else", ())

@@ -56,6 +56,7 @@ RAISED = [
     ("OSError: [Errno 98] Address already in use", "ValueError: Address already in use", "port-taken"),
     ("OSError: [Errno 28] No space left on device", "ValueError: No space left on device", "disk-full"),
     ("ModuleNotFoundError: No module named 'a'", "ValueError: No module named 'a'", "module-missing"),
+    ("ImportError: cannot import b.c: No module named 'a'", "ValueError: b.c: No module named 'a'", "module-missing"),
     ("ImportError: liba.so.1: cannot open shared object file", "KeyError: liba.so: cannot open", "library-missing"),
     ("ImportError: a.so: failed to map segment from shared object", "KeyError: a: failed to map", "noexec-mount"),
     ("ImportError: /a.so: version `GLIBC_2.38' not found", "KeyError: version `GLIBC_2.38' not", "library-too-old"),

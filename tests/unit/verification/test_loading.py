@@ -1,5 +1,7 @@
 """Measuring for how long a dead stub has not been reaped by the server."""
 
+from types import SimpleNamespace
+
 from envpack.verification import loading
 from envpack.verification.loading import DeadStubTimer
 
@@ -36,3 +38,13 @@ def test_a_load_that_asks_a_host_again_until_its_time_is_up_has_that_as_its_fix(
     asked = "'[Errno -2] Name or service not known' thrown while requesting HEAD https://huggingface.co/a/b/c.json"
     assert "does not reach that host" in loading._timed_out(None, None, f"{asked}\n", 5.0).fix
     assert "what blocks in model.py:4 in initialize" in loading._timed_out(None, None, "loading\n", 5.0).fix
+
+
+def test_the_command_that_gives_a_model_its_python_names_the_model():
+    model = SimpleNamespace(name="m")
+    line = "/backends/python/stub: error while loading shared libraries: libpython3.8.so.1.0: cannot open shared object"
+    failure = loading._stub_died(model, f"{line} file: No such file or directory\n")
+    assert (failure.kind, failure.fix.partition("make one with ")[2]) == (
+        "libpython-missing",
+        "envpack build m --python 3.8",
+    )
