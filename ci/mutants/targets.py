@@ -13,6 +13,7 @@ _CORE = (
     *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "model", "placement")),
     "envpack/verification/loading.py",
     "envpack/verification/fault_catalogue.py",
+    "envpack/verification/package_faults.py",
     "envpack/verification/judge.py",
     "envpack/verification/samples.py",
     "envpack/verification/checks",

@@ -18,7 +18,7 @@ class Fault:
     """A known fault."""
 
     kind: str  # slug of its section in docs/reference/errors.md; "" for that of any load or request that fails
-    fix: str  # how to fix it; it can use the named groups of the patterns
+    fix: str  # how to fix it; it can use the named groups of the patterns, and the package of a module
     raised: str = ""  # pattern that matches an exception from its type on; an empty one shows nothing
     # Occurs in a message of the server or the stub that is not an exception of the model.
     reported: str = ""
@@ -30,19 +30,12 @@ def _system(types: str, number: int, text: str) -> str:
     return rf"(?:{types}): \[Errno {number}\] {text}"
 
 
-_LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
-_LIBPYTHON = r"(?P<library>libpython(?P<python>\d{1,3}\.\d{1,3})[\w.]{1,100})"
 _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
-# How libraries of Hugging Face name what they neither have nor can ask for.
-_HUB = (
-    r"(?:OSError|HFValidationError): (?P<quoted>(?:Repo id must [^\n]{1,300}?: "
-    r"|Incorrect path_or_model_id: |Can't load [\w ]{1,100} (?:for|of) )')?"
-)
 _NO_FILE = "No such file or directory: "
-_NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
-UNRESOLVED = re.compile(rf"(?:NameResolutionError|Failed to resolve|{_NO_ADDRESS})")
-_LOADER = r"\S{1,4096}: error while loading shared libraries: "
+NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
+UNRESOLVED = re.compile(rf"(?:NameResolutionError|Failed to resolve|{NO_ADDRESS})")
+LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
 NOT_READY = r"(?:Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}')"
@@ -54,8 +47,8 @@ RETRIES = re.compile(
 )
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
-# specific patterns come before general ones.
-FAULTS = (
+# specific patterns come before general ones, and these before those of packages.
+MODEL_FAULTS = (
     Fault(
         "no-gpu",
         "the server has no GPU: verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
@@ -64,7 +57,7 @@ FAULTS = (
         r"|CUDARuntimeError: cudaErrorNoDevice",
         reported=r"kind KIND_GPU but no GPUs are available|libcuda\.so\.1: cannot open"
         r"|unsupported gpu id \d{1,9}\. GPUs with [^:\n]{1,200} are:[\s;]{0,20}$",
-        printed=_LOADER + r"libcuda\.so\.1",
+        printed=LOADER + r"libcuda\.so\.1",
     ),
     Fault(
         "bad-config",
@@ -76,7 +69,7 @@ FAULTS = (
         "{library} is on a file system mounted noexec: mount it with exec, in a container with --tmpfs /tmp:exec",
         raised=r"(?:ImportError|OSError): (?P<library>[^\s:]{1,300}): failed to map segment from shared object",
         reported=r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
-        printed=_LOADER + r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
+        printed=LOADER + r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
     ),
     Fault(
         "backend-missing",
@@ -202,71 +195,6 @@ FAULTS = (
         raised=_system("FileNotFoundError", 2, rf"{_NO_FILE}'(?P<path>[^'\n]{{1,300}})'"),
     ),
     Fault(
-        "module-missing",
-        "add sentencepiece and tiktoken to the model's requirements: the tokenizer is read with one of them",
-        raised=r"ValueError: Couldn't instantiate the backend tokenizer from one of",
-    ),
-    Fault(
-        "",
-        "write a value in place of {word}, as the tool does that the template is for",
-        raised=_HUB + r"(?P<word>\$\{[^{}'\n]{1,80}\})(?(quoted)'|(?!))",
-    ),
-    Fault(
-        "",
-        "the folder {path}, or a file in it, is not there, and the library takes it for a name on the Hugging Face Hub:"
-        " put the files there, or correct the path",
-        raised=_HUB
-        + r"(?P<path>/[^'\s]{1,300})(?(quoted)'| (?:is not a local folder and|does not appear to have a file named))",
-    ),
-    Fault(
-        "",
-        NOT_REACHED,
-        raised=rf"gaierror: {_NO_ADDRESS}|URLError: <urlopen error {_NO_ADDRESS}"
-        r"|OSError: We couldn't connect to 'https?://"
-        rf"|(?:ConnectionError|ConnectError|MaxRetryError): [^\n]{{0,2000}}{UNRESOLVED.pattern}",
-    ),
-    Fault(
-        "environment-unusable",
-        "Python did not find its standard library: the environment is incomplete or its activate script is wrong",
-        reported=r"init_fs_encoding|No module named 'encodings'|Python could not start"
-        r"|codec of the filesystem encoding",
-        printed=r"Fatal Python error: init_fs_encoding|ModuleNotFoundError: No module named 'encodings'"
-        r"|Could not find platform independent libraries",
-    ),
-    Fault(
-        "backend-shadows-model",
-        "the stub in the backend directory imports model.py from there (Triton 23.10 and later); use envpack's stub",
-        raised=r"ModuleNotFoundError: No module named 'model'",
-    ),
-    Fault(
-        "environment-unusable",
-        "NumPy was installed for another Python, without libraries for this one: run envpack build",
-        raised=r"(?:ModuleNotFoundError|ImportError): .{0,300}No module named 'numpy\.\w{1,40}\._multiarray_umath'",
-        reported=r"No module named 'numpy\.\w{1,40}\._multiarray_umath'",
-    ),
-    Fault(
-        "module-missing",
-        "the environment has no pip: add what the model installs when it runs to its requirements instead",
-        raised=r"ModuleNotFoundError: No module named 'pip'"
-        r"|CalledProcessError: Command '\[[^\n]{0,1000}'-m', 'pip'[^\n]{0,2000} returned non-zero exit status",
-        reported=r"No module named '?pip\b",
-        printed=r"\S{1,4096}: No module named pip$",
-    ),
-    Fault(
-        "module-missing",
-        "add {module} to the model's requirements",
-        raised=r"(?:ModuleNotFoundError: |ImportError: [^\n]{0,300})No module named '(?P<module>[^'\n]{1,300})'",
-        reported=r"No module named '(?P<module>[^'\n]{1,300})'",
-    ),
-    Fault(
-        "numpy-mismatch",
-        "a package was built for another NumPy: add the version that it needs, often numpy<2, to the requirements",
-        raised=r"ImportError: numpy\.core\.multiarray failed to import|ValueError: numpy\.dtype size changed"
-        r"|(?:ImportError|AttributeError|RuntimeError): .{0,300}compiled using NumPy 1\.x",
-        reported=r"numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
-        printed=r"A module that was compiled using NumPy 1\.x",
-    ),
-    Fault(
         "bad-output",
         "give {tensor} its strings as an array of objects: .astype(object)",
         raised=_DTYPE + r"(?P<dtype><U\d{1,9})",
@@ -276,36 +204,9 @@ FAULTS = (
         "convert {tensor}: no type of Triton's tensors is the dtype {dtype}",
         raised=_DTYPE + r"(?P<dtype>[^\s,]{1,100}?)\.?(?=\s|$)",
     ),
-    Fault(
-        "libpython-missing",
-        "make an execution environment with that Python, with envpack build MODEL --python {python}",
-        reported=r"this stub needs (?P<library>libpython[\w.]{1,100}) \(Python (?P<python>\d{1,3}\.\d{1,3})\)",
-    ),
-    Fault(
-        "libpython-missing",
-        "no execution environment of the model has {library}: make one with envpack build MODEL --python {python}",
-        reported=f"error while loading shared libraries: {_LIBPYTHON}",
-        printed=_LOADER + _LIBPYTHON,
-    ),
-    Fault(
-        "library-missing",
-        "add the package that contains {library} to the environment",
-        reported=r"error while loading shared libraries: (?P<library>[^:\s]{1,300})",
-        printed=_LOADER + r"(?P<library>[^:\s]{1,300})",
-    ),
-    Fault(
-        "library-missing",
-        "add the package that contains {library} to the environment, or rebuild the environment if it has the package",
-        raised=rf"(?:ImportError|OSError): {_LIBRARY}: cannot open shared object file",
-        reported=_LIBRARY + r": cannot open shared object file",
-    ),
-    Fault(
-        "library-too-old",
-        "a library was built for a newer system: it needs {version}",
-        raised=r"(?:ImportError|OSError): [^\n]{1,4096}: version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
-        reported=r"version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
-        printed=r"\S{1,4096}: \S{1,4096}: version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
-    ),
+)
+
+SERVER_FAULTS = (
     Fault(
         "stub-not-executable",
         "run chmod 755 on the stub, as its owner",

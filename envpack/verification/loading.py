@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from envpack.repository.code import called_models
 from envpack.repository.model import Model
+from envpack.requirements.import_names import package_of
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import (
@@ -23,10 +24,21 @@ from envpack.server.log import (
     read_model_error,
 )
 from envpack.support.text import clipped
-from envpack.verification.fault_catalogue import CALLS, FAULTS, NOT_REACHED, NOT_READY, RETRIES, UNRESOLVED, Fault
+from envpack.verification.fault_catalogue import (
+    CALLS,
+    MODEL_FAULTS,
+    NOT_REACHED,
+    NOT_READY,
+    RETRIES,
+    SERVER_FAULTS,
+    UNRESOLVED,
+    Fault,
+)
+from envpack.verification.package_faults import PACKAGE_FAULTS
 from envpack.verification.stub_processes import abort_stubs, abort_workers, dead_stubs, describe_exit
 from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked
 
+FAULTS = (*MODEL_FAULTS, *PACKAGE_FAULTS, *SERVER_FAULTS)
 _MOST = 64 << 10  # characters of a message that are searched
 _TRACE = "\n\nAt:\n"  # between an exception and its frames
 _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_]\w{0,100})(?:: |\n|$)")
@@ -72,7 +84,9 @@ def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> t
     for fault in FAULTS:
         match = _find(fault, message, exception, output)
         if match:
-            return fault.kind or default_kind, fault.fix.format(**match.groupdict())
+            words = match.groupdict()
+            package = package_of(words.get("module", "").partition(".")[0])
+            return fault.kind or default_kind, fault.fix.format(package=package, **words)
     return default_kind, ""
 
 

@@ -27,7 +27,7 @@ ROOMS = {
     "inspection": "support settings requirements repository lock environment archive stub",
     "deployment": "support settings repository environment archive store",
     "server": "support settings repository inspection",
-    "verification": "support settings repository archive stub store inspection deployment server",
+    "verification": "support settings requirements repository archive stub store inspection deployment server",
     "adoption": "support requirements",
     "workflow": "support settings requirements conda repository lock environment archive "
     "stub store inspection deployment server verification adoption",

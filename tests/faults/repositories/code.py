@@ -120,7 +120,7 @@ ENTRIES = (
         written("import sklearn"),
         "module-missing",
         "ModuleNotFoundError: No module named 'sklearn'",
-        "add sklearn to the model's requirements",
+        "add scikit-learn to the model's requirements",
     ),
     _v(
         "import-syntax",

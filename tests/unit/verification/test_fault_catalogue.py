@@ -3,8 +3,7 @@
 import pytest
 
 from envpack.server.log import last_lines, plain_lines, read_model_error, stub_reports
-from envpack.verification.fault_catalogue import FAULTS
-from envpack.verification.loading import explain, explain_answer, may_be_refusal
+from envpack.verification.loading import FAULTS, explain, explain_answer, may_be_refusal
 from tests.tables import every_row
 
 MEGABYTE = 1 << 20

@@ -1,7 +1,7 @@
 """What Python, the loader, the shell, the server and the stub write of each known fault, and the fix that users get."""
 
-from envpack.verification.fault_catalogue import FAULTS, RETRIES
-from envpack.verification.loading import explain
+from envpack.verification.fault_catalogue import RETRIES
+from envpack.verification.loading import FAULTS, explain
 from tests.tables import every_row
 
 TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
@@ -288,11 +288,25 @@ KNOWN = [
         },
     ),
     (
-        ("module-missing", "add torch to the model's requirements"),
+        ("module-missing", "add opencv-python-headless to the model's requirements, or cv2.py beside model.py"),
         {
-            "raised": ["ModuleNotFoundError: No module named 'torch'"],
-            "reported": ["the stub cannot import it: No module named 'torch'"],
+            "raised": [
+                "ModuleNotFoundError: No module named 'cv2'",
+                "ImportError: Could not import module a.providers.b: No module named 'cv2'. Please see",
+            ],
+            "reported": ["the stub cannot import it: No module named 'cv2'"],
         },
+    ),
+    (
+        ("module-missing", "require a version of scikit-learn that has sklearn.a.b"),
+        {
+            "raised": ["ModuleNotFoundError: No module named 'sklearn.a.b'"],
+            "reported": ["the stub cannot import it: No module named 'sklearn.a.b'"],
+        },
+    ),
+    (
+        ("module-missing", "add the package of the PyTorch library to the model's requirements"),
+        {"raised": ["ImportError: \nX requires the PyTorch library but it was not found in your environment."]},
     ),
     (
         ("numpy-mismatch", "often numpy<2, to the requirements"),
