@@ -95,4 +95,9 @@ Record BaseWire::ExchangeOrThrow(Writer& writer, CommandKind kind, const Record&
   return filled;
 }
 
+// Defined in epoch.cc for each epoch that the stub is built with.
+template <Release kEpoch>
+std::unique_ptr<Wire> OpenEpoch(const Launch& launch, Release release, GpuMemory& gpu,
+                                std::shared_ptr<Journal> journal);
+
 }  // namespace envpack::abi

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "abi/epoch_wire.h"
+#include "abi/base_wire.h"
 
 namespace envpack::abi {
 
@@ -22,10 +22,6 @@ std::unique_ptr<Wire> OpenOneOf(std::integer_sequence<Release, kWires...>, Relea
 }
 
 }  // namespace
-
-std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu) {
-  return OpenWire(launch, release, gpu, MakeJournal());
-}
 
 std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu,
                                std::shared_ptr<Journal> journal) {

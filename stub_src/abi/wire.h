@@ -160,11 +160,9 @@ class Wire : public Session {
 
 // Attaches to the region that a server of `release` has created for this stub. `gpu` must outlive the wire.
 // Throws std::invalid_argument if this stub was built without that release.
-std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu);
-
-// The same for a process that another one, which has made the journal, watches.
+// `journal` is for the process that watches this one, if any.
 std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu,
-                               std::shared_ptr<Journal> journal);
+                               std::shared_ptr<Journal> journal = MakeJournal());
 
 // The same for a stub that runs no model.
 std::unique_ptr<Session> OpenSession(const Launch& launch, Release release);
