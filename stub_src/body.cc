@@ -174,20 +174,20 @@ void ServeLocally(local::LocalWire& wire) {
 }
 
 void RunLocal(const LocalTask& task) {
-  local::LocalWire wire(task.socket, cuda::TheGpu());
-  model::NameCrashes(wire.launch().name, STDERR_FILENO);
-  if (const auto failure = StartPython(wire.UsesEnvironment(), wire.ServerRelease())) {
-    return channel::RefuseEverything(wire, failure->text);
+  const auto wire = local::OpenLocalWire(task.socket, cuda::TheGpu());
+  model::NameCrashes(wire->launch().name, STDERR_FILENO);
+  if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
+    return channel::RefuseEverything(*wire, failure->text);
   }
-  module::ConnectModule(wire);
-  ServeLocally(wire);
+  module::ConnectModule(*wire);
+  ServeLocally(*wire);
   model::ShutDownInterpreter();
   Exit(0);  // before the wire's destructor, since threads of the model may use it
 }
 
 struct Runner {
   void operator()(const Assignment* assignment) const {
-    RunReporting(assignment->report, [&] { StartCold(*assignment); });
+    RunReporting(*assignment->report, [&] { StartCold(*assignment); });
   }
   void operator()(const TemplateTask* task) const { RunTemplate(*task); }
   void operator()(const LocalTask* task) const { RunLocal(*task); }
