@@ -62,7 +62,7 @@ std::optional<abi::Failure> StartPython(bool uses_environment, abi::Release rele
 
 void Complete(const Assignment& assignment, const abi::AutoCompleteCommand& command,
               std::unique_ptr<model::PythonModel> imported) {
-  channel::Report& report = assignment.report;
+  channel::Report& report = *assignment.report;
   report.Reach(channel::Step::kImport);
   const auto on_imported = [&] { report.Reach(channel::Step::kComplete); };
   report.Finish(model::CompleteConfig(assignment.launch, imported, command.model_config, on_imported));
@@ -70,8 +70,8 @@ void Complete(const Assignment& assignment, const abi::AutoCompleteCommand& comm
 
 void Serve(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<model::PythonModel> imported) {
   const auto tell_front = [&](const abi::InitializeAnswer& failure) {
-    if (failure) return assignment.report.Finish(*failure);
-    abi::Journal& journal = *assignment.journal;
+    if (failure) return assignment.report->Finish(*failure);
+    abi::Journal& journal = *assignment.journal->journal();
     journal.Reach(abi::Journal::kReady);
     while (journal.stage == abi::Journal::kReady) {
       journal.AwaitEndOf(abi::Journal::kReady, std::chrono::milliseconds(500));
@@ -102,7 +102,7 @@ void Serve(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<model:
 }
 
 std::unique_ptr<abi::Wire> Connect(const Assignment& assignment) {
-  return abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal);
+  return abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal->journal());
 }
 
 // Reports why a worker ends, for example that it has reached a limit that the model has set.
@@ -116,29 +116,19 @@ void RunReporting(channel::Report& report, Action action) {
 }
 
 void StartCold(const Assignment& assignment) {
-  assignment.report.Reach(channel::Step::kStart);
+  assignment.report->Reach(channel::Step::kStart);
   const auto wire = Connect(assignment);
-  model::NameCrashes(assignment.launch.name, assignment.crash_output);
+  model::NameCrashes(assignment.launch.name, assignment.crash_output->number());
   if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
-    assignment.report.Finish(*failure);
+    assignment.report->Finish(*failure);
     return;
   }
   Work(assignment, *wire, nullptr);
 }
 
-void StartWarm(model::WarmStart start, channel::Report& report) {
-  const warm::Order& order = start.order;
-  const Assignment assignment{order.launch,
-                              order.release,
-                              order.command,
-                              report,
-                              abi::OpenJournal(order.journal.number()),
-                              order.journal.number(),
-                              order.crash_output.number(),
-                              order.may_run_out_of_time,
-                              order.restarts,
-                              order.last_death};
-  model::NameCrashes(order.launch.name, order.crash_output.number());
+void StartWarm(model::WarmStart start) {
+  const Assignment& assignment = start.assignment;
+  model::NameCrashes(assignment.launch.name, assignment.crash_output->number());
   Work(assignment, *Connect(assignment), std::move(start.model));
 }
 
@@ -148,8 +138,8 @@ void RunTemplate(const TemplateTask& task) {
   if (StartPython(task.uses_environment, task.release)) return;
   auto start = model::ServeAsTemplate(task);
   if (!start) return;
-  channel::Report report(std::move(start->order.report));
-  RunReporting(report, [&] { StartWarm(*std::move(start), report); });
+  const auto report = start->assignment.report;
+  RunReporting(*report, [&] { StartWarm(*std::move(start)); });
 }
 
 // One process completes the configuration and runs the instance.
@@ -161,9 +151,8 @@ void ServeLocally(local::LocalWire& wire) {
       wire.AnswerAutoComplete(
           model::CompleteConfig(wire.launch(), imported, completion->model_config, [] {}));
     } else if (std::holds_alternative<abi::InitializeCommand>(command)) {
-      channel::Report report;
-      const Assignment assignment{
-          wire.launch(), wire.ServerRelease(), command, report, nullptr, -1, STDERR_FILENO, false, 0, ""};
+      Assignment assignment{wire.launch(), wire.ServerRelease(), command};
+      assignment.report = std::make_shared<channel::Report>();
       if (imported != nullptr) imported->BecomeInstance(wire.launch().name, false);
       const auto answer = [&](const abi::InitializeAnswer& failure) { wire.AnswerInitialize(failure); };
       return model::ServeCommands(assignment, wire, std::move(imported), answer);

@@ -17,8 +17,8 @@
 #include "channel/refusal.h"
 #include "front/front.h"
 #include "front/template.h"
+#include "two_halves/body.h"
 #include "two_halves/build_info.h"
-#include "two_halves/load_body.h"
 
 namespace envpack {
 
@@ -54,7 +54,7 @@ int Run(int argc, const char* const* argv) {
     if (!server) throw;
     return channel::RefuseLaunch(launch, *server, error.what());
   }
-  return front::Run(launch, release, [](const Assignment& assignment) { return RunBody(&assignment); });
+  return front::Run(launch, release);
 }
 
 // See front::kTemplateOption.

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <cstddef>
 #include <cstring>
@@ -87,10 +86,13 @@ JournalFile::JournalFile() : file_(MakeMemoryFile("journal", kCannotShare)) {
   if (ftruncate(file_.number(), sizeof(Journal)) != 0) FailBySystem(kCannotShare);
   // Or else a worker could cut off what this process has mapped.
   fcntl(file_.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  journal_ = Empty(OpenJournal(file_.number()));
+  Empty(journal());
 }
 
-std::shared_ptr<Journal> OpenJournal(int descriptor) { return Map(0, descriptor); }
+const std::shared_ptr<Journal>& JournalFile::journal() {
+  if (journal_ == nullptr) journal_ = Map(0, file_.number());
+  return journal_;
+}
 
 std::shared_ptr<Journal> ReadJournal(const Journal& noted) {
   auto copy = MakeJournal();
@@ -136,9 +138,7 @@ void Journal::AwaitEndOf(Stage left, std::chrono::milliseconds limit) const {
 void Journal::ListRequests(const std::vector<Request>& batch) {
   for (std::uint32_t i = 0; i < batch.size(); ++i) AddRequest(batch[i].origin, i);
   has_listed = 1;
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  executing_since = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+  executing_since = std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Requests are added by the main thread only.

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "abi/values.h"
@@ -146,17 +147,17 @@ std::shared_ptr<Journal> ReadJournal(const Journal& noted);
 class JournalFile {
  public:
   JournalFile();
+  // The file that another process has created.
+  explicit JournalFile(Descriptor file) : file_(std::move(file)) {}
 
   int descriptor() const { return file_.number(); }
-  std::shared_ptr<Journal> journal() const { return journal_; }
+  // Is mapped at the first call.
+  const std::shared_ptr<Journal>& journal();
 
  private:
   Descriptor file_;
   std::shared_ptr<Journal> journal_;
 };
-
-// The journal in a memory file that another process has created. Throws std::system_error.
-std::shared_ptr<Journal> OpenJournal(int descriptor);
 
 // Notes an exchange for a scope.
 class NotedExchange {

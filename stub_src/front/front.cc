@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <variant>
 
 #include "channel/heartbeat.h"
@@ -15,6 +16,7 @@
 #include "front/recovery/deputy.h"
 #include "front/settings.h"
 #include "front/starter.h"
+#include "two_halves/body.h"
 
 namespace envpack::front {
 
@@ -22,26 +24,24 @@ namespace {
 
 // The server waits for the completed configuration without a timeout and without checking the heartbeat, so
 // the front answers in any case.
-int Complete(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat,
-             const abi::Command& command, const Work& work) {
+int Complete(Deputy& deputy, channel::Heartbeat& heartbeat, Assignment assignment) {
   abi::AutoCompleteAnswer answer;
-  std::optional<abi::JournalFile> journal;
   try {
-    const Settings settings = Settings::Of(command);
-    Starter starter(heartbeat, work, deputy.UsesEnvironment(), settings);
-    channel::Report report;
+    const Settings settings = Settings::Of(assignment.command);
+    Starter starter(heartbeat, deputy.UsesEnvironment(), settings.is_warm);
     CrashOutput crash;
-    journal.emplace();
-    deputy.region().Watch(journal->journal()->ledger.undo_log());
-    const auto worker = starter.Start({launch, deputy.release(), command, report, journal->journal(),
-                                       journal->descriptor(), crash.descriptor(), false, 0, ""});
-    const int status = worker->Wait();
-    const std::string end = DescribeEnd(status, crash, launch.model_file);
-    answer = report.Answer().value_or(FailureOf(report, end));
+    assignment.report = std::make_shared<channel::Report>();
+    assignment.crash_output = crash.file();
+    assignment.journal = std::make_shared<abi::JournalFile>();
+    deputy.region().Watch(assignment.journal->journal()->ledger.undo_log());
+    const auto worker = starter.Start(assignment);
+    const std::string end = crash.DescribeEnd(worker->Wait(), assignment.launch.model_file);
+    answer = assignment.report->Answer().value_or(FailureOf(*assignment.report, end));
   } catch (const std::exception& error) {  // a setting, or no process can be created
     answer = abi::Failure{error.what()};
   }
   deputy.region().CheckAll();
+  const auto& journal = assignment.journal;
   if (const auto held = journal ? journal->journal()->ledger.Held() : std::nullopt) {
     deputy.region().ReleaseFor(*held);  // so that there is room for the answer
   }
@@ -51,23 +51,23 @@ int Complete(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& hear
   return 0;
 }
 
-int Serve(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat, const Work& work) {
+int Serve(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat) {
   // The first command determines what the worker does.
   abi::Command first = deputy.Receive();
   while (std::holds_alternative<abi::UnknownCommand>(first)) first = deputy.Receive();
   if (std::holds_alternative<abi::AutoCompleteCommand>(first)) {
-    return Complete(launch, deputy, heartbeat, first, work);
+    return Complete(deputy, heartbeat, {launch, deputy.release(), std::move(first)});
   }
   if (!std::holds_alternative<abi::InitializeCommand>(first)) {
     channel::Refuse(deputy, first, "the model has not been initialized");
     return 0;
   }
-  return Instance(launch, deputy, heartbeat, first, work).Run();
+  return RunInstance(deputy, heartbeat, {launch, deputy.release(), std::move(first)});
 }
 
 }  // namespace
 
-int Run(const abi::Launch& launch, abi::Release release, const Work& work) {
+int Run(const abi::Launch& launch, abi::Release release) {
   std::unique_ptr<Deputy> deputy;
   try {
     deputy = std::make_unique<Deputy>(launch, release);
@@ -82,7 +82,7 @@ int Run(const abi::Launch& launch, abi::Release release, const Work& work) {
   } catch (const std::system_error& error) {
     return channel::RefuseStart(*deputy, error.what());
   }
-  return Serve(launch, *deputy, *heartbeat, work);
+  return Serve(launch, *deputy, *heartbeat);
 }
 
 }  // namespace envpack::front

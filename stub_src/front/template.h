@@ -3,9 +3,6 @@
 
 #include <sys/types.h>
 
-#include <optional>
-#include <string>
-
 #include "abi/launch.h"
 #include "abi/release.h"
 #include "base/descriptor.h"
@@ -26,8 +23,8 @@ struct Template {
 
 // Connects to the template of the model, or makes one. It serves stubs only that agree in model, version,
 // code, environment, variables, user and server. With `is_new_load`, a template of an earlier load is not
-// used. Returns nothing, and the reason, if there can be none.
-std::optional<Template> FindTemplate(const abi::Launch& launch, abi::Release release, bool uses_environment,
-                                     bool is_new_load, std::string* reason);
+// used. Throws std::runtime_error if there can be none.
+Template FindTemplate(const abi::Launch& launch, abi::Release release, bool uses_environment,
+                      bool is_new_load);
 
 }  // namespace envpack::front

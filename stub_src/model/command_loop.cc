@@ -136,10 +136,10 @@ void CommandLoop::StartHelpers() {
 
 std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand& command) {
   return CallModel([&] {
-    assignment_.report.Reach(channel::Step::kImport);
+    assignment_.report->Reach(channel::Step::kImport);
     StartHelpers();
     if (!model_) model_ = std::make_shared<PythonModel>(launch_);
-    assignment_.report.Reach(channel::Step::kInitialize);
+    assignment_.report->Reach(channel::Step::kInitialize);
     if (!model_->IsInitialized()) model_->Initialize(command.arguments);
     readiness_->SetModel(model_);
     if (model_->HasReadiness()) wire_.EnableReadinessProbes();

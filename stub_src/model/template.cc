@@ -38,9 +38,9 @@ void SeedGenerators() {
   }
 }
 
-bool InitializeFor(const warm::Order& order, PythonModel& model) {
+bool InitializeFor(const Assignment& first, PythonModel& model) {
   const ForkSafety safety;
-  const auto& command = std::get<abi::InitializeCommand>(order.command);
+  const auto& command = std::get<abi::InitializeCommand>(first.command);
   std::optional<std::string> obstacle;
   if (const auto failure = CallModel([&] { model.Initialize(command.arguments); })) {
     obstacle = "initialize() fails in the template: " + failure->text;
@@ -49,7 +49,7 @@ bool InitializeFor(const warm::Order& order, PythonModel& model) {
     if (!obstacle) obstacle = safety.FindObstacle();
   }
   if (obstacle) {
-    PrintColdStart(order.launch.name, *obstacle);
+    PrintColdStart(first.launch.name, *obstacle);
     return false;
   }
   Freeze();
@@ -73,11 +73,11 @@ std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task) {
     return WarmStart{service.BecomeWorker(), std::move(model)};
   }
   Freeze();
-  warm::Order order = service.Serve(
-      {ForkInterpreter, [&](const warm::Order& first) { return InitializeFor(first, *model); }});
+  Assignment assignment =
+      service.Serve({ForkInterpreter, [&](const Assignment& first) { return InitializeFor(first, *model); }});
   SeedGenerators();
-  model->BecomeInstance(order.launch.name, true);
-  return WarmStart{std::move(order), std::move(model)};
+  model->BecomeInstance(assignment.launch.name, true);
+  return WarmStart{std::move(assignment), std::move(model)};
 }
 
 }  // namespace envpack::model

@@ -6,13 +6,12 @@
 
 #include "model/python_model.h"
 #include "two_halves/body.h"
-#include "warm/order.h"
 
 namespace envpack::model {
 
 struct WarmStart {
-  warm::Order order;
-  std::unique_ptr<PythonModel> model;  // initialized if the order asks for that
+  Assignment assignment;
+  std::unique_ptr<PythonModel> model;  // initialized if the assignment asks for that
 };
 
 // Imports the model and serves fronts until no one needs the template; then the process ends. Returns in each

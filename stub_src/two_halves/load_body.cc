@@ -1,5 +1,4 @@
-#include "two_halves/load_body.h"
-
+// Loads the half of the stub that embeds Python.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "base/descriptor.h"
 #include "channel/refusal.h"
+#include "two_halves/body.h"
 #include "two_halves/build_info.h"
 
 // The body, which embed.cc includes in this executable.
@@ -96,7 +96,7 @@ int RunBody(const Task& task) {
   if (std::holds_alternative<const TemplateTask*>(task)) return 1;
   std::fprintf(stderr, "envpack stub: %s\n", body.failure.c_str());
   if (const auto* assignment = std::get_if<const Assignment*>(&task)) {
-    (*assignment)->report.Finish(abi::Failure{channel::StartFailure(body.failure)});
+    (*assignment)->report->Finish(abi::Failure{channel::StartFailure(body.failure)});
   }
   return 1;
 }

@@ -3,9 +3,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -96,19 +100,19 @@ std::optional<Received> ReceivePacket(int socket) {
   return received;
 }
 
-Order UnpackOrder(Received received) {
+Assignment UnpackOrder(Received received) {
   if (received.descriptors.size() != kMostDescriptors) {
     throw std::runtime_error("an order lacks descriptors");
   }
   const int file = received.descriptors[0].number();
   const std::string text = ReadAll(file, kMostText, "cannot read an order");
   Unpacker unpacker(text);
-  Order order;
+  Assignment order;
   if (unpacker.Next<bool>()) order.command = abi::InitializeCommand();
   OrderText(unpacker, order);
-  order.journal = std::move(received.descriptors[1]);
-  order.report = std::move(received.descriptors[2]);
-  order.crash_output = std::move(received.descriptors[3]);
+  order.journal = std::make_shared<abi::JournalFile>(std::move(received.descriptors[1]));
+  order.report = std::make_shared<channel::Report>(std::move(received.descriptors[2]));
+  order.crash_output = std::make_shared<const Descriptor>(std::move(received.descriptors[3]));
   return order;
 }
 
@@ -122,14 +126,14 @@ ucred CredentialsOf(int socket) {
 
 }  // namespace
 
-bool Send(int socket, const Order& order) {
+bool Send(int socket, const Assignment& order) {
   Packer packer = Packed(std::holds_alternative<abi::InitializeCommand>(order.command));
   OrderText(packer, order);
   const Descriptor text = MakeMemoryFile("order", "cannot create a memory file for a template");
   WriteAt(text.number(), packer.text(), 0, "cannot write to a memory file for a template");
   return SendPacket(
       socket, {Kind::kOrder, 0},
-      {text.number(), order.journal.number(), order.report.number(), order.crash_output.number()});
+      {text.number(), order.journal->descriptor(), order.report->descriptor(), order.crash_output->number()});
 }
 
 bool Send(int socket, Retire) { return SendPacket(socket, {Kind::kRetire, 0}, {}); }

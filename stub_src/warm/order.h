@@ -3,32 +3,13 @@
 
 #include <sys/types.h>
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <variant>
 
-#include "abi/launch.h"
-#include "abi/release.h"
-#include "abi/values.h"
 #include "base/descriptor.h"
+#include "two_halves/body.h"
 
 namespace envpack::warm {
-
-// From a front: run one worker. Its journal, its report and the file for the traceback of a crash travel as
-// descriptors.
-struct Order {
-  abi::Launch launch;
-  abi::Release release = 0;
-  abi::Command command;
-  bool may_run_out_of_time = false;
-  bool initialize_in_template = false;
-  std::uint64_t restarts = 0;
-  std::string last_death;
-  Descriptor journal, report, crash_output;
-};
 
 // From a front that completes a new load of the model: accept no further fronts.
 struct Retire {};
@@ -44,11 +25,11 @@ struct Ended {
   std::int32_t status = 0;
 };
 
-using Message = std::variant<std::monostate, Order, Retire, Started, Ended>;
+// An assignment is a front's order to run a worker. Its files travel as descriptors.
+using Message = std::variant<std::monostate, Assignment, Retire, Started, Ended>;
 
 // Each returns false if the other side has closed the connection. Throw std::system_error for other errors.
-// `order` keeps its descriptors.
-bool Send(int socket, const Order& order);
+bool Send(int socket, const Assignment& order);
 bool Send(int socket, Retire);
 bool Send(int socket, const Started& started);
 bool Send(int socket, Ended ended);

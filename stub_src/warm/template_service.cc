@@ -76,7 +76,7 @@ TemplateService::TemplateService(Descriptor listener, pid_t server, pid_t front)
   if (!server_) FailBySystem("cannot watch the server's process");
 }
 
-Order TemplateService::Serve(const Actions& actions) {
+Assignment TemplateService::Serve(const Actions& actions) {
   // The front that has made this process may end before it: it may only have completed the configuration.
   prctl(PR_SET_PDEATHSIG, 0);
   open_until_ = Clock::now() + kForInstances;
@@ -91,13 +91,13 @@ Order TemplateService::Serve(const Actions& actions) {
   End();
 }
 
-Order TemplateService::BecomeWorker() {
+Assignment TemplateService::BecomeWorker() {
   for (;;) {
     Descriptor socket = AcceptOne();
     if (!socket || PeerOf(socket.number()) != front_) continue;
     StopListening();
     Message message = ReceiveFrom(socket.number());
-    auto* order = std::get_if<Order>(&message);
+    auto* order = std::get_if<Assignment>(&message);
     if (order == nullptr) End();
     if (!Announce(socket.number(), getpid())) End();
     return std::move(*order);
@@ -174,7 +174,7 @@ void TemplateService::Accept() {
 }
 
 // Returns an order in the worker that has been forked for it.
-std::optional<Order> TemplateService::TakeOrders(const Actions& actions) {
+std::optional<Assignment> TemplateService::TakeOrders(const Actions& actions) {
   for (auto front = fronts_.begin(); front != fronts_.end();) {
     pollfd event{front->socket.number(), POLLIN, 0};
     if (poll(&event, 1, 0) <= 0) {
@@ -182,7 +182,7 @@ std::optional<Order> TemplateService::TakeOrders(const Actions& actions) {
       continue;
     }
     Message message = ReceiveFrom(front->socket.number());
-    if (auto* order = std::get_if<Order>(&message); order != nullptr && !front->worker) {
+    if (auto* order = std::get_if<Assignment>(&message); order != nullptr && !front->worker) {
       if (auto own = Fork(*front, std::move(*order), actions)) return own;
       ++front;
       continue;
@@ -194,7 +194,7 @@ std::optional<Order> TemplateService::TakeOrders(const Actions& actions) {
   return std::nullopt;
 }
 
-std::optional<Order> TemplateService::Fork(Front& front, Order order, const Actions& actions) {
+std::optional<Assignment> TemplateService::Fork(Front& front, Assignment order, const Actions& actions) {
   front.completes = std::holds_alternative<abi::AutoCompleteCommand>(order.command);
   if (!front.completes) awaits_instances_ = false;
   if (!front.completes && order.initialize_in_template && !is_initialized_) {

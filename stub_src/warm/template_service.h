@@ -23,7 +23,7 @@ class TemplateService {
     std::function<pid_t()> fork;
     // Called with the first order that asks for an initialized template. False: no worker can be forked any
     // more.
-    std::function<bool(const Order&)> initialize;
+    std::function<bool(const Assignment&)> initialize;
   };
 
   // `listener`: the socket at which fronts ask. `front`: the process that made the template, its parent.
@@ -31,11 +31,11 @@ class TemplateService {
   TemplateService(Descriptor listener, pid_t server, pid_t front);
 
   // Returns in each worker, with the order that it is to run.
-  Order Serve(const Actions& actions);
+  Assignment Serve(const Actions& actions);
 
   // For a process that must not fork: becomes the worker of the front that has made it, and returns that
   // front's order. The other fronts find that there is no template.
-  Order BecomeWorker();
+  Assignment BecomeWorker();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,8 +54,8 @@ class TemplateService {
   void AwaitEvents();
   void ReportEnds();
   bool IsNeeded() const;
-  std::optional<Order> TakeOrders(const Actions& actions);
-  std::optional<Order> Fork(Front& front, Order order, const Actions& actions);
+  std::optional<Assignment> TakeOrders(const Actions& actions);
+  std::optional<Assignment> Fork(Front& front, Assignment order, const Actions& actions);
   void Watch(Front& front, pid_t pid);
   void Leave(Front& front);
 

@@ -225,7 +225,7 @@ int Play(std::uint64_t seed) {
   Dice dice(seed);
   const abi::Release release = kReleases[dice() % std::size(kReleases)];
   Peer peer(OptionsFor(release));
-  const abi::JournalFile file;
+  abi::JournalFile file;
   const auto journal = file.journal();
   const abi::Launch launch = LaunchFor(peer);
   test::PeerRequest request;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "base/descriptor.h"
 #include "check.h"
+#include "two_halves/body.h"
 #include "warm/order.h"
 #include "warm/processes.h"
 #include "warm/template_service.h"
@@ -31,8 +33,8 @@ constexpr std::chrono::milliseconds kSoon(10'000);
 
 Descriptor MemoryFile() { return Descriptor(memfd_create("test", MFD_CLOEXEC)); }
 
-warm::Order MakeOrder(abi::Command command) {
-  warm::Order order;
+Assignment MakeOrder(abi::Command command) {
+  Assignment order;
   order.launch.model_file = "/models/m/1/model.py";
   order.launch.region = "region";
   order.launch.region_growth = 1 << 20;
@@ -44,9 +46,9 @@ warm::Order MakeOrder(abi::Command command) {
   order.may_run_out_of_time = true;
   order.restarts = 7;
   order.last_death = "the model's process 1 exited";
-  order.journal = MemoryFile();
-  order.report = MemoryFile();
-  order.crash_output = MemoryFile();
+  order.journal = std::make_shared<abi::JournalFile>(MemoryFile());
+  order.report = std::make_shared<channel::Report>(MemoryFile());
+  order.crash_output = std::make_shared<Descriptor>(MemoryFile());
   return order;
 }
 
@@ -70,8 +72,8 @@ sockaddr_un AddressOf(int socket) {
 // A template whose workers do `work`, and end with its result.
 class RunningTemplate {
  public:
-  explicit RunningTemplate(std::function<int(const warm::Order&)> work,
-                           std::function<bool(const warm::Order&)> initialize = nullptr) {
+  explicit RunningTemplate(std::function<int(const Assignment&)> work,
+                           std::function<bool(const Assignment&)> initialize = nullptr) {
     Descriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -82,7 +84,7 @@ class RunningTemplate {
     pid_ = fork();
     if (pid_ != 0) return;
     warm::TemplateService service(std::move(listener), getppid(), front);
-    const warm::Order order = service.Serve({fork, std::move(initialize)});
+    const Assignment order = service.Serve({fork, std::move(initialize)});
     _exit(work(order));
   }
   ~RunningTemplate() {
@@ -125,7 +127,7 @@ int StatusFrom(const Descriptor& socket) {
 
 bool IsClosed(const Descriptor& socket) { return std::holds_alternative<std::monostate>(Next(socket)); }
 
-int SleepForever(const warm::Order&) {
+int SleepForever(const Assignment&) {
   for (;;) pause();
 }
 
@@ -136,7 +138,7 @@ CASE(an_order_arrives_as_it_was_sent) {
   const std::map<std::string, std::string> arguments{{"model_name", "m"}, {"model_config", "{\"a\": 1}"}};
   CHECK(warm::Send(pair.one.number(), MakeOrder(abi::InitializeCommand{arguments})));
   const warm::Message message = Next(pair.other);
-  const auto& order = std::get<warm::Order>(message);
+  const auto& order = std::get<Assignment>(message);
   CHECK_EQ(order.launch.model_file, "/models/m/1/model.py");
   CHECK_EQ(order.launch.name.size(), 100'000u);
   CHECK_EQ(order.launch.region_growth, std::size_t{1} << 20);
@@ -146,7 +148,7 @@ CASE(an_order_arrives_as_it_was_sent) {
   CHECK(order.may_run_out_of_time && !order.initialize_in_template);
   CHECK_EQ(order.restarts, 7u);
   CHECK_EQ(order.last_death, "the model's process 1 exited");
-  CHECK(order.journal && order.report && order.crash_output);
+  CHECK(order.journal->descriptor() > 0 && order.report->descriptor() > 0 && *order.crash_output);
 }
 
 CASE(the_end_of_the_other_side_is_no_error) {
@@ -169,7 +171,7 @@ CASE(messages_that_are_none_are_refused) {
 }
 
 CASE(a_template_forks_a_worker_for_each_order_and_reports_its_end) {
-  const RunningTemplate running([](const warm::Order& order) { return static_cast<int>(order.restarts); });
+  const RunningTemplate running([](const Assignment& order) { return static_cast<int>(order.restarts); });
   const Descriptor front = running.Connect();
   for (int i = 0; i < 3; ++i) {
     CHECK(warm::Send(front.number(), MakeOrder(abi::InitializeCommand{})));
@@ -205,7 +207,7 @@ CASE(a_worker_ends_with_its_template) {
 }
 
 CASE(a_template_waits_for_instances_after_a_configuration) {
-  const RunningTemplate running([](const warm::Order&) { return 0; });
+  const RunningTemplate running([](const Assignment&) { return 0; });
   Descriptor front = running.Connect();
   CHECK(warm::Send(front.number(), MakeOrder(abi::AutoCompleteCommand{"{}"})));
   StartedBy(front);
@@ -228,7 +230,7 @@ CASE(a_retired_template_accepts_nobody_else) {
 }
 
 CASE(what_is_no_message_ends_only_its_connection) {
-  const RunningTemplate running([](const warm::Order&) { return 0; });
+  const RunningTemplate running([](const Assignment&) { return 0; });
   const Descriptor stranger = running.Connect(), front = running.Connect();
   CHECK(send(stranger.number(), "x", 1, 0) == 1);
   CHECK(IsClosed(stranger));
@@ -238,11 +240,11 @@ CASE(what_is_no_message_ends_only_its_connection) {
 
 CASE(a_template_is_initialized_once) {
   int calls = 0;
-  const auto initialize = [&](const warm::Order&) { return ++calls > 0; };
-  const RunningTemplate running([&](const warm::Order&) { return calls; }, initialize);
+  const auto initialize = [&](const Assignment&) { return ++calls > 0; };
+  const RunningTemplate running([&](const Assignment&) { return calls; }, initialize);
   const Descriptor front = running.Connect();
   for (int i = 0; i < 2; ++i) {
-    warm::Order order = MakeOrder(abi::InitializeCommand{});
+    Assignment order = MakeOrder(abi::InitializeCommand{});
     order.initialize_in_template = true;
     CHECK(warm::Send(front.number(), order));
     StartedBy(front);
@@ -251,9 +253,9 @@ CASE(a_template_is_initialized_once) {
 }
 
 CASE(a_template_that_cannot_be_initialized_ends) {
-  const RunningTemplate running(SleepForever, [](const warm::Order&) { return false; });
+  const RunningTemplate running(SleepForever, [](const Assignment&) { return false; });
   const Descriptor front = running.Connect();
-  warm::Order order = MakeOrder(abi::InitializeCommand{});
+  Assignment order = MakeOrder(abi::InitializeCommand{});
   order.initialize_in_template = true;
   CHECK(warm::Send(front.number(), order));
   CHECK(IsClosed(front));

@@ -58,25 +58,32 @@ std::string FindPlace(std::string_view text, std::string_view model_file) {
   return innermost;
 }
 
-}  // namespace
-
-std::string DescribeEnd(int status) {
+std::string Describe(int status) {
   if (!WIFSIGNALED(status) && !WIFEXITED(status)) return "ended, and its template does not say how";
   if (WIFSIGNALED(status)) return "was killed by signal " + NameOf(WTERMSIG(status));
   return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
-CrashOutput::CrashOutput()
-    : file_(MakeMemoryFile("crash", "cannot create a memory file for crash reports")) {}
+}  // namespace
 
+CrashOutput::CrashOutput()
+    : file_(std::make_shared<const Descriptor>(
+          MakeMemoryFile("crash", "cannot create a memory file for crash reports"))) {}
+
+std::string CrashOutput::DescribeEnd(int status, const std::string& model_file) {
+  const std::string place = Pass(model_file);
+  return Describe(status) + (place.empty() ? "" : " at " + place);
+}
+
+// Returns the line of Python that crashed, as in "model.py:12 in execute": the innermost one of `model_file`
+// if there is one, else the innermost. Empty if there is no traceback.
 std::string CrashOutput::Pass(const std::string& model_file) {
-  std::string text(kMostRead, '\0');
-  const ssize_t size = pread(descriptor(), text.data(), text.size(), 0);
-  text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  const int file = file_->number();
+  const std::string text = ReadAll(file, kMostRead, "cannot read a crash report");
   if (text.empty()) return {};
   const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   static_cast<void>(written);  // standard error may be closed
-  static_cast<void>(ftruncate(descriptor(), 0) + lseek(descriptor(), 0, SEEK_SET));
+  static_cast<void>(ftruncate(file, 0) + lseek(file, 0, SEEK_SET));
   const auto current = text.find("Current thread 0x");  // behind the others if all threads are listed
   return FindPlace(std::string_view(text).substr(current != std::string::npos ? current : 0), model_file);
 }
