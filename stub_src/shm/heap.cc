@@ -4,7 +4,7 @@
 #include <boost/intrusive/rbtree_algorithms.hpp>
 #include <vector>
 
-#include "shm/undo_log.h"
+#include "shm/ledger.h"
 
 namespace envpack::shm {
 

@@ -9,8 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
-
-#include "base/descriptor.h"
+#include <utility>
 
 namespace envpack::shm {
 
@@ -32,25 +31,18 @@ char* ReserveAddresses(std::size_t size) {
 
 }  // namespace
 
-Mapping::Mapping(const std::string& name) : name_("/" + name) {
-  descriptor_ = shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (descriptor_ < 0) FailBySystem("cannot open shared memory region " + name);
-  try {
-    Map(ObjectSize());
-  } catch (...) {
-    close(descriptor_);
-    throw;
-  }
-}
+void Mapping::Unmap::operator()(char* base) const { munmap(base, size); }
 
-Mapping::~Mapping() {
-  for (const View& view : views_) munmap(view.base, view.reserved);
-  close(descriptor_);
+Mapping::Mapping(const std::string& name)
+    : name_("/" + name), descriptor_(shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0)) {
+  if (!descriptor_) FailBySystem("cannot open shared memory region " + name);
+  Map(ObjectSize());
 }
 
 std::size_t Mapping::ObjectSize() const {
   struct stat facts{};
-  if (fstat(descriptor_, &facts) != 0) FailBySystem("cannot read the size of shared memory region " + name_);
+  if (fstat(descriptor_.number(), &facts) != 0)
+    FailBySystem("cannot read the size of shared memory region " + name_);
   return static_cast<std::size_t>(facts.st_size);
 }
 
@@ -59,7 +51,7 @@ std::size_t Mapping::ObjectSize() const {
 std::size_t Mapping::Wanted(std::size_t size) const {
   std::size_t wanted = kMostReserved;
   struct statvfs facts{};
-  if (fstatvfs(descriptor_, &facts) == 0 && facts.f_blocks != 0) {
+  if (fstatvfs(descriptor_.number(), &facts) == 0 && facts.f_blocks != 0) {
     wanted = std::min<std::size_t>(wanted, facts.f_blocks * facts.f_frsize);
   }
   rlimit limit{};
@@ -78,13 +70,13 @@ Mapping::View Mapping::Reserve(std::size_t size) const {
     base = ReserveAddresses(wanted);
   }
   if (base == nullptr) FailBySystem("cannot map shared memory region " + name_);
-  return {base, wanted, 0};
+  return {{base, {wanted}}};
 }
 
 // Maps the object's bytes behind those that the view shows.
 void Mapping::MapUpTo(View& view, std::size_t end) const {
-  void* added = mmap(view.base + view.mapped, end - view.mapped, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_FIXED, descriptor_, static_cast<off_t>(view.mapped));
+  void* added = mmap(view.base.get() + view.mapped, end - view.mapped, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_FIXED, descriptor_.number(), static_cast<off_t>(view.mapped));
   if (added == MAP_FAILED) FailBySystem("cannot map shared memory region " + name_);
   view.mapped = end;
 }
@@ -92,15 +84,10 @@ void Mapping::MapUpTo(View& view, std::size_t end) const {
 void Mapping::Map(std::size_t size) {
   const std::size_t end = RoundUp(size, PageSize());
   if (end < size || size == 0) FailBySystem("cannot map shared memory region " + name_, EINVAL);
-  if (views_.empty() || end > views_.back().reserved) {
-    views_.push_back(Reserve(end));
-    try {
-      MapUpTo(views_.back(), end);
-    } catch (...) {
-      munmap(views_.back().base, views_.back().reserved);
-      views_.pop_back();
-      throw;
-    }
+  if (views_.empty() || end > views_.back().reserved()) {
+    View view = Reserve(end);
+    MapUpTo(view, end);
+    views_.push_back(std::move(view));
   } else if (end > views_.back().mapped) {
     MapUpTo(views_.back(), end);
   }
@@ -111,11 +98,11 @@ void Mapping::Extend(std::size_t size) {
   const std::size_t before = ObjectSize();
   int code;
   do {
-    code = posix_fallocate(descriptor_, static_cast<off_t>(size_), static_cast<off_t>(size - size_));
+    code = posix_fallocate(descriptor_.number(), static_cast<off_t>(size_), static_cast<off_t>(size - size_));
   } while (code == EINTR);
   if (code != 0) {
     // A failed reservation may leave the object partly extended; restore its size.
-    if (ftruncate(descriptor_, static_cast<off_t>(before)) != 0)
+    if (ftruncate(descriptor_.number(), static_cast<off_t>(before)) != 0)
       FailBySystem("cannot restore the size of " + name_);
     FailBySystem("cannot extend shared memory region " + name_, code);
   }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "base/descriptor.h"
 
 namespace envpack::shm {
 
@@ -15,14 +18,11 @@ class Mapping {
  public:
   // `name` is the object's name without the leading slash. Throws std::system_error if it cannot be opened.
   explicit Mapping(const std::string& name);
-  ~Mapping();
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
 
   std::string name() const { return name_.substr(1); }
 
   // The newest view.
-  char* base() const { return views_.back().base; }
+  char* base() const { return views_.back().base.get(); }
   // The bytes of the object that are in use, all of which are mapped.
   std::size_t size() const { return size_; }
 
@@ -41,10 +41,16 @@ class Mapping {
   void Unlink() noexcept;
 
  private:
+  struct Unmap {
+    void operator()(char* base) const;
+
+    std::size_t size;
+  };
   struct View {
-    char* base;
-    std::size_t reserved;  // bytes of address space
-    std::size_t mapped;    // the first bytes of them, which show the object
+    std::unique_ptr<char, Unmap> base;
+    std::size_t mapped = 0;  // the first bytes, which show the object
+
+    std::size_t reserved() const { return base.get_deleter().size; }  // bytes of address space
   };
 
   std::size_t Wanted(std::size_t size) const;
@@ -52,7 +58,7 @@ class Mapping {
   void MapUpTo(View& view, std::size_t end) const;
 
   std::string name_;
-  int descriptor_;
+  Descriptor descriptor_;
   std::size_t size_ = 0;
   std::vector<View> views_;
 };

@@ -19,7 +19,6 @@
 #include "shm/heap.h"
 #include "shm/mapping.h"
 #include "shm/sync.h"
-#include "shm/undo_log.h"
 
 namespace envpack::shm {
 
@@ -40,7 +39,6 @@ static_assert(sizeof(Count) == 16);
 
 constexpr std::uint32_t kMaxReferences = 1 << 20;  // server and stub hold a few
 
-constexpr std::size_t kAligned = 32;
 constexpr std::size_t kLeastGrowth = 4096;  // has room for a chunk, however small the server's steps are
 
 // Smaller than any region, larger than the allocator's header.
@@ -118,33 +116,9 @@ struct Region::Memory {
   }
 };
 
-Block::Block(Block&& other) noexcept
-    : region_(std::exchange(other.region_, nullptr)),
-      handle_(other.handle_),
-      data_(other.data_),
-      limit_(other.limit_),
-      entry_(other.entry_),
-      owner_process_(other.owner_process_) {}
-
-Block& Block::operator=(Block&& other) noexcept {
-  if (this != &other) {
-    Drop();
-    region_ = std::exchange(other.region_, nullptr);
-    handle_ = other.handle_;
-    data_ = other.data_;
-    limit_ = other.limit_;
-    entry_ = other.entry_;
-    owner_process_ = other.owner_process_;
-  }
-  return *this;
-}
-
-Block::~Block() { Drop(); }
-
-void Block::Drop() noexcept {
-  if (region_ == nullptr || !owner_process_.IsThisProcess()) return;
-  const Reference reference{handle_, entry_};
-  if (together == nullptr || !together->Add(*region_, reference)) region_->Release(reference);
+void Block::Drop::operator()(Region* region) const noexcept {
+  if (!owner_process.IsThisProcess()) return;
+  if (together == nullptr || !together->Add(*region, reference)) region->Release(reference);
 }
 
 char* Block::At(std::size_t offset, std::size_t length) const {
@@ -223,11 +197,7 @@ Region::Region(const std::string& name, std::size_t growth, Ledger* ledger)
 
 Region::~Region() = default;
 
-Block Region::Create(std::size_t size) { return CreateWith(size, Heap::kAlignment); }
-
-Block Region::CreateAligned(std::size_t size) { return CreateWith(size, kAligned); }
-
-Block Region::CreateWith(std::size_t size, std::size_t alignment) {
+Block Region::Create(std::size_t size, std::size_t alignment) {
   const std::size_t whole = size + sizeof(Count);
   const RegionLock lock(*this);
   Follow();
@@ -237,7 +207,7 @@ Block Region::CreateWith(std::size_t size, std::size_t alignment) {
     made = Allocate(whole, alignment);
   }
   if (!made) throw Full(memory_->mapping.size(), "no room after growing");
-  return Block(this, made->handle, memory_->mapping.base() + made->handle + sizeof(Count), size, made->entry);
+  return Block(this, *made, memory_->mapping.base() + made->handle + sizeof(Count), size);
 }
 
 // A block with one reference, or nothing if there is no room. The mutex must be held and the mapping up to
@@ -273,7 +243,7 @@ Block Region::Load(Handle handle) {
   SetReferences(address, reinterpret_cast<const Count*>(address)->references + 1);
   const std::uint32_t entry = List(handle);
   operation.Finish();
-  return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count), entry);
+  return Block(this, {handle, entry}, address + sizeof(Count), capacity - offset - sizeof(Count));
 }
 
 std::size_t Region::Size() {

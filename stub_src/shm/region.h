@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/forks.h"
+#include "shm/heap.h"
 #include "shm/ledger.h"
 #include "shm/sync.h"
 
@@ -42,11 +43,8 @@ class Region;
 class Block {
  public:
   Block() = default;
-  Block(Block&& other) noexcept;
-  Block& operator=(Block&& other) noexcept;
-  ~Block();
 
-  Handle handle() const { return handle_; }
+  Handle handle() const { return region_.get_deleter().reference.handle; }
   explicit operator bool() const { return region_ != nullptr; }
 
   // The bytes after the reference count. Throws CorruptRegion if `offset + length` lies outside the region.
@@ -71,16 +69,18 @@ class Block {
 
  private:
   friend class Region;
-  void Drop() noexcept;
-  Block(Region* region, Handle handle, char* data, std::size_t limit, std::uint32_t entry)
-      : region_(region), handle_(handle), data_(data), limit_(limit), entry_(entry) {}
+  struct Drop {
+    void operator()(Region* region) const noexcept;
 
-  Region* region_ = nullptr;
-  Handle handle_ = 0;
+    Reference reference;
+    forks::OwnerProcess owner_process;  // a forked process has a copy of the Block but no reference
+  };
+  Block(Region* region, Reference reference, char* data, std::size_t limit)
+      : region_(region, Drop{reference, {}}), data_(data), limit_(limit) {}
+
+  std::unique_ptr<Region, Drop> region_;
   char* data_ = nullptr;
   std::size_t limit_ = 0;
-  std::uint32_t entry_ = 0;            // in the region's ledger
-  forks::OwnerProcess owner_process_;  // a forked process has a copy of the Block but no reference
 };
 
 // Limits how many bytes this thread reads for one message. The blocks of a message do not overlap, so a valid
@@ -165,10 +165,10 @@ class Region {
 
   // Creates a block of `size` bytes with one reference. The bytes are not initialised: write every field that
   // the server reads. Grows the region if necessary; throws RegionFull if it cannot grow.
-  Block Create(std::size_t size);
+  Block Create(std::size_t size, std::size_t alignment = Heap::kAlignment);
 
   // The same for records that the server aligns to 32 bytes.
-  Block CreateAligned(std::size_t size);
+  Block CreateAligned(std::size_t size) { return Create(size, 32); }
 
   // Adds a reference to a block that the server has created. Throws CorruptRegion for an invalid handle.
   Block Load(Handle handle);
@@ -204,7 +204,6 @@ class Region {
   friend class ReleaseTogether;
   struct Memory;
 
-  Block CreateWith(std::size_t size, std::size_t alignment);
   std::optional<Reference> Allocate(std::size_t size, std::size_t alignment);
   void Release(Reference reference) noexcept;
   void HoldLock(std::optional<Lock>& lock);
