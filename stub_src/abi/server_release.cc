@@ -1,11 +1,7 @@
 #include "abi/server_release.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -43,6 +39,8 @@ std::optional<std::string> VersionIn(std::string_view code) {
 constexpr char kFirstOfTheApi[] = "TRITONSERVER_ApiVersion";
 constexpr std::size_t kNear = 1 << 18;
 
+constexpr std::size_t kMostMaps = std::size_t{64} << 20, kMostOfVersion = 1 << 12;  // bytes of a file
+
 std::optional<std::string> VersionOf(const ElfFile& file) {
   if (const auto api = file.Function(kFirstOfTheApi)) {
     const std::size_t begin = *api > kNear ? *api - kNear : 0;
@@ -51,59 +49,18 @@ std::optional<std::string> VersionOf(const ElfFile& file) {
   return VersionIn(file.Code());
 }
 
-// Calls `visit` with each line of a file in /proc until that returns false. Files there have no size, and the
-// C library would read them in small parts.
-template <typename Visit>
-void ForEachLineOf(const std::string& path, Visit visit) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  std::string text;
-  char part[1 << 14];
-  for (bool goes_on = true; goes_on;) {
-    const ssize_t count = read(descriptor, part, sizeof(part));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    text.append(part, static_cast<std::size_t>(count));
-    std::size_t begin = 0;
-    for (std::size_t end = text.find('\n'); goes_on && end != std::string::npos;
-         end = text.find('\n', begin)) {
-      goes_on = visit(std::string_view(text).substr(begin, end - begin));
-      begin = end + 1;
-    }
-    text.erase(0, begin);
-  }
-  close(descriptor);
-}
-
 // Path of the server library of a process, or of its executable if it has none.
 std::string ServerFile(std::int64_t server_pid) {
   const std::string process = "/proc/" + std::to_string(server_pid);
-  std::string file = process + "/exe";
-  ForEachLineOf(process + "/maps", [&](std::string_view line) {
-    const std::size_t path = line.find('/');
-    if (path == std::string_view::npos || line.find("/libtritonserver", path) == std::string_view::npos)
-      return true;
-    file = line.substr(path);
-    return false;
-  });
-  return file;
+  const std::string maps = ReadFile(process + "/maps", kMostMaps);
+  for (std::string_view rest = maps; !rest.empty();) {
+    const std::string_view line = TakePart(rest, '\n');
+    const std::string_view path = line.substr(std::min(line.find('/'), line.size()));
+    if (path.find("/libtritonserver") != path.npos) return std::string(path);
+  }
+  return process + "/exe";
 }
 
-struct LibraryVersion {
-  std::string file;
-  std::string version;  // "2.51", without the last part
-};
-
-// The version of the library that the process `server_pid` runs, if it can be determined.
-std::optional<LibraryVersion> ReadServerLibrary(std::int64_t server_pid) {
-  const std::string path = ServerFile(server_pid);
-  const ElfFile file(path);
-  const auto version = VersionOf(file);
-  if (!version) return std::nullopt;
-  return LibraryVersion{path, *version};
-}
-
-constexpr std::size_t kMostOfVersion = 1 << 12;  // bytes of a file
 constexpr char kExplicit[] = "ENVPACK_TRITON_RELEASE";
 constexpr Release kFirstWithPlatform = 2307;     // as a ninth argument
 constexpr Release kFirstWithUuidRegions = 2404;  // numbered before
@@ -125,7 +82,7 @@ Release ParseRelease(std::string_view text) {
          std::atoi(std::string(text.substr(3, 2)).c_str());
 }
 
-Evidence FromRelease(const std::string& source, const std::string& text) {
+Evidence FromRelease(const std::string& source, const std::string& text, bool is_choice) {
   const Release release = ParseRelease(text);
   if (release == 0) {
     throw ReleaseError(source + " is '" + text + "', which is not a Triton release; write it like " +
@@ -136,12 +93,7 @@ Evidence FromRelease(const std::string& source, const std::string& text) {
                        " and later");
   }
   const bool is_newer = release > kNewest;
-  return {source, text, is_newer ? kNewest : release, is_newer};
-}
-
-Evidence AsChoice(Evidence evidence) {
-  evidence.is_choice = true;
-  return evidence;
+  return {source, text, is_newer ? kNewest : release, is_newer, is_choice};
 }
 
 // First line of a file, without trailing blanks; none if the file cannot be read or is empty.
@@ -158,31 +110,35 @@ std::optional<std::string> Variable(const char* name) {
   return value;
 }
 
-// "<server>/backends/python" to "<server>".
-std::string ServerFolder(const std::string& backend_directory) { return backend_directory + "/../.."; }
+// The version of the library that the server runs, without the last part ("2.51"), if it can be determined.
+std::optional<Evidence> FromLibrary(const Launch& launch) {
+  const std::string path = ServerFile(launch.server_pid);
+  const auto version = VersionOf(ElfFile(path));
+  return version ? std::optional(FromServerVersion(path, *version)) : std::nullopt;
+}
 
-std::string VersionFile(const Launch& launch) {
-  return ServerFolder(launch.backend_directory) + "/TRITON_VERSION";
+// The backend directory is <server>/backends/python.
+std::optional<Evidence> FromVersionFile(const Launch& launch) {
+  const std::string file = launch.backend_directory + "/../../TRITON_VERSION";
+  const auto text = FirstLine(file);
+  return text ? std::optional(FromServerVersion(file, *text)) : std::nullopt;
 }
 
 std::vector<Evidence> CollectEvidence(const Launch& launch, const std::string& stub, Release only) {
   std::vector<Evidence> found;
-  if (const auto text = Variable(kExplicit)) found.push_back(AsChoice(FromRelease(kExplicit, *text)));
+  if (const auto text = Variable(kExplicit)) found.push_back(FromRelease(kExplicit, *text, true));
   if (const auto text = FirstLine(stub + ".release")) {
-    found.push_back(AsChoice(FromRelease(stub + ".release", *text)));
+    found.push_back(FromRelease(stub + ".release", *text, true));
   }
   if (const auto text = Variable("NVIDIA_TRITON_SERVER_VERSION")) {
-    found.push_back(FromRelease("NVIDIA_TRITON_SERVER_VERSION", *text));
+    found.push_back(FromRelease("NVIDIA_TRITON_SERVER_VERSION", *text, false));
   }
   if (const auto text = Variable("TRITON_SERVER_VERSION")) {
     found.push_back(FromServerVersion("TRITON_SERVER_VERSION", *text));
   }
-  const std::string file = VersionFile(launch);
-  if (const auto text = FirstLine(file)) found.push_back(FromServerVersion(file, *text));
-  if (const auto library = ReadServerLibrary(launch.server_pid)) {
-    found.push_back(FromServerVersion(library->file, library->version));
-  }
-  if (only != 0) found.push_back(AsChoice({"the build of this stub", NameOf(only), only}));
+  if (auto evidence = FromVersionFile(launch)) found.push_back(*std::move(evidence));
+  if (auto evidence = FromLibrary(launch)) found.push_back(*std::move(evidence));
+  if (only != 0) found.push_back({"the build of this stub", NameOf(only), only, false, true});
   return found;
 }
 
@@ -254,13 +210,8 @@ Evidence FromServerVersion(const std::string& source, const std::string& version
 std::optional<Release> ReportedRelease(const Launch& launch) {
   std::optional<Release> release;
   const auto find = [&] {
-    const std::string file = VersionFile(launch);
-    std::optional<Evidence> found;
-    if (const auto library = ReadServerLibrary(launch.server_pid)) {
-      found = FromServerVersion(library->file, library->version);
-    } else if (const auto text = FirstLine(file)) {
-      found = FromServerVersion(file, *text);
-    }
+    auto found = FromLibrary(launch);
+    if (!found) found = FromVersionFile(launch);
     if (!found) return;
     CheckCommandLine(launch, *found);
     release = found->release;

@@ -1,5 +1,6 @@
 #include "base/descriptor.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -10,6 +11,11 @@ namespace envpack {
 
 void FailBySystem(const std::string& what, int code) {
   throw std::system_error(code, std::generic_category(), what);
+}
+
+bool IsReadable(int descriptor, std::chrono::milliseconds limit) {
+  pollfd which{descriptor, POLLIN, 0};
+  return poll(&which, 1, static_cast<int>(limit.count())) > 0;
 }
 
 Descriptor MakeMemoryFile(const char* name, const std::string& what) {

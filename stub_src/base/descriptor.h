@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,6 +42,9 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+// Whether there is something to read or to accept, or the other side has ended; waits up to `limit` for that.
+bool IsReadable(int descriptor, std::chrono::milliseconds limit = std::chrono::milliseconds(0));
 
 // For files in memory: a name without use, all of a text, all that a file holds, up
 // to `most` bytes. Throw std::system_error;

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
-#include <string_view>
 
 namespace envpack {
 
@@ -41,6 +41,16 @@ std::vector<std::string> NamesIn(const std::string& folder) {
     if (name != "." && name != "..") names.emplace_back(name);
   }
   return names;
+}
+
+std::string FolderOnPath(const std::string& name, int mode) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest(path != nullptr ? path : "");
+  while (!rest.empty()) {
+    const std::string folder(TakePart(rest, ':'));
+    if (access((folder + "/" + name).c_str(), mode) == 0) return folder;
+  }
+  return {};
 }
 
 std::string LinkTarget(const std::string& path) {

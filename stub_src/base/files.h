@@ -1,7 +1,10 @@
-// Reads of the file system. The C++ library's streams and folders would double the size of the stub.
+// Reads of the file system, and of what it contains. The C++ library's streams and folders would double the
+// size of the stub.
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace envpack {
@@ -14,5 +17,15 @@ std::vector<std::string> NamesIn(const std::string& folder);
 
 // Where a symbolic link leads; empty if it is none.
 std::string LinkTarget(const std::string& path);
+
+// The first folder on PATH that has a file `name` for which access() grants `mode`; empty if there is none.
+std::string FolderOnPath(const std::string& name, int mode);
+
+// Takes the first part of a text, up to a separator or its end.
+inline std::string_view TakePart(std::string_view& rest, char separator) {
+  const std::string_view part = rest.substr(0, rest.find(separator));
+  rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+  return part;
+}
 
 }  // namespace envpack

@@ -1,7 +1,5 @@
 #include "front/starter.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,11 +20,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kForPid(2000), kForStatus(2000), kLongest(60'000);
-
-bool HasMessage(int socket, milliseconds limit) {
-  pollfd which{socket, POLLIN, 0};
-  return poll(&which, 1, static_cast<int>(std::min(limit, kLongest).count())) > 0;
-}
 
 // Nothing from a template that the model has damaged.
 warm::Message ReceiveFrom(int socket) {
@@ -71,7 +64,7 @@ class WarmWorker final : public Worker {
   }
 
   void AwaitStart(milliseconds limit) {
-    if (!HasMessage(socket_, limit)) return;
+    if (!IsReadable(socket_, limit)) return;
     warm::Message message = ReceiveFrom(socket_);
     auto* started = std::get_if<warm::Started>(&message);
     if (started == nullptr) return Replace(start_cold_());
@@ -91,7 +84,7 @@ class WarmWorker final : public Worker {
   int Status() {
     PassSignalsBy(nullptr, 0);
     process_.Close();
-    if (!HasMessage(socket_, kForStatus)) return kUnknownStatus;
+    if (!IsReadable(socket_, kForStatus)) return kUnknownStatus;
     const warm::Message message = ReceiveFrom(socket_);
     const auto* ended = std::get_if<warm::Ended>(&message);
     return ended != nullptr ? ended->status : kUnknownStatus;

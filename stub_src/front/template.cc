@@ -1,7 +1,6 @@
 #include "front/template.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -169,7 +168,7 @@ std::string TemplateKey(const abi::Launch& launch, bool uses_environment) {
 constexpr int kWaiting = 1024;  // fronts that have not been accepted
 constexpr int kAttempts = 200;
 constexpr std::chrono::milliseconds kPause(5);
-constexpr int kForRetirement = 10'000;  // milliseconds
+constexpr std::chrono::seconds kForRetirement(10);
 
 // In the abstract namespace: the kernel removes the name with the last descriptor.
 struct Address {
@@ -246,8 +245,7 @@ pid_t Spawn(const abi::Launch& launch, abi::Release release, bool uses_environme
 // Makes the template of an earlier load accept no further fronts, and waits for that.
 void RetireEarlier(const Descriptor& socket) {
   warm::Send(socket.number(), warm::Retire{});
-  pollfd answer{socket.number(), POLLIN, 0};
-  if (poll(&answer, 1, kForRetirement) <= 0) {
+  if (!IsReadable(socket.number(), kForRetirement)) {
     throw std::runtime_error("the template of an earlier load does not answer");
   }
 }

@@ -48,18 +48,11 @@ std::set<int> OpenDescriptors() {
   return open;
 }
 
-// Takes the first line from a text.
-std::string_view NextLine(std::string_view& rest) {
-  const std::string_view line = rest.substr(0, rest.find('\n'));
-  rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-  return line;
-}
-
 // Calls `each` with permissions and path of every mapping.
 void ForEachMapping(const std::function<void(std::string_view, std::string_view)>& each) {
   const std::string maps = ReadFile("/proc/self/maps", kMostMaps);
   for (std::string_view rest = maps; !rest.empty();) {
-    const std::string_view line = NextLine(rest);
+    const std::string_view line = TakePart(rest, '\n');
     const auto permissions = line.find(' ') + 1;
     const auto path = line.find_first_of("/[", permissions);
     each(line.substr(permissions, 4), path == line.npos ? std::string_view() : line.substr(path));
@@ -110,7 +103,7 @@ std::optional<std::string> FindSharedMapping() {
 std::optional<std::string> FindMemoryWithoutCopy() {
   const std::string maps = ReadFile("/proc/self/smaps", kMostMaps);
   for (std::string_view rest = maps; !rest.empty();) {
-    const std::string_view line = NextLine(rest);
+    const std::string_view line = TakePart(rest, '\n');
     if (line.substr(0, kFlags.size()) == kFlags && line.find(kNoCopy) != line.npos) {
       return "the model has memory that a fork does not copy";
     }

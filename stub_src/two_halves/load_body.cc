@@ -3,15 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <string_view>
 #include <variant>
 
 #include "base/descriptor.h"
+#include "base/files.h"
 #include "channel/refusal.h"
 #include "two_halves/body.h"
 #include "two_halves/build_info.h"
@@ -26,18 +24,6 @@ namespace {
 
 bool TryLoad(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr; }
 
-// <prefix>/lib of the first python3 on PATH, from which the interpreter will derive its prefix; or empty.
-std::string LibraryFolderOnPath() {
-  const char* path = std::getenv("PATH");
-  std::string_view rest(path != nullptr ? path : "");
-  while (!rest.empty()) {
-    const std::string folder(rest.substr(0, rest.find(':')));
-    if (access((folder + "/python3").c_str(), X_OK) == 0) return folder + "/../lib/";
-    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
-  }
-  return {};
-}
-
 // Loads libpython with its symbols visible to extension modules. Searches where the loader does
 // (LD_LIBRARY_PATH begins with <environment>/lib), then beside the first python3 on PATH. Returns an empty
 // string, or an error message.
@@ -45,9 +31,10 @@ std::string LoadLibpython() {
   const std::string name(build::kLibpython);
   if (TryLoad(name)) return {};
   std::string reason = dlerror();
-  const std::string folder = LibraryFolderOnPath();
+  // From the first python3 on PATH the interpreter will derive its prefix.
+  const std::string folder = FolderOnPath("python3", X_OK);
   if (!folder.empty()) {
-    if (TryLoad(folder + name)) return {};
+    if (TryLoad(folder + "/../lib/" + name)) return {};
     reason += "; ";
     reason += dlerror();
   }

@@ -1,6 +1,5 @@
 #include "warm/processes.h"
 
-#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,9 +18,6 @@ void SignalProcess(int process, int signal) noexcept {
   syscall(kPidfdSendSignal, process, signal, nullptr, 0);
 }
 
-bool HasEnded(int process, std::chrono::milliseconds limit) {
-  pollfd which{process, POLLIN, 0};
-  return poll(&which, 1, static_cast<int>(limit.count())) > 0;
-}
+bool HasEnded(int process, std::chrono::milliseconds limit) { return IsReadable(process, limit); }
 
 }  // namespace envpack::warm

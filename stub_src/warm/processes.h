@@ -16,6 +16,6 @@ Descriptor OpenProcess(pid_t pid);
 void SignalProcess(int process, int signal) noexcept;
 
 // Whether the process has ended; waits up to `limit` for that.
-bool HasEnded(int process, std::chrono::milliseconds limit);
+bool HasEnded(int process, std::chrono::milliseconds limit = std::chrono::milliseconds(0));
 
 }  // namespace envpack::warm

@@ -107,7 +107,7 @@ Assignment TemplateService::BecomeWorker() {
 // Fronts end with the server, and their workers with them.
 bool TemplateService::IsNeeded() const {
   if (!fronts_.empty()) return true;
-  return awaits_instances_ && listener_ && !HasEnded(server_.number(), milliseconds(0));
+  return awaits_instances_ && listener_ && !HasEnded(server_.number());
 }
 
 void TemplateService::AwaitEvents() {
@@ -129,7 +129,7 @@ void TemplateService::AwaitEvents() {
 // Reaps workers and passes on how they ended.
 void TemplateService::ReportEnds() {
   for (Front& front : fronts_) {
-    if (!front.worker || !HasEnded(front.worker.number(), milliseconds(0))) continue;
+    if (!front.worker || !HasEnded(front.worker.number())) continue;
     int status = 0;
     if (waitpid(front.pid, &status, 0) == front.pid) Send(front.socket.number(), Ended{status});
     front.worker.Close();
@@ -159,9 +159,8 @@ Descriptor TemplateService::AcceptOne() {
 }
 
 void TemplateService::Accept() {
-  pollfd event{listener_.number(), POLLIN, 0};
   try {
-    while (listener_ && fronts_.size() < kMostFronts && poll(&event, 1, 0) > 0) {
+    while (listener_ && fronts_.size() < kMostFronts && IsReadable(listener_.number())) {
       if (Descriptor socket = AcceptOne()) {
         fronts_.emplace_back().socket = std::move(socket);
         open_until_ = Clock::now() + kForInstances;
@@ -176,8 +175,7 @@ void TemplateService::Accept() {
 // Returns an order in the worker that has been forked for it.
 std::optional<Assignment> TemplateService::TakeOrders(const Actions& actions) {
   for (auto front = fronts_.begin(); front != fronts_.end();) {
-    pollfd event{front->socket.number(), POLLIN, 0};
-    if (poll(&event, 1, 0) <= 0) {
+    if (!IsReadable(front->socket.number())) {
       ++front;
       continue;
     }

@@ -4,8 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string_view>
+
+#include "base/files.h"
 
 namespace envpack::front {
 
@@ -47,10 +48,8 @@ std::string FindPlace(std::string_view text, std::string_view model_file) {
   text.remove_prefix(text.find('\n', begin) + 1);
   std::string innermost;
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
     std::string_view file;
-    std::string place = PlaceOf(line, &file);
+    std::string place = PlaceOf(TakePart(text, '\n'), &file);
     if (place.empty()) break;
     if (file == model_file) return place;
     if (innermost.empty()) innermost = std::move(place);
