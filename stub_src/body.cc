@@ -51,13 +51,12 @@ void RestoreLibraryPath(abi::Release release) {
 // Starts Python. Returns the reason if it cannot start.
 std::optional<abi::Failure> StartPython(bool uses_environment, abi::Release release) {
   if (uses_environment) RestoreLibraryPath(release);
-  try {
-    model::StartInterpreter(uses_environment);
-    return std::nullopt;
-  } catch (const model::InterpreterError& error) {
-    std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    return abi::Failure{channel::StartFailure(error.what())};
+  auto failure = model::StartInterpreter(uses_environment);
+  if (failure) {
+    std::fprintf(stderr, "envpack stub: %s\n", failure->text.c_str());
+    failure->text = channel::StartFailure(failure->text);
   }
+  return failure;
 }
 
 void Complete(const Assignment& assignment, const abi::AutoCompleteCommand& command,

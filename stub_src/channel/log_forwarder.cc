@@ -23,7 +23,7 @@ constexpr std::size_t kMostBytes = 4 << 20;
 
 }  // namespace
 
-void StderrLog::Write(abi::LogLine line) {
+void LogToStderr(const abi::LogLine& line) {
   timeval now{};
   gettimeofday(&now, nullptr);
   tm parts{};
@@ -71,7 +71,7 @@ bool LogForwarder::TryWrite(abi::LogLine& line) {
 void LogForwarder::Write(abi::LogLine line) {
   if (!owner_process_.IsThisProcess()) {
     // A forked process does not have the thread.
-    StderrLog().Write(std::move(line));
+    LogToStderr(line);
     return;
   }
   std::unique_lock lock(mutex_);
@@ -79,16 +79,16 @@ void LogForwarder::Write(abi::LogLine line) {
   const bool stopped = stop_;
   if (!stopped && !wire_.LogsAtOnce()) return Add(std::move(line));
   lock.unlock();
-  if (stopped) return StderrLog().Write(std::move(line));
-  Send(std::move(line));
+  if (stopped) return LogToStderr(line);
+  Send(line);
 }
 
-void LogForwarder::Send(abi::LogLine line) {
+void LogForwarder::Send(const abi::LogLine& line) {
   try {
     wire_.Log(line);
   } catch (const std::exception&) {
     // Keep the line and the process when the region is full.
-    StderrLog().Write(std::move(line));
+    LogToStderr(line);
   }
 }
 
@@ -97,12 +97,12 @@ void LogForwarder::Run() {
   while (true) {
     changed_.wait(lock, [this] { return stop_ || !lines_.empty(); });
     if (lines_.empty()) return;
-    abi::LogLine line = std::move(lines_.front());
+    const abi::LogLine line = std::move(lines_.front());
     lines_.pop_front();
     bytes_ -= line.message.size();
     has_room_.notify_one();
     lock.unlock();
-    Send(std::move(line));
+    Send(line);
     lock.lock();
   }
 }

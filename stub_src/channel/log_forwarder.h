@@ -6,54 +6,36 @@
 #include <deque>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "abi/wire.h"
 #include "base/forks.h"
 
 namespace envpack::channel {
 
-// Destination of log lines. Callable from any thread.
-class LogSink {
- public:
-  virtual ~LogSink() = default;
+// Writes a line to standard error, in the server's format: while the server does not read the log queue.
+void LogToStderr(const abi::LogLine& line);
 
-  // May wait for room, so do not call it with the GIL held.
-  virtual void Write(abi::LogLine line) = 0;
-
-  // Writes the line unless that would have to wait; then returns false and leaves the line as it is.
-  virtual bool TryWrite(abi::LogLine& line) {
-    Write(std::move(line));
-    return true;
-  }
-};
-
-// Standard error, in the server's format. Used until the server reads the log queue.
-class StderrLog final : public LogSink {
- public:
-  void Write(abi::LogLine line) override;
-};
-
-// The server, in order, through a separate thread. The server takes about ten thousand lines in a second, and
-// none while it loads a model for this one. A model that logs faster waits: no line is lost, and the memory
-// of the lines and the time that the last ones take have a limit. Where writing does not wait, a line is
-// written by who logs it, so that it comes before the answer that follows it.
-class LogForwarder final : public LogSink {
+// Passes lines on to the server, in order, through a separate thread. The server takes about ten thousand
+// lines in a second, and none while it loads a model for this one. A model that logs faster waits: no line is
+// lost, and the memory of the lines and the time that the last ones take have a limit. Where writing does not
+// wait, a line is written by who logs it, so that it comes before the answer that follows it.
+class LogForwarder {
  public:
   explicit LogForwarder(abi::Wire& wire);
-  ~LogForwarder() override;
-  LogForwarder(const LogForwarder&) = delete;
-  LogForwarder& operator=(const LogForwarder&) = delete;
+  ~LogForwarder();
 
-  void Write(abi::LogLine line) override;
-  bool TryWrite(abi::LogLine& line) override;
+  // Any thread. May wait for room, so do not call it with the GIL held.
+  void Write(abi::LogLine line);
+
+  // Writes the line unless that would have to wait; then returns false and leaves the line as it is.
+  bool TryWrite(abi::LogLine& line);
 
   // Sends the remaining lines and ends the thread. Later lines go to standard error.
   void Stop();
 
  private:
   void Run();
-  void Send(abi::LogLine line);
+  void Send(const abi::LogLine& line);
   bool HasRoom() const;
   void Add(abi::LogLine line);
 

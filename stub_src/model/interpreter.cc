@@ -1,9 +1,11 @@
 #include "model/interpreter.h"
 
+#include <dlfcn.h>
 #include <pybind11/embed.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -14,12 +16,13 @@
 #include <system_error>
 #include <thread>
 
+#include "base/files.h"
 #include "base/forks.h"
 #include "base/output.h"
 #include "base/threads.h"
-#include "model/home.h"
 #include "model/python_api.h"
 #include "module/module.h"
+#include "two_halves/build_info.h"
 
 namespace py = pybind11;
 
@@ -33,6 +36,7 @@ struct Handler {
 };
 
 constexpr std::chrono::seconds kMostForShutdown(5);
+constexpr std::size_t kMostConfiguration = 1 << 16;  // bytes of pyvenv.cfg
 
 std::string instance_name;
 std::string notice;
@@ -63,6 +67,51 @@ void InstallCrashNotice() {
     action.sa_flags &= ~(SA_SIGINFO | SA_NODEFER);
     sigaction(handler.signal, &action, nullptr);
   }
+}
+
+bool Exists(const std::string& file) { return access(file.c_str(), F_OK) == 0; }
+
+bool RemoveSuffix(std::string& text, std::string_view suffix) {
+  if (text.size() < suffix.size()) return false;
+  const std::size_t start = text.size() - suffix.size();
+  if (std::string_view(text).substr(start) != suffix) return false;
+  text.resize(start);
+  return true;
+}
+
+// <prefix> of <prefix>/lib/libpython3.10.so.1.0, which may also be written <prefix>/bin/../lib/…; or empty.
+std::string PrefixOfLibpython() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&Py_GetVersion), &info) == 0 || info.dli_fname == nullptr)
+    return {};
+  std::string folder(info.dli_fname);
+  folder.resize(std::min(folder.rfind('/'), folder.size()));
+  if (!RemoveSuffix(folder, "/bin/../lib") && !RemoveSuffix(folder, "/lib")) return {};
+  return folder;
+}
+
+// The folder above the first folder on PATH that has a python3, executable or not; or empty.
+std::string PrefixOnPath() {
+  std::string folder = FolderOnPath("python3", F_OK);
+  return RemoveSuffix(folder, "/bin") ? folder : "";
+}
+
+// Whether a prefix is a virtual environment: its configuration names the Python that it belongs to.
+bool IsVirtual(const std::string& prefix) {
+  const std::string configuration = ReadFile(prefix + "/pyvenv.cfg", kMostConfiguration);
+  return configuration.rfind("home", 0) == 0 || configuration.find("\nhome") != std::string::npos;
+}
+
+// The home of the libpython that is loaded, so that an environment also works without executable files, as
+// object storage delivers it. Empty if its standard library is elsewhere, if PYTHONHOME is set, or for a
+// virtual environment, whose libpython is that of another prefix: Python then searches by itself.
+std::optional<Home> FindHome() {
+  if (std::getenv("PYTHONHOME") != nullptr) return std::nullopt;
+  const std::string prefix = PrefixOfLibpython();
+  const std::string library = prefix + "/lib/python" + build::kPythonMinor;
+  if (prefix.empty() || !Exists(library + "/encodings/__init__.py")) return std::nullopt;
+  if (const std::string found = PrefixOnPath(); !found.empty() && IsVirtual(found)) return std::nullopt;
+  return Home{prefix, prefix + "/bin/python3"};
 }
 
 bool VariableIs(const char* name, std::string_view wanted) {
@@ -112,10 +161,8 @@ void FlushStreams(const char* when) {
 
 // Up to Python 3.8, an atexit function joins the threads of pools, which may wait for ever.
 void LeavePoolsRunning() {
-  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
-  constexpr const char* kPools = "concurrent.futures.thread";
-  if (!modules.contains(kPools)) return;
-  py::module_::import("atexit").attr("unregister")(modules[kPools].attr("_python_exit"));
+  const py::object pools = module::FindModule("concurrent.futures.thread");
+  if (pools) py::module_::import("atexit").attr("unregister")(pools.attr("_python_exit"));
 }
 
 // Other atexit functions wait, too: multiprocessing's for the processes that the model has started.
@@ -156,7 +203,7 @@ void NameCrashes(const std::string& instance, int crash_output) {
   notice = "\nenvpack stub: crash in '" + instance + "'. Python traceback:\n";
 }
 
-void StartInterpreter(bool uses_environment) {
+std::optional<abi::Failure> StartInterpreter(bool uses_environment) {
   module::RegisterModule();
   PythonOptions options;
   // Python itself treats every value as true, also "0".
@@ -164,12 +211,13 @@ void StartInterpreter(bool uses_environment) {
   options.no_user_site = uses_environment && !UserSiteRequested();
   if (uses_environment) options.home = FindHome();
   if (const std::string reason = InitializePython(options); !reason.empty()) {
-    throw InterpreterError("Python could not start: " + reason);
+    return abi::Failure{"Python could not start: " + reason};
   }
   InstallCrashNotice();
   forks::Watch();
   if (uses_environment && UserSiteRequested()) AddUserSite();
   py::module_::import("sys").attr("path").attr("insert")(0, "");
+  return std::nullopt;
 }
 
 void PrintTracebacksOn(int signal) {

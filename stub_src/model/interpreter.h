@@ -4,9 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <sys/types.h>
 
-#include <exception>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 #include "abi/values.h"
@@ -14,16 +12,11 @@
 
 namespace envpack::model {
 
-// Python cannot start: the standard library is missing, PYTHONHOME is wrong, and the like.
-class InterpreterError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 // Starts Python as a normal interpreter, not an isolated one: PYTHONPATH and similar variables apply. With an
 // execution environment the user site is disabled unless ENVPACK_USER_SITE=1. Crashes print a traceback
-// unless PYTHONFAULTHANDLER=0. The GIL is held afterwards.
-void StartInterpreter(bool uses_environment);
+// unless PYTHONFAULTHANDLER=0. The GIL is held afterwards. Returns why Python cannot start, if so: the
+// standard library is missing, PYTHONHOME is wrong, and the like.
+std::optional<abi::Failure> StartInterpreter(bool uses_environment);
 
 // From now on the traceback of a crash names `instance` and goes to the descriptor `crash_output`. Until then
 // it goes to standard error.

@@ -6,9 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "model/home.h"
-
 namespace envpack::model {
+
+// What Python otherwise derives from the first executable `python3` on PATH.
+struct Home {
+  std::string prefix;      // of the environment: it contains lib/python<minor>
+  std::string executable;  // sys.executable; the file need not be executable
+};
 
 struct PythonOptions {
   bool tracebacks = true;     // of crashes, by faulthandler

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "module/conversions.h"
 #include "module/error.h"
 #include "module/module.h"
 #include "two_halves/build_info.h"
@@ -102,12 +103,6 @@ py::object AttributeOf(const py::object& object, const char* name) {
 
 constexpr const char* kUtilities = "triton_python_backend_utils";
 
-py::object VersionOfNumpy() {
-  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
-  if (!modules.contains("numpy")) return py::none();
-  return modules["numpy"].attr("__version__");
-}
-
 }  // namespace
 
 PythonModel::PythonModel(const abi::Launch& launch) : instance_name_(launch.name), file_(launch.model_file) {
@@ -126,7 +121,7 @@ std::string PythonModel::AutoComplete(const std::string& model_config) {
                                    "' must return a valid pb.ModelConfig object.");
     }
   }
-  return py::module_::import("json").attr("dumps")(config.attr("_model_config")).cast<std::string>();
+  return module::ToJson(config.attr("_model_config"));
 }
 
 void PythonModel::Initialize(const std::map<std::string, std::string>& arguments) {
@@ -173,13 +168,14 @@ std::string PythonModel::Describe(abi::Release server) const {
   facts["pid"] = getpid();
   // The module `platform` gives the same and takes milliseconds to import.
   facts["python"] = py::module_::import("sys").attr("version").attr("split")().attr("__getitem__")(0);
-  facts["numpy"] = VersionOfNumpy();
+  const py::object numpy = module::FindModule("numpy");
+  facts["numpy"] = numpy ? py::object(numpy.attr("__version__")) : py::none();
   facts["stub"] = build::kVersion;
   facts["import_seconds"] = import_time_.count();
   facts["initialize_seconds"] = initialize_time_.count();
   facts["triton"] = abi::NameOf(server);
   facts["start"] = is_warm_ ? "warm" : "cold";
-  return "envpack-stub " + py::module_::import("json").attr("dumps")(facts).cast<std::string>();
+  return "envpack-stub " + module::ToJson(facts);
 }
 
 }  // namespace envpack::model

@@ -10,6 +10,7 @@
 
 #include "model/fork_safety.h"
 #include "model/interpreter.h"
+#include "module/error.h"
 #include "warm/template_service.h"
 
 namespace py = pybind11;
@@ -32,9 +33,8 @@ void Freeze() {
 
 // From Python 3.7 on, the module `random` does this by itself after a fork.
 void SeedGenerators() {
-  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
   for (const char* name : {"random", "numpy.random"}) {
-    if (modules.contains(name)) modules[name].attr("seed")();
+    if (const py::object module = module::FindModule(name)) module.attr("seed")();
   }
 }
 

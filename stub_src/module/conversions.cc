@@ -138,6 +138,10 @@ py::array DeserializeBytes(const char* data, std::size_t size, const std::vector
   return array;
 }
 
+std::string ToJson(const py::object& value) {
+  return py::module_::import("json").attr("dumps")(value).cast<std::string>();
+}
+
 namespace {
 
 // The server keeps integers in 64 bits. Triton 26.06 aborts when it reads a larger one.
@@ -165,7 +169,7 @@ std::string ToParameters(const py::object& parameters) {
                            TextOf(key) + "' is not");
     }
   }
-  return py::module_::import("json").attr("dumps")(parameters).cast<std::string>();
+  return ToJson(parameters);
 }
 
 }  // namespace envpack::module

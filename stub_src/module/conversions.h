@@ -1,4 +1,4 @@
-// Converts between values of Python and Triton: data types, BYTES tensors, parameters.
+// Converts between values of Python and Triton: data types, BYTES tensors, JSON, parameters.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -26,6 +26,9 @@ std::string SerializeBytes(const pybind11::array& array);
 // An object array of bytes with the shape `dims`. Throws ModelException if the data has another number of
 // elements.
 pybind11::array DeserializeBytes(const char* data, std::size_t size, const std::vector<std::int64_t>& dims);
+
+// By Python's module `json`.
+std::string ToJson(const pybind11::object& value);
 
 // Parameters of a request or a response as a JSON object. Throws ModelException unless they are a dict from
 // str to bool, int or str.

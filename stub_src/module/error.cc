@@ -42,6 +42,11 @@ std::string TracebackOf(const py::object& exception, const py::object& trace) {
   return TextOf(py::str("").attr("join")(lines));
 }
 
+py::object FindModule(const char* name) {
+  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
+  return modules.contains(name) ? py::object(modules[name]) : py::object();
+}
+
 void BindErrors(py::module_& module) {
   // Never released: the translator may run until the process ends.
   static PyObject* exception = nullptr;

@@ -25,6 +25,9 @@ std::string TextOf(const pybind11::error_already_set& error);
 // The lines that Python prints for an exception.
 std::string TracebackOf(const pybind11::object& exception, const pybind11::object& trace);
 
+// A module that has been imported; null if it has not.
+pybind11::object FindModule(const char* name);
+
 // str(type(object)), for messages.
 inline std::string TypeOf(pybind11::handle object) {
   return TextOf(pybind11::str(pybind11::type::handle_of(object)));

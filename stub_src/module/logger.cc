@@ -18,11 +18,7 @@ namespace envpack::module {
 
 namespace {
 
-// Guarded by the GIL.
-std::shared_ptr<channel::LogSink>& CurrentSink() {
-  static std::shared_ptr<channel::LogSink> sink = std::make_shared<channel::StderrLog>();
-  return sink;
-}
+std::shared_ptr<channel::LogForwarder> the_forwarder;  // guarded by the GIL
 
 // The running line of Python is the caller's: functions of the stub have no Python frame.
 void FillCaller(abi::LogLine& line) {
@@ -59,10 +55,11 @@ void Log(const std::string& message, abi::LogLevel level) {
   abi::LogLine line{level, message.substr(0, std::strlen(message.c_str())), "",
                     0};  // the server cuts messages at a NUL
   FillCaller(line);
-  const std::shared_ptr<channel::LogSink> sink = CurrentSink();
-  if (sink->TryWrite(line)) return;
+  const auto forwarder = the_forwarder;
+  if (!forwarder) return channel::LogToStderr(line);
+  if (forwarder->TryWrite(line)) return;
   const py::gil_scoped_release unlocked;
-  sink->Write(std::move(line));
+  forwarder->Write(std::move(line));
 }
 
 void LogFailure(const std::string& text) {
@@ -72,7 +69,9 @@ void LogFailure(const std::string& text) {
   Log(choice == "1" ? text : InOneLine(text), abi::LogLevel::kError);
 }
 
-void SetLogSink(std::shared_ptr<channel::LogSink> sink) { CurrentSink() = std::move(sink); }
+void SetLogForwarder(std::shared_ptr<channel::LogForwarder> forwarder) {
+  the_forwarder = std::move(forwarder);
+}
 
 void BindLogger(py::module_& module) {
   struct Logger {};  // has static functions only

@@ -11,9 +11,9 @@
 
 namespace envpack::module {
 
-// Sets the destination of log lines. Python's logger consists of static functions, so there is one
-// destination for the process. Call it with the GIL held.
-void SetLogSink(std::shared_ptr<channel::LogSink> sink);
+// Sets the destination of log lines; null is standard error. Python's logger consists of static functions, so
+// there is one destination for the process. Call it with the GIL held.
+void SetLogForwarder(std::shared_ptr<channel::LogForwarder> forwarder);
 
 // Writes a log line with the file and line of the running Python code.
 void Log(const std::string& message, abi::LogLevel level);

@@ -13,53 +13,13 @@
 
 #include "abi/values.h"
 #include "base/forks.h"
+#include "module/conversions.h"
 #include "module/error.h"
 #include "module/server_link.h"
 
 namespace py = pybind11;
 
 namespace envpack::module {
-
-// A metric in the server, which is deleted with this object or its family. Any thread, with the GIL.
-class Metric {
- public:
-  Metric(abi::ServerAddress family, const abi::Metric& metric);
-  ~Metric();
-  Metric(const Metric&) = delete;
-  Metric& operator=(const Metric&) = delete;
-
-  void Change(abi::MetricChange change, double value);
-  double Value();
-
-  // Deletes the metric in the server. Afterwards every operation fails.
-  void Invalidate();
-
- private:
-  abi::ServerAddress CheckedAddress(const std::string& prefix) const;
-
-  // Held during an operation of the server, so that the metric is not deleted meanwhile. Never locked with
-  // the GIL held.
-  std::mutex mutex_;
-  abi::ServerAddress address_;
-  const forks::OwnerProcess owner_process_;
-};
-
-class MetricFamily {
- public:
-  MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind);
-  ~MetricFamily();
-  MetricFamily(const MetricFamily&) = delete;
-  MetricFamily& operator=(const MetricFamily&) = delete;
-
-  // `labels` is a dict or None, `buckets` a list or None. Throws ModelException for other types.
-  std::shared_ptr<Metric> Make(const pybind11::object& labels, const pybind11::object& buckets);
-
- private:
-  const abi::MetricKind kind_;
-  abi::ServerAddress address_;
-  const forks::OwnerProcess owner_process_;
-  std::vector<std::weak_ptr<Metric>> metrics_;
-};
 
 namespace {
 
@@ -103,83 +63,106 @@ void IgnoreErrors(Delete action) {
   }
 }
 
-}  // namespace
-
-Metric::Metric(abi::ServerAddress family, const abi::Metric& metric)
-    : address_(CallServer("Error when creating Metric: ",
-                          [&](abi::Wire& wire) { return wire.CreateMetric(family, metric); })) {}
-
-Metric::~Metric() {
-  if (owner_process_.IsThisProcess()) Invalidate();
-}
-
-abi::ServerAddress Metric::CheckedAddress(const std::string& prefix) const {
-  if (address_ == 0) {
-    throw ModelException(prefix +
-                         "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. "
-                         "Keep the family for as long as its metrics are used.");
+// A metric in the server, which is deleted with this object or its family. Any thread, with the GIL.
+class Metric {
+ public:
+  Metric(abi::ServerAddress family, const abi::Metric& metric)
+      : address_(CallServer("Error when creating Metric: ",
+                            [&](abi::Wire& wire) { return wire.CreateMetric(family, metric); })) {}
+  ~Metric() {
+    if (owner_process_.IsThisProcess()) Invalidate();
   }
-  return address_;
-}
 
-void Metric::Change(abi::MetricChange change, double value) {
-  RequireOwner(owner_process_, kMetricsAre);
-  const std::string prefix = PrefixOf(change);
-  CallServer(prefix, [&](abi::Wire& wire) {
-    if (change == abi::MetricChange::kObserve) Require(wire, abi::Feature::kHistograms, "Histograms need");
-    const std::lock_guard lock(mutex_);
-    wire.ChangeMetric(CheckedAddress(prefix), change, value);
-  });
-}
-
-double Metric::Value() {
-  RequireOwner(owner_process_, kMetricsAre);
-  const std::string prefix = "Failed to get metric value: ";
-  return CallServer(prefix, [&](abi::Wire& wire) {
-    const std::lock_guard lock(mutex_);
-    return wire.MetricValue(CheckedAddress(prefix));
-  });
-}
-
-void Metric::Invalidate() {
-  IgnoreErrors([this] {
-    CallServer("", [this](abi::Wire& wire) {
+  void Change(abi::MetricChange change, double value) {
+    RequireOwner(owner_process_, kMetricsAre);
+    const std::string prefix = PrefixOf(change);
+    CallServer(prefix, [&](abi::Wire& wire) {
+      if (change == abi::MetricChange::kObserve) Require(wire, abi::Feature::kHistograms, "Histograms need");
       const std::lock_guard lock(mutex_);
-      if (const auto address = std::exchange(address_, 0)) wire.DeleteMetric(address);
+      wire.ChangeMetric(CheckedAddress(prefix), change, value);
     });
-  });
-}
-
-MetricFamily::MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind)
-    : kind_(kind), address_(CallServer("Error when creating MetricFamily: ", [&](abi::Wire& wire) {
-        if (kind == abi::MetricKind::kHistogram) Require(wire, abi::Feature::kHistograms, "Histograms need");
-        Require(wire, abi::Feature::kMetrics, "Custom metrics need");
-        return wire.CreateMetricFamily({name, description, kind});
-      })) {}
-
-// The server rejects the deletion of a family that has metrics.
-MetricFamily::~MetricFamily() {
-  if (!owner_process_.IsThisProcess()) return;
-  for (const auto& metric : metrics_) {
-    if (const auto alive = metric.lock()) alive->Invalidate();
   }
-  IgnoreErrors([this] { CallServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
-}
 
-std::shared_ptr<Metric> MetricFamily::Make(const py::object& labels, const py::object& buckets) {
-  RequireOwner(owner_process_, kMetricsAre);
-  if (!labels.is_none() && !py::isinstance<py::dict>(labels)) {
-    throw ModelException("Failed to create metric. Labels must be a dictionary.");
+  double Value() {
+    RequireOwner(owner_process_, kMetricsAre);
+    const std::string prefix = "Failed to get metric value: ";
+    return CallServer(prefix, [&](abi::Wire& wire) {
+      const std::lock_guard lock(mutex_);
+      return wire.MetricValue(CheckedAddress(prefix));
+    });
   }
-  abi::Metric wanted;
-  wanted.labels = py::module_::import("json").attr("dumps")(labels).cast<std::string>();
-  wanted.buckets = CheckedBuckets(kind_, buckets);
-  auto metric = std::make_shared<Metric>(address_, wanted);
-  const auto dead = [](const auto& other) { return other.expired(); };
-  metrics_.erase(std::remove_if(metrics_.begin(), metrics_.end(), dead), metrics_.end());
-  metrics_.push_back(metric);
-  return metric;
-}
+
+  // Deletes the metric in the server. Afterwards every operation fails.
+  void Invalidate() {
+    IgnoreErrors([this] {
+      CallServer("", [this](abi::Wire& wire) {
+        const std::lock_guard lock(mutex_);
+        if (const auto address = std::exchange(address_, 0)) wire.DeleteMetric(address);
+      });
+    });
+  }
+
+ private:
+  abi::ServerAddress CheckedAddress(const std::string& prefix) const {
+    if (address_ == 0) {
+      throw ModelException(prefix +
+                           "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. "
+                           "Keep the family for as long as its metrics are used.");
+    }
+    return address_;
+  }
+
+  // Held during an operation of the server, so that the metric is not deleted meanwhile. Never locked with
+  // the GIL held.
+  std::mutex mutex_;
+  abi::ServerAddress address_;
+  const forks::OwnerProcess owner_process_;
+};
+
+class MetricFamily {
+ public:
+  MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind)
+      : kind_(kind), address_(CallServer("Error when creating MetricFamily: ", [&](abi::Wire& wire) {
+          if (kind == abi::MetricKind::kHistogram)
+            Require(wire, abi::Feature::kHistograms, "Histograms need");
+          Require(wire, abi::Feature::kMetrics, "Custom metrics need");
+          return wire.CreateMetricFamily({name, description, kind});
+        })) {}
+  // The server rejects the deletion of a family that has metrics.
+  ~MetricFamily() {
+    if (!owner_process_.IsThisProcess()) return;
+    for (const auto& metric : metrics_) {
+      if (const auto alive = metric.lock()) alive->Invalidate();
+    }
+    IgnoreErrors([this] { CallServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
+  }
+  MetricFamily(const MetricFamily&) = delete;
+  MetricFamily& operator=(const MetricFamily&) = delete;
+
+  // `labels` is a dict or None, `buckets` a list or None. Throws ModelException for other types.
+  std::shared_ptr<Metric> Make(const py::object& labels, const py::object& buckets) {
+    RequireOwner(owner_process_, kMetricsAre);
+    if (!labels.is_none() && !py::isinstance<py::dict>(labels)) {
+      throw ModelException("Failed to create metric. Labels must be a dictionary.");
+    }
+    abi::Metric wanted;
+    wanted.labels = ToJson(labels);
+    wanted.buckets = CheckedBuckets(kind_, buckets);
+    auto metric = std::make_shared<Metric>(address_, wanted);
+    const auto dead = [](const auto& other) { return other.expired(); };
+    metrics_.erase(std::remove_if(metrics_.begin(), metrics_.end(), dead), metrics_.end());
+    metrics_.push_back(metric);
+    return metric;
+  }
+
+ private:
+  const abi::MetricKind kind_;
+  abi::ServerAddress address_;
+  const forks::OwnerProcess owner_process_;
+  std::vector<std::weak_ptr<Metric>> metrics_;
+};
+
+}  // namespace
 
 void BindMetrics(py::module_& module) {
   py::enum_<abi::MetricKind>(module, "MetricKind")

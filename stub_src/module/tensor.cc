@@ -49,8 +49,8 @@ std::string Describe(const Tensor& tensor) {
 // What lies under a mask would be sent. Only who has imported numpy.ma has masked arrays.
 void RefuseMaskedValues(const std::string& name, const py::array& array) {
   if (Py_TYPE(array.ptr()) == py::detail::npy_api::get().PyArray_Type_) return;
-  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
-  if (!modules.contains("numpy.ma") || !modules["numpy.ma"].attr("is_masked")(array).cast<bool>()) return;
+  const py::object masked = FindModule("numpy.ma");
+  if (!masked || !masked.attr("is_masked")(array).cast<bool>()) return;
   throw ModelException("Tensor '" + name +
                        "' has masked values, which Triton does not know. Replace them with filled().");
 }

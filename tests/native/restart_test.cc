@@ -111,7 +111,7 @@ struct Restarting : RunningStub {
                                         "MetricRequestIncrement"};
         const auto metric = peer.TakeMetrics(commands[3 - metrics]);
         if (metrics == 3) CHECK_EQ(metric.name, "envpack_restarts_total");
-        if (metrics == 2) CHECK_EQ(metric.labels, R"({"model":"model","version":""})");
+        if (metrics == 2) CHECK_EQ(metric.labels, R"({"model": "model", "version": ""})");
         --metrics;
       }
     }
