@@ -53,7 +53,6 @@ add_library(session OBJECT
 set_target_properties(session PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 8)
 add_library(wire OBJECT
   abi/base_wire.cc
-  abi/wire.cc
   channel/log_forwarder.cc
   channel/streams.cc)
 foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
@@ -71,8 +70,7 @@ add_library(launcher OBJECT
   ${two_halves})
 add_library(warm OBJECT
   base/files.cc
-  warm/order.cc
-  warm/processes.cc)
+  warm/order.cc)
 add_library(template OBJECT warm/template_service.cc)
 add_library(local OBJECT ${local})
 # Runs once in the life of a stub, or only without a server.

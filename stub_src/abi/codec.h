@@ -55,8 +55,6 @@ class Writer {
  public:
   explicit Writer(shm::Region& region) : region_(region), lock_(std::in_place, region) {}
   ~Writer();
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
 
   // Each returns the handle of the new block.
   Handle WriteString(std::string_view text);

@@ -44,15 +44,4 @@ class GpuMemory {
   virtual void Copy(std::int64_t device, void* to, const void* from, std::size_t size) = 0;
 };
 
-// For processes without a GPU.
-class NoGpu final : public GpuMemory {
- public:
-  void AttachPool(std::int64_t, const IpcHandle&) override { Refuse(); }
-  std::shared_ptr<void> Open(const DeviceMemory&) override { Refuse(); }
-  void Copy(std::int64_t, void*, const void*, std::size_t) override { Refuse(); }
-
- private:
-  [[noreturn]] static void Refuse() { throw GpuError("this process does not use a GPU"); }
-};
-
 }  // namespace envpack::abi

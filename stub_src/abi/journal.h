@@ -164,8 +164,6 @@ class NotedExchange {
  public:
   NotedExchange(Journal& journal, Exchange::Kind kind, const Exchange::Blocks& blocks);
   ~NotedExchange();
-  NotedExchange(const NotedExchange&) = delete;
-  NotedExchange& operator=(const NotedExchange&) = delete;
 
   Exchange* operator->() { return exchange_; }
   std::atomic<std::uint32_t>* pushed() { return &exchange_->pushed; }

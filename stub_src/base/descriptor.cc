@@ -3,11 +3,19 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <system_error>
 
 namespace envpack {
+
+namespace {
+
+// The same on every architecture; older headers do not have them.
+constexpr long kPidfdSendSignal = 424, kPidfdOpen = 434;
+
+}  // namespace
 
 void FailBySystem(const std::string& what, int code) {
   throw std::system_error(code, std::generic_category(), what);
@@ -16,6 +24,12 @@ void FailBySystem(const std::string& what, int code) {
 bool IsReadable(int descriptor, std::chrono::milliseconds limit) {
   pollfd which{descriptor, POLLIN, 0};
   return poll(&which, 1, static_cast<int>(limit.count())) > 0;
+}
+
+Descriptor OpenProcess(pid_t pid) { return Descriptor(static_cast<int>(syscall(kPidfdOpen, pid, 0))); }
+
+void SignalProcess(int process, int signal) noexcept {
+  syscall(kPidfdSendSignal, process, signal, nullptr, 0);
 }
 
 Descriptor MakeMemoryFile(const char* name, const std::string& what) {

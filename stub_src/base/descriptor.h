@@ -1,6 +1,7 @@
 // File descriptors and their errors.
 #pragma once
 
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,6 +46,16 @@ class Descriptor {
 
 // Whether there is something to read or to accept, or the other side has ended; waits up to `limit` for that.
 bool IsReadable(int descriptor, std::chrono::milliseconds limit = std::chrono::milliseconds(0));
+
+// Processes as descriptors (Linux 5.3 and later): a process id can become another process's, a pidfd cannot.
+// Empty, with errno set, if the process does not exist or the kernel does not support this.
+Descriptor OpenProcess(pid_t pid);
+// Async-signal-safe. Does nothing if the process has ended.
+void SignalProcess(int process, int signal) noexcept;
+// Waits up to `limit` for the end.
+inline bool HasEnded(int process, std::chrono::milliseconds limit = std::chrono::milliseconds(0)) {
+  return IsReadable(process, limit);
+}
 
 // For files in memory: a name without use, all of a text, all that a file holds, up
 // to `most` bytes. Throw std::system_error;

@@ -18,8 +18,6 @@ class Heartbeat {
  public:
   Heartbeat(abi::Session& server, std::int64_t server_pid);
   ~Heartbeat();
-  Heartbeat(const Heartbeat&) = delete;
-  Heartbeat& operator=(const Heartbeat&) = delete;
 
   // Runs `action`, which forks, while the thread does not exist. So the child inherits no lock that the
   // thread has: neither one of the record, nor one within the C++ library. Throws std::system_error if the

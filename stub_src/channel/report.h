@@ -23,8 +23,6 @@ class Report {
   Report();
   // The report that another process has created.
   explicit Report(Descriptor file) : file_(std::move(file)) {}
-  Report(const Report&) = delete;
-  Report& operator=(const Report&) = delete;
 
   int descriptor() const { return file_.number(); }
 

@@ -62,20 +62,6 @@ std::string_view ConfigurationIn(const abi::Command& command) {
   return found != arguments.end() ? std::string_view(found->second) : std::string_view();
 }
 
-class Values {
- public:
-  explicit Values(const abi::Command& command) : configuration_(ConfigurationIn(command)) {}
-
-  std::optional<std::string> Find(const char* name) const {
-    if (auto value = FindParameter(configuration_, name)) return value;
-    const char* variable = std::getenv(name);
-    return variable != nullptr ? std::optional<std::string>(variable) : std::nullopt;
-  }
-
- private:
-  std::string_view configuration_;
-};
-
 [[noreturn]] void Fail(const std::string& name, const std::string& what, const std::string& value,
                        const std::string& help) {
   throw std::invalid_argument(name + " is not " + what + ": '" + value + "'" + help);
@@ -135,14 +121,20 @@ std::optional<std::string> FindParameter(std::string_view configuration, std::st
 }
 
 Settings Settings::Of(const abi::Command& command) {
-  const Values values(command);
+  const std::string_view configuration = ConfigurationIn(command);
+  const auto find = [&](const char* name) {
+    auto value = FindParameter(configuration, name);
+    const char* variable = std::getenv(name);
+    if (!value && variable != nullptr) value = variable;
+    return value;
+  };
   Settings settings;
-  if (const auto text = values.Find("ENVPACK_RESTARTS")) settings.most_deaths = MostDeaths(*text);
-  if (const auto text = values.Find("ENVPACK_EXECUTE_TIMEOUT")) settings.execute_limit = ExecuteLimit(*text);
-  if (const auto text = values.Find("ENVPACK_START")) {
+  if (const auto text = find("ENVPACK_RESTARTS")) settings.most_deaths = MostDeaths(*text);
+  if (const auto text = find("ENVPACK_EXECUTE_TIMEOUT")) settings.execute_limit = ExecuteLimit(*text);
+  if (const auto text = find("ENVPACK_START")) {
     settings.is_warm = Choose("ENVPACK_START", *text, "warm", "cold");
   }
-  if (const auto text = values.Find("ENVPACK_TEMPLATE")) {
+  if (const auto text = find("ENVPACK_TEMPLATE")) {
     settings.initialize_in_template = Choose("ENVPACK_TEMPLATE", *text, "initialize", "import");
   }
   return settings;

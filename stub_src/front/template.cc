@@ -26,7 +26,6 @@
 #include "base/files.h"
 #include "front/worker.h"
 #include "warm/order.h"
-#include "warm/processes.h"
 
 extern "C" char** environ;
 
@@ -254,7 +253,7 @@ void RetireEarlier(const Descriptor& socket) {
 
 Template FindTemplate(const abi::Launch& launch, abi::Release release, bool uses_environment,
                       bool is_new_load) {
-  if (!warm::OpenProcess(getpid())) throw std::runtime_error("the kernel has no pidfd_open (Linux 5.3)");
+  if (!OpenProcess(getpid())) throw std::runtime_error("the kernel has no pidfd_open (Linux 5.3)");
   const Address address(TemplateKey(launch, uses_environment));
   for (int i = 0; i < kAttempts; ++i) {
     if (Descriptor listener = Listen(address)) {

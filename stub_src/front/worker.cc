@@ -12,11 +12,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "base/descriptor.h"
 #include "base/output.h"
+#include "warm/order.h"
 
 namespace envpack::front {
 
@@ -26,12 +29,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kShortest(1), kLongest(20);
+constexpr milliseconds kForPid(2000), kForStatus(2000), kLongestWait(60'000);
 
 struct Passed {
   int signal;
   struct sigaction before;
 };
 std::array<Passed, 5> passed{{{SIGHUP, {}}, {SIGQUIT, {}}, {SIGUSR1, {}}, {SIGUSR2, {}}, {SIGWINCH, {}}}};
+// Async-signal-safe.
+using PassSignal = void (*)(int target, int signal);
 std::atomic<PassSignal> pass_signal{nullptr};
 std::atomic<int> receiver{0};
 bool passes = false;
@@ -47,6 +53,18 @@ void SetAction(int signal, void (*handler)(int)) {
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigaction(signal, &action, nullptr);
+}
+
+// Passes signals on by this function until the next call; null for none.
+void PassSignalsBy(PassSignal pass, int target) {
+  pass_signal = nullptr;
+  receiver = target;
+  pass_signal = pass;
+  if (std::exchange(passes, true)) return;
+  for (Passed& each : passed) {
+    sigaction(each.signal, nullptr, &each.before);
+    if (each.before.sa_handler != SIG_IGN) SetAction(each.signal, Pass);
+  }
 }
 
 // While SIGCHLD is ignored, the kernel discards the exit status of children. The stub inherits that from the
@@ -81,45 +99,177 @@ const struct sigaction& DefaultForChildren() {
   _exit(status);
 }
 
-}  // namespace
+// A child of this process. The constructor starts it: it runs `work` and ends with its result. At that time
+// no other thread may run, since the process inherits the locks that it has. The constructing thread must
+// live as long as this process: the kernel kills the worker when that thread ends.
+class ForkedWorker final : public Worker {
+ public:
+  // Throws std::system_error if the process cannot be created.
+  explicit ForkedWorker(const std::function<int()>& work) {
+    const struct sigaction& for_children = DefaultForChildren();
+    const pid_t front = getpid();
+    pid_ = fork();
+    if (pid_ < 0) FailBySystem("cannot create a process for the model");
+    if (pid_ == 0) Run(front, for_children, work);
+  }
+  // For a child that has been started otherwise, after CollectChildren().
+  explicit ForkedWorker(pid_t pid) : pid_(pid) {}
 
-ForkedWorker::ForkedWorker(const std::function<int()>& work) {
-  const struct sigaction& for_children = DefaultForChildren();
-  const pid_t front = getpid();
-  pid_ = fork();
-  if (pid_ < 0) FailBySystem("cannot create a process for the model");
-  if (pid_ == 0) Run(front, for_children, work);
-}
+  pid_t pid() const override { return pid_; }
 
-// When the worker is reaped, its process id may become another process's.
-std::optional<int> ForkedWorker::Reap(int options) {
-  siginfo_t info{};
-  int code;
-  do code = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | options);
-  while (code != 0 && errno == EINTR);
-  if (code == 0 && info.si_pid == 0) return std::nullopt;
-  pass_signal = nullptr;
-  int status = 0;
-  if (code != 0 || waitpid(pid_, &status, 0) != pid_) FailBySystem("cannot wait for the model's process");
-  return status;
-}
+  void AwaitPid() override {}
 
-std::optional<int> ForkedWorker::WaitFor(milliseconds limit) {
-  const auto end = Clock::now() + limit;
-  for (milliseconds pause = kShortest;; pause = std::min(2 * pause, kLongest)) {
-    if (const auto status = Reap(WNOHANG)) return status;
-    const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
-    if (left.count() <= 0) return std::nullopt;
-    std::this_thread::sleep_for(std::min(pause, left));
+  std::optional<int> WaitFor(milliseconds limit) override {
+    const auto end = Clock::now() + limit;
+    for (milliseconds pause = kShortest;; pause = std::min(2 * pause, kLongest)) {
+      if (const auto status = Reap(WNOHANG)) return status;
+      const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
+      if (left.count() <= 0) return std::nullopt;
+      std::this_thread::sleep_for(std::min(pause, left));
+    }
+  }
+
+  int Wait() override { return *Reap(0); }
+
+  void Signal(int signal) const override { kill(pid_, signal); }
+
+  void PassSignals() override {
+    PassSignalsBy([](int pid, int signal) { kill(pid, signal); }, pid_);
+  }
+
+ private:
+  // When the worker is reaped, its process id may become another process's.
+  std::optional<int> Reap(int options) {
+    siginfo_t info{};
+    int code;
+    do code = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | options);
+    while (code != 0 && errno == EINTR);
+    if (code == 0 && info.si_pid == 0) return std::nullopt;
+    pass_signal = nullptr;
+    int status = 0;
+    if (code != 0 || waitpid(pid_, &status, 0) != pid_) FailBySystem("cannot wait for the model's process");
+    return status;
+  }
+
+  pid_t pid_;
+};
+
+// Nothing from a template that the model has damaged.
+warm::Message ReceiveFrom(int socket) {
+  try {
+    return warm::Receive(socket);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    return {};
   }
 }
 
-int ForkedWorker::Wait() { return *Reap(0); }
+// A worker that the model's template forks.
+class WarmWorker final : public Worker {
+ public:
+  using ColdStart = std::function<std::unique_ptr<Worker>()>;
 
-void ForkedWorker::Signal(int signal) const { kill(pid_, signal); }
+  // `socket` is connected to the template, which has been sent the order, and must outlive the worker.
+  // `child` is the template if it is a child of this process, otherwise 0. If the template ends before the
+  // worker runs, `start_cold` starts it.
+  WarmWorker(int socket, pid_t child, ColdStart start_cold)
+      : socket_(socket), child_(child), start_cold_(std::move(start_cold)) {}
 
-void ForkedWorker::PassSignals() {
-  PassSignalsBy([](int pid, int signal) { kill(pid, signal); }, pid_);
+  pid_t pid() const override { return other_ ? other_->pid() : pid_; }
+
+  void AwaitPid() override {
+    if (pid() == 0) AwaitStart(kForPid);
+  }
+
+  std::optional<int> WaitFor(milliseconds limit) override {
+    const auto end = Clock::now() + limit;
+    if (!other_ && !process_) AwaitStart(limit);
+    const auto left = std::max(std::chrono::duration_cast<milliseconds>(end - Clock::now()), milliseconds(0));
+    if (other_) return other_->WaitFor(left);
+    if (!process_ || !HasEnded(process_.number(), left)) return std::nullopt;
+    return Status();
+  }
+
+  int Wait() override {
+    for (;;) {
+      if (const auto status = WaitFor(kLongestWait)) return *status;
+    }
+  }
+
+  void AwaitStart(milliseconds limit) {
+    if (!IsReadable(socket_, limit)) return;
+    warm::Message message = ReceiveFrom(socket_);
+    auto* started = std::get_if<warm::Started>(&message);
+    if (started == nullptr) return Replace(start_cold_());
+    pid_ = static_cast<pid_t>(started->pid);
+    if (pid_ == child_) return Replace(std::make_unique<ForkedWorker>(child_));
+    process_ = std::move(started->process);
+    if (passes_signals_) PassSignals();
+  }
+
+  void Replace(std::unique_ptr<Worker> other) {
+    other_ = std::move(other);
+    if (passes_signals_) other_->PassSignals();
+  }
+
+  // The template reaps the worker and sends its status, unless it has died: then the kernel has killed the
+  // worker.
+  int Status() {
+    PassSignalsBy(nullptr, 0);
+    process_.Close();
+    if (!IsReadable(socket_, kForStatus)) return kUnknownStatus;
+    const warm::Message message = ReceiveFrom(socket_);
+    const auto* ended = std::get_if<warm::Ended>(&message);
+    return ended != nullptr ? ended->status : kUnknownStatus;
+  }
+
+  void Signal(int signal) const override {
+    if (other_) return other_->Signal(signal);
+    if (process_) SignalProcess(process_.number(), signal);
+  }
+
+  void PassSignals() override {
+    passes_signals_ = true;
+    if (other_) return other_->PassSignals();
+    if (process_) PassSignalsBy(&SignalProcess, process_.number());
+  }
+
+ private:
+  const int socket_;
+  const pid_t child_;
+  const ColdStart start_cold_;
+  bool passes_signals_ = false;
+  pid_t pid_ = 0;
+  Descriptor process_;             // when the worker runs
+  std::unique_ptr<Worker> other_;  // a child of this process that runs instead
+};
+
+}  // namespace
+
+std::unique_ptr<Worker> Starter::Start(const Assignment& assignment) {
+  if (is_warm_ && !std::exchange(has_searched_, true)) FindTemplateFor(assignment);
+  if (!template_ || !warm::Send(template_->socket.number(), assignment)) return StartCold(assignment);
+  return std::make_unique<WarmWorker>(template_->socket.number(), template_->child, [this, assignment] {
+    template_.reset();
+    return StartCold(assignment);
+  });
+}
+
+std::unique_ptr<Worker> Starter::StartCold(const Assignment& assignment) {
+  std::unique_ptr<Worker> worker;
+  heartbeat_.StopWhile(
+      [&] { worker = std::make_unique<ForkedWorker>([&] { return RunBody(&assignment); }); });
+  return worker;
+}
+
+void Starter::FindTemplateFor(const Assignment& assignment) {
+  const bool is_new_load = std::holds_alternative<abi::AutoCompleteCommand>(assignment.command);
+  try {
+    template_ = FindTemplate(assignment.launch, assignment.release, uses_environment_, is_new_load);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "envpack stub: '%s' starts cold: %s\n", assignment.launch.name.c_str(),
+                 error.what());
+  }
 }
 
 void CollectChildren() { DefaultForChildren(); }
@@ -133,17 +283,6 @@ void EndAs(int status) {
     raise(WTERMSIG(status));
   }
   _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-}
-
-void PassSignalsBy(PassSignal pass, int target) {
-  pass_signal = nullptr;
-  receiver = target;
-  pass_signal = pass;
-  if (std::exchange(passes, true)) return;
-  for (Passed& each : passed) {
-    sigaction(each.signal, nullptr, &each.before);
-    if (each.before.sa_handler != SIG_IGN) SetAction(each.signal, Pass);
-  }
 }
 
 }  // namespace envpack::front

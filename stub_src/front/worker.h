@@ -1,11 +1,15 @@
-// The process that runs the model.
+// The process that runs the model, and how it is started.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
-#include <functional>
+#include <memory>
 #include <optional>
+
+#include "channel/heartbeat.h"
+#include "front/template.h"
+#include "two_halves/body.h"
 
 namespace envpack::front {
 
@@ -35,34 +39,27 @@ class Worker {
   virtual void PassSignals() = 0;
 };
 
-// A child of this process. The constructor starts it: it runs `work` and ends with its result. At that time
-// no other thread may run, since the process inherits the locks that it has. The constructing thread must
-// live as long as this process: the kernel kills the worker when that thread ends.
-class ForkedWorker final : public Worker {
+// Starts the workers of one stub: cold, by a fork of this process, or warm, by a fork of the model's
+// template.
+class Starter {
  public:
-  // Throws std::system_error if the process cannot be created.
-  explicit ForkedWorker(const std::function<int()>& work);
-  // For a child that has been started otherwise, after CollectChildren().
-  explicit ForkedWorker(pid_t pid) : pid_(pid) {}
-  ForkedWorker(const ForkedWorker&) = delete;
-  ForkedWorker& operator=(const ForkedWorker&) = delete;
+  // The heartbeat must outlive the starter, and the starter its workers.
+  Starter(channel::Heartbeat& heartbeat, bool uses_environment, bool is_warm)
+      : heartbeat_(heartbeat), uses_environment_(uses_environment), is_warm_(is_warm) {}
 
-  pid_t pid() const override { return pid_; }
-  void AwaitPid() override {}
-  std::optional<int> WaitFor(std::chrono::milliseconds limit) override;
-  int Wait() override;
-  void Signal(int signal) const override;
-  void PassSignals() override;
+  // Throws std::system_error if no process can be created.
+  std::unique_ptr<Worker> Start(const Assignment& assignment);
 
  private:
-  std::optional<int> Reap(int options);
+  std::unique_ptr<Worker> StartCold(const Assignment& assignment);
+  void FindTemplateFor(const Assignment& assignment);
 
-  pid_t pid_;
+  channel::Heartbeat& heartbeat_;
+  const bool uses_environment_;
+  const bool is_warm_;
+  bool has_searched_ = false;
+  std::optional<Template> template_;
 };
-
-// Passes signals on by this function until the next call; null for none. It must be async-signal-safe.
-using PassSignal = void (*)(int target, int signal);
-void PassSignalsBy(PassSignal pass, int target);
 
 // Lets this process learn how its children end, even if it has inherited that SIGCHLD is ignored.
 void CollectChildren();

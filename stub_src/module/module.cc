@@ -8,7 +8,6 @@
 
 #include "abi/values.h"
 #include "module/error.h"
-#include "module/inference.h"
 #include "module/logger.h"
 #include "module/request.h"
 #include "module/response.h"
@@ -119,7 +118,6 @@ void Bind(py::module_& module) {
   BindErrors(module);
   BindTensor(module);
   BindResponses(module);
-  BindInference(module);
   BindRequest(module);
   BindLogger(module);
   BindMetrics(module);

@@ -26,7 +26,6 @@ void ConnectModule(abi::Wire& wire);
 void BindErrors(pybind11::module_& module);
 void BindTensor(pybind11::module_& module);
 void BindResponses(pybind11::module_& module);
-void BindInference(pybind11::module_& module);
 void BindRequest(pybind11::module_& module);
 void BindLogger(pybind11::module_& module);
 void BindMetrics(pybind11::module_& module);

@@ -61,8 +61,6 @@ class ResponseSender {
   // `wire` must outlive the sender. It is null for a request of the model.
   ResponseSender(abi::Wire* wire, const abi::Request& request, bool decoupled);
   ~ResponseSender();
-  ResponseSender(const ResponseSender&) = delete;
-  ResponseSender& operator=(const ResponseSender&) = delete;
 
   // Throws ModelException in a process that the model has forked: the request is answered and ended by the
   // process that received it.

@@ -105,8 +105,6 @@ class RegionLock {
  public:
   explicit RegionLock(Region& region);
   ~RegionLock();
-  RegionLock(const RegionLock&) = delete;
-  RegionLock& operator=(const RegionLock&) = delete;
 
  private:
   friend class ReleaseTogether;
@@ -160,8 +158,6 @@ class Region {
   // one.
   Region(const std::string& name, std::size_t growth, Ledger* ledger = nullptr);
   ~Region();
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
 
   // Creates a block of `size` bytes with one reference. The bytes are not initialised: write every field that
   // the server reads. Grows the region if necessary; throws RegionFull if it cannot grow.

@@ -18,8 +18,6 @@
 #include <variant>
 #include <vector>
 
-#include "warm/processes.h"
-
 namespace envpack::warm {
 
 namespace {

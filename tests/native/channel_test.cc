@@ -13,6 +13,7 @@
 #include "channel/log_forwarder.h"
 #include "channel/refusal.h"
 #include "check.h"
+#include "host_gpu.h"
 #include "peer.h"
 
 using namespace envpack;
@@ -20,7 +21,7 @@ using test::Peer;
 
 namespace {
 
-abi::NoGpu no_gpu;
+test::HostGpu no_gpu;
 
 abi::Launch LaunchFor(Peer& peer) {
   const std::string control = std::to_string(peer.control);
@@ -205,7 +206,7 @@ CASE(cuda_pool_is_rejected_with_a_reason) {
     while (wire->ServeServerMessage([](abi::ServerMessage) {})) {
     }
   });
-  CHECK_HAS(peer.OfferCudaPool().value_or(""), "does not use a GPU");
+  CHECK_HAS(peer.OfferCudaPool().value_or(""), "no such pool");
   peer.to_stub_messages.Push(0);
   stub.join();
 }

@@ -5,6 +5,7 @@
 #include "abi/epoch_writer.h"
 
 #include "check.h"
+#include "host_gpu.h"
 #include "peer.h"
 
 namespace records = envpack::abi::records;
@@ -27,7 +28,7 @@ struct Attached {
 
   Region region;
   envpack::shm::Queue released;
-  values::NoGpu gpu;
+  envpack::test::HostGpu gpu;
   std::atomic<std::int32_t> device_buffers{0};
   values::EpochReader<kRelease> reader{region, gpu, released, device_buffers};
 };

@@ -22,7 +22,6 @@
 #include "check.h"
 #include "two_halves/body.h"
 #include "warm/order.h"
-#include "warm/processes.h"
 #include "warm/template_service.h"
 
 using namespace envpack;
@@ -100,7 +99,7 @@ class RunningTemplate {
     return front;
   }
 
-  bool Ends() const { return warm::HasEnded(warm::OpenProcess(pid_).number(), kSoon); }
+  bool Ends() const { return HasEnded(OpenProcess(pid_).number(), kSoon); }
 
  private:
   sockaddr_un address_{};
@@ -176,7 +175,7 @@ CASE(a_template_forks_a_worker_for_each_order_and_reports_its_end) {
   for (int i = 0; i < 3; ++i) {
     CHECK(warm::Send(front.number(), MakeOrder(abi::InitializeCommand{})));
     const warm::Started started = StartedBy(front);
-    CHECK(warm::HasEnded(started.process.number(), kSoon));
+    CHECK(HasEnded(started.process.number(), kSoon));
     const int status = StatusFrom(front);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
   }
@@ -189,10 +188,10 @@ CASE(a_worker_ends_with_its_front_and_the_template_with_the_last) {
   CHECK(warm::Send(second.number(), MakeOrder(abi::InitializeCommand{})));
   const warm::Started one = StartedBy(first), other = StartedBy(second);
   first.Close();
-  CHECK(warm::HasEnded(one.process.number(), kSoon));
-  CHECK(!warm::HasEnded(other.process.number(), std::chrono::milliseconds(0)));
+  CHECK(HasEnded(one.process.number(), kSoon));
+  CHECK(!HasEnded(other.process.number(), std::chrono::milliseconds(0)));
   second.Close();
-  CHECK(warm::HasEnded(other.process.number(), kSoon));
+  CHECK(HasEnded(other.process.number(), kSoon));
   CHECK(running.Ends());
 }
 
@@ -202,7 +201,7 @@ CASE(a_worker_ends_with_its_template) {
   CHECK(warm::Send(front.number(), MakeOrder(abi::InitializeCommand{})));
   const warm::Started started = StartedBy(front);
   running.reset();
-  CHECK(warm::HasEnded(started.process.number(), kSoon));
+  CHECK(HasEnded(started.process.number(), kSoon));
   CHECK(IsClosed(front));
 }
 
@@ -226,7 +225,7 @@ CASE(a_retired_template_accepts_nobody_else) {
   CHECK(warm::Send(next.number(), warm::Retire{}));
   CHECK(IsClosed(next));
   CHECK(!running.Connect());
-  CHECK(!warm::HasEnded(started.process.number(), std::chrono::milliseconds(0)));
+  CHECK(!HasEnded(started.process.number(), std::chrono::milliseconds(0)));
 }
 
 CASE(what_is_no_message_ends_only_its_connection) {

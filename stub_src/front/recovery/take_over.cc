@@ -1,5 +1,7 @@
 #include "front/recovery/take_over.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,6 +18,7 @@ namespace {
 
 using abi::CommandKind;
 using abi::Exchange;
+using abi::Handle;
 using abi::OpenRequest;
 namespace records = abi::records;
 using Clock = std::chrono::steady_clock;
@@ -28,7 +31,145 @@ constexpr std::chrono::seconds kForAcknowledgement(1);
 // Otherwise the server has not seen it.
 bool IsOpen(const Exchange& exchange) { return exchange.kind != Exchange::kFree && exchange.pushed != 0; }
 
+// How the records of exchanges begin that both processes wait in.
+struct Turn {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  records::Flag is_stub_turn;  // or, in other records, waiting_on_stub
+};
+template <typename... Records>
+constexpr bool kBeginLikeTurn = ((offsetof(Turn, is_stub_turn) == offsetof(Records, waiting_on_stub)) && ...);
+static_assert(kBeginLikeTurn<records::Log, records::CustomMetrics, records::ModelLoader, records::IsCancelled,
+                             records::CancelStream, records::Cleanup>);
+static_assert(offsetof(Turn, is_stub_turn) == offsetof(records::ResponseSend23_04, is_stub_turn) &&
+              offsetof(Turn, is_stub_turn) == offsetof(records::ResponseSend23_06, is_stub_turn));
+
+shm::Block LoadIf(shm::Region& region, Handle handle) {
+  return handle != 0 ? region.Load(handle) : shm::Block();
+}
+
 }  // namespace
+
+// An exchange in the middle of which a worker has died. The message has been sent. The server's thread waits
+// for the worker, or will when it has processed it.
+class Pending {
+ public:
+  // `notes` are those of the worker, `journal` is for the next one; `held` are the blocks that the worker
+  // held.
+  Pending(Deputy& deputy, abi::Journal& notes, abi::Journal& journal, const Exchange& exchange,
+          const std::vector<Handle>& held)
+      : deputy_(&deputy),
+        notes_(&notes),
+        journal_(&journal),
+        kind_(static_cast<Exchange::Kind>(exchange.kind.load())),
+        was_read_(exchange.is_read != 0),
+        final_of_(exchange.blocks.final_of),
+        waits_(exchange.waits),
+        message_(deputy.region().Load(exchange.blocks.message)),
+        record_(deputy.region().Load(exchange.blocks.record)),
+        mutex_(LoadIf(deputy.region(), exchange.blocks.mutex)),
+        condition_(LoadIf(deputy.region(), exchange.blocks.condition)) {
+    const Handle last = (IsInference() ? message_ : record_).handle();
+    own_references_ = 1 + static_cast<std::uint32_t>(std::count(held.begin(), held.end(), last));
+    // It died before it waited, or before it could note that it had waited.
+    if (mutex_ && waits_ > 0 && !was_read_ && shm::IsAbandoned(*mutex_.As<pthread_mutex_t>())) --waits_;
+  }
+
+  // Whether it may take as long as a request to another model.
+  bool IsInference() const { return kind_ == Exchange::kInference || kind_ == Exchange::kStream; }
+
+  // Does what the worker would have done next, without waiting for the server. Returns whether the exchange
+  // has ended. Throws shm::Abandoned.
+  bool Advance() {
+    switch (kind_) {
+      case Exchange::kAnswered:
+      case Exchange::kTurns:
+        return AdvanceTurn();
+      case Exchange::kReported:
+        return AdvanceReport();
+      case Exchange::kInference:
+      case Exchange::kStream:
+        return AdvanceInference();
+      default:
+        throw shm::Abandoned("it was copying tensors of a GPU");
+    }
+  }
+
+ private:
+  bool AdvanceTurn() {
+    auto* turn = record_.As<Turn>();
+    if (!is_answered_) {
+      const shm::LockAnyway lock(&turn->mutex, "a message");
+      if (!turn->is_stub_turn && !was_read_) return false;
+      if (final_of_ != 0) notes_->Finish(final_of_, abi::StubDeletesFactories(deputy_->release()));
+      turn->is_stub_turn = false;
+      is_answered_ = true;
+    }
+    shm::EndWaits(&turn->condition);
+    return IsReleased();
+  }
+
+  bool AdvanceReport() {
+    const shm::LockAnyway lock(mutex_.As<pthread_mutex_t>(), "a message");
+    if (!record_.As<Turn>()->is_stub_turn) return false;
+    if (final_of_ != 0) notes_->Close(final_of_);
+    return true;
+  }
+
+  // The server's thread waits when it has answered, and no flag says so.
+  bool AdvanceInference() {
+    auto* condition = condition_.As<pthread_cond_t>();
+    if (!is_answered_) {
+      const shm::LockAnyway lock(mutex_.As<pthread_mutex_t>(), "a message");
+      const bool has_handle = message_.As<records::Message>()->response_handle != 0;
+      if (!has_handle || shm::WaitsBegun(*condition) <= waits_) return false;
+      if (kind_ == Exchange::kStream) TakeFirstResponse();
+      is_answered_ = true;
+    }
+    shm::EndWaits(condition);
+    return IsReleased();
+  }
+
+  // Further responses go to the next worker, which does not know the stream.
+  void TakeFirstResponse() {
+    const shm::Block answer = deputy_->region().Load(message_.As<records::Message>()->response_handle);
+    const shm::Block block = deputy_->region().Load(answer.As<records::Message>()->args);
+    if (block.As<records::ResponseBatch23_04>()->has_error) return;
+    const std::size_t behind = abi::AnswersInOneBlock(deputy_->release())
+                                   ? sizeof(records::ResponseBatch24_10)
+                                   : sizeof(records::ResponseBatch23_04);
+    const shm::Block response = deputy_->region().Load(*block.As<Handle>(behind));
+    const auto note = [&](const auto& record) {
+      if (record.has_error && !abi::ErrorsHaveStreamId(deputy_->release())) return;
+      if (!record.is_last_response) journal_->KeepStream(record.stream_id);
+    };
+    if (abi::HasResponseParameters(deputy_->release())) {
+      note(*response.As<records::Response25_02>());
+    } else {
+      note(*response.As<records::Response23_04>());
+    }
+  }
+
+  bool IsReleased() {
+    return deputy_->region().References((IsInference() ? message_ : record_).handle()) <= own_references_;
+  }
+
+  Deputy* deputy_;
+  abi::Journal* notes_;
+  abi::Journal* journal_;
+  Exchange::Kind kind_;
+  bool was_read_;
+  std::int64_t final_of_;
+  std::uint64_t waits_;  // of the worker
+  shm::Block message_;
+  shm::Block record_;
+  shm::Block mutex_;
+  shm::Block condition_;
+  std::uint32_t own_references_;  // to the block that the server gives back last
+  bool is_answered_ = false;      // the server's thread has been released
+};
+
+TakeOver::~TakeOver() = default;
 
 TakeOver::TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& error)
     : deputy_(deputy), journal_(journal) {
@@ -84,7 +225,7 @@ bool TakeOver::AgreesWithQueues() {
 // The server's last command, unless it has been answered: then the server acknowledges that soon. Which of
 // the batch's response factories are left is not known.
 void TakeOver::FailLastCommand(const std::string& error) {
-  const abi::Handle last = deputy_.commands().LastTaken();
+  const Handle last = deputy_.commands().LastTaken();
   if (last == records::kDummy) return;
   if (deputy_.commands().HasValueWithin(kForAcknowledgement)) {
     if (deputy_.commands().Next() == records::kDummy) deputy_.commands().Pop();
@@ -102,7 +243,7 @@ void TakeOver::CompleteNotes() {
   auto& requests = abi::HasRequestQueue(deputy_.release()) ? deputy_.to_server() : deputy_.answers();
   for (Exchange& exchange : notes_->exchanges) {
     if (exchange.kind == Exchange::kFree || exchange.pushed != 0) continue;
-    const abi::Handle message = exchange.blocks.message;
+    const Handle message = exchange.blocks.message;
     exchange.pushed = requests.WasLeftWith(message) || deputy_.to_server().WasLeftWith(message);
   }
   if (notes_->is_answering != 0 && notes_->answer_pushed == 0) {

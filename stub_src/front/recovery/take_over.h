@@ -8,9 +8,10 @@
 
 #include "abi/journal.h"
 #include "front/recovery/deputy.h"
-#include "front/recovery/pending.h"
 
 namespace envpack::front {
+
+class Pending;
 
 // One take-over for each death. Reads the journal once, so that the next worker can use it.
 class TakeOver {
@@ -19,6 +20,7 @@ class TakeOver {
   // request is answered and the journal is clear. If the journal is damaged, these are the requests of the
   // last batch only. Throws shm::Abandoned with the reason if something cannot be put right.
   TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& error);
+  ~TakeOver();
 
   // Goes on with what the server has not finished: requests of the dead worker to other models. Returns
   // whether nothing is left. Then, and not before, what the worker held in the region may be given back.
