@@ -39,7 +39,7 @@ from envpack.support.processes import clean_environment
 
 # Reached by wire_tests.
 WIRE = (
-    "abi/base_session.cc", "abi/base_wire.cc", "abi/base_wire.h", "abi/codec.cc", "abi/commands.h.in", "abi/epoch.cc",
+    "abi/base_session.h", "abi/base_wire.cc", "abi/base_wire.h", "abi/codec.cc", "abi/commands.h.in", "abi/epoch.cc",
     "abi/epoch_reader.h", "abi/epoch_writer.h", "abi/traits.h", "shm/queue.cc", "shm/sync.cc",
 )  # fmt: skip
 # Reached by stub_tests: BYTES and response senders.

@@ -3,13 +3,20 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <variant>
 
 #include "abi/codec.h"
 #include "abi/commands.h"
 #include "abi/journal.h"
 #include "abi/launch.h"
 #include "abi/records.h"
+#include "abi/traits.h"
 #include "abi/wire.h"
 #include "shm/queue.h"
 #include "shm/region.h"
@@ -22,25 +29,86 @@ template <typename Interface>
 class BaseSession : public Interface {
  public:
   // Notes what it does in `journal`.
-  BaseSession(const Launch& launch, Release release, std::shared_ptr<Journal> journal);
+  BaseSession(const Launch& launch, Release release, std::shared_ptr<Journal> journal)
+      : journal_(std::move(journal)),
+        release_(release),
+        numbers_(release),
+        region_(launch.region, launch.region_growth, &journal_->ledger),
+        control_(region_.Load(launch.control_handle)),
+        commands_(region_, control().stub_message_queue, journal_->mark(QueueId::kCommands)),
+        answers_(region_, control().parent_message_queue, journal_->mark(QueueId::kAnswers)) {}
 
-  void Announce() override;
-  void Beat(bool is_alive) override;
-  Command Receive() override;
-  void AnswerAutoComplete(const AutoCompleteAnswer& answer) override;
-  void AnswerInitialize(const InitializeAnswer& answer) override;
-  void AnswerFinalize() override;
+  void Announce() override {
+    if (release_ >= kFirstWithStartupMessage) answers_.Push(records::kDummy);
+  }
+
+  void Beat(bool is_alive) override {
+    try {
+      const shm::Lock lock(&control().stub_health_mutex, std::chrono::seconds(1));
+      control().stub_health = is_alive;
+    } catch (const std::system_error&) {
+      // A model has damaged the mutex: then the server finds that, too.
+    }
+  }
+
+  Command Receive() override {
+    const Handle handle = commands_.Pop(&journal_->command);
+    const shm::RegionLock lock(region_);
+    current_ = region_.Load(handle);
+    const shm::ReadBudget budget(region_);
+    const Reader reader(region_);
+    const records::Message message = *current_.As<records::Message>();
+    switch (const CommandKind kind = numbers_.KindOf(message.command)) {
+      case CommandKind::kAutoCompleteRequest:
+        ForgetCommand();  // the process that answers may be another one
+        return AutoCompleteCommand{reader.ReadString(message.args)};
+      case CommandKind::kInitializeRequest:
+        ForgetCommand();
+        return InitializeCommand{reader.ReadDict(message.args)};
+      case CommandKind::kFinalizeRequest:
+        journal_->answer_pushed = 0;
+        journal_->stage = Journal::kEnding;
+        return FinalizeCommand{};
+      default:
+        return ReceiveOther(kind, message);
+    }
+  }
+
+  void AnswerAutoComplete(const AutoCompleteAnswer& answer) override {
+    Writer writer(region_);
+    records::AutoCompleteResponse record{};
+    std::optional<Failure> failure;
+    if (const auto* config = std::get_if<std::string>(&answer)) {
+      failure = Attempt([&] { record.model_config = writer.WriteString(*config); });
+    } else {
+      failure = std::get<Failure>(answer);
+    }
+    record.has_model_config = !failure;
+    if (failure) {
+      record.has_error = record.is_error_set = true;
+      record.error = writer.WriteReason(failure->text);
+    }
+    Answer(writer, CommandKind::kAutoCompleteResponse, writer.Put(record).handle());
+  }
+
+  void AnswerInitialize(const InitializeAnswer& answer) override {
+    Writer writer(region_);
+    records::InitializeResponse record{};
+    if (answer) {
+      record.has_error = record.is_error_set = true;
+      record.error = writer.WriteReason(answer->text);
+    }
+    Answer(writer, CommandKind::kInitializeResponse, writer.Put(record).handle());
+  }
+
+  void AnswerFinalize() override {
+    current_.As<records::Message>()->command = numbers_.Of(CommandKind::kFinalizeResponse);
+    answers_.Push(current_.handle(), &journal_->answer_pushed);
+  }
+
   void UnlinkRegion() noexcept override { region_.Unlink(); }
 
  protected:
-  // Converts any other command.
-  virtual Command ReceiveOther(CommandKind kind, const records::Message& message);
-
-  records::Control& control() const { return *control_.As<records::Control>(); }
-  records::Message MakeMessage(CommandKind kind, Handle args) const;
-  void Answer(Writer& writer, CommandKind kind, Handle args);
-  // Returns when the server has added its references. Until then nothing may be released.
-  void AnswerWith(Writer& writer, const shm::Block& message);
   // A message with a mutex and a condition by which the receiver answers.
   struct Call {
     Handle message;
@@ -49,7 +117,34 @@ class BaseSession : public Interface {
     Handle mutex_block;
     Handle condition_block;
   };
-  Call MakeCall(Writer& writer, CommandKind kind, Handle args) const;
+
+  // Converts any other command.
+  virtual Command ReceiveOther(CommandKind, const records::Message& message) {
+    return UnknownCommand{message.command};
+  }
+
+  records::Control& control() const { return *control_.As<records::Control>(); }
+
+  records::Message MakeMessage(CommandKind kind, Handle args) const {
+    records::Message message{};
+    message.command = numbers_.Of(kind);
+    message.args = args;
+    return message;
+  }
+
+  Call MakeCall(Writer& writer, CommandKind kind, Handle args) const {
+    const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
+    const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
+    shm::InitMutex(mutex.As<pthread_mutex_t>());
+    shm::InitCondition(condition.As<pthread_cond_t>());
+    records::Message message = MakeMessage(kind, args);
+    message.inline_response = true;
+    message.response_mutex = mutex.handle();
+    message.response_cond = condition.handle();
+    return {writer.Put(message).handle(), mutex.As<pthread_mutex_t>(), condition.As<pthread_cond_t>(),
+            mutex.handle(), condition.handle()};
+  }
+
   // Writes a record to its block and initialises its mutex and condition.
   template <typename Record>
   static Record* Share(const shm::Block& block, const Record& record) {
@@ -59,6 +154,25 @@ class BaseSession : public Interface {
     shm::InitCondition(&shared->condition);
     return shared;
   }
+
+  void Answer(Writer& writer, CommandKind kind, Handle args) {
+    AnswerWith(writer, writer.Put(MakeMessage(kind, args)));
+  }
+
+  // Returns when the server has added its references. Until then nothing may be released.
+  void AnswerWith(Writer& writer, const shm::Block& message) {
+    writer.Finish();
+    journal_->answer_pushed = 0;
+    journal_->acknowledged = kNothing;
+    journal_->answer = message.handle();
+    journal_->is_answering = 1;
+    journal_->executing_since = 0;
+    answers_.Push(message.handle(), &journal_->answer_pushed);
+    commands_.Pop(&journal_->acknowledged);
+    journal_->EndBatch();
+    ForgetCommand();
+  }
+
   void ForgetCommand() { current_ = shm::Block(); }
 
   const std::shared_ptr<Journal> journal_;
@@ -72,5 +186,8 @@ class BaseSession : public Interface {
  private:
   shm::Block current_;  // Finalize, which is answered in the same block, or the batch
 };
+
+extern template class BaseSession<Session>;
+extern template class BaseSession<Wire>;
 
 }  // namespace envpack::abi

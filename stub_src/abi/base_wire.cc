@@ -163,7 +163,32 @@ class RegionReadinessProbe final : public ReadinessProbe {
         record_(region.Load(message.args)),
         mutex_(region.Load(message.response_mutex)),
         condition_(region.Load(message.response_cond)) {}
-  void Answer(const ReadinessAnswer& answer) override;
+
+  void Answer(const ReadinessAnswer& answer) override {
+    Writer writer(region_);
+    auto* record = record_.As<records::UserModelReadiness>();
+    auto* condition = condition_.As<pthread_cond_t>();
+    const auto* failure = std::get_if<Failure>(&answer);
+    Handle error = 0;
+    if (failure != nullptr) {
+      if (Attempt([&] { error = writer.WriteString(failure->text); })) error = 0;  // the region is full
+    }
+    writer.Finish();
+    shm::Lock lock(mutex_.As<pthread_mutex_t>());
+    record->function_exists = true;
+    if (failure != nullptr) {
+      record->has_error = true;
+      record->is_error_set = error != 0;
+      record->error = error;
+    } else {
+      record->is_ready = std::get<bool>(answer);
+    }
+    record->waiting_on_stub = true;
+    shm::Notify(condition);
+    const auto limit = std::chrono::system_clock::now() + kTimeout;
+    while (record->waiting_on_stub && lock.WaitUntil(condition, limit)) {
+    }
+  }
 
  private:
   shm::Region& region_;
@@ -171,40 +196,6 @@ class RegionReadinessProbe final : public ReadinessProbe {
   shm::Block mutex_;
   shm::Block condition_;
 };
-
-void RegionReadinessProbe::Answer(const ReadinessAnswer& answer) {
-  Writer writer(region_);
-  auto* record = record_.As<records::UserModelReadiness>();
-  auto* condition = condition_.As<pthread_cond_t>();
-  const auto* failure = std::get_if<Failure>(&answer);
-  Handle error = 0;
-  if (failure != nullptr) {
-    if (Attempt([&] { error = writer.WriteString(failure->text); })) error = 0;  // the region is full
-  }
-  writer.Finish();
-  shm::Lock lock(mutex_.As<pthread_mutex_t>());
-  record->function_exists = true;
-  if (failure != nullptr) {
-    record->has_error = true;
-    record->is_error_set = error != 0;
-    record->error = error;
-  } else {
-    record->is_ready = std::get<bool>(answer);
-  }
-  record->waiting_on_stub = true;
-  shm::Notify(condition);
-  const auto limit = std::chrono::system_clock::now() + kTimeout;
-  while (record->waiting_on_stub && lock.WaitUntil(condition, limit)) {
-  }
-}
-
-}  // namespace
-
-std::unique_ptr<ReadinessProbe> BaseWire::ReadProbe(const records::Message& message) {
-  return std::make_unique<RegionReadinessProbe>(region_, message);
-}
-
-namespace {
 
 // `wanted` is one of `kWires`.
 template <Release... kWires>
@@ -220,6 +211,10 @@ std::unique_ptr<Wire> OpenOneOf(std::integer_sequence<Release, kWires...>, Relea
 }
 
 }  // namespace
+
+std::unique_ptr<ReadinessProbe> BaseWire::ReadProbe(const records::Message& message) {
+  return std::make_unique<RegionReadinessProbe>(region_, message);
+}
 
 std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu,
                                std::shared_ptr<Journal> journal) {

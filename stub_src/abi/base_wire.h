@@ -1,8 +1,6 @@
 // The part of the wire whose records are the same in every release that has them.
 #pragma once
 
-#include <pthread.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>

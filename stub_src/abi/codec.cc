@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/output.h"
 #include "shm/region.h"
 
 namespace envpack::abi {
@@ -11,6 +12,7 @@ namespace envpack::abi {
 namespace {
 
 constexpr std::size_t kCopiedAtOnce = 1 << 16;  // some microseconds
+constexpr std::size_t kMostWithoutRoom = 2000;  // bytes of a text
 
 }  // namespace
 
@@ -108,6 +110,14 @@ Handle Writer::WriteString(std::string_view text) {
   const shm::Block& data = Make(text.size());
   shm::CopyBytes(data.At(0, text.size()), text.data(), text.size());
   return Put(records::String{data.handle(), text.size()}).handle();
+}
+
+Handle Writer::WriteReason(const std::string& text) {
+  try {
+    return WriteString(text);
+  } catch (const shm::RegionFull& full) {
+    return WriteString(Beginning(text, kMostWithoutRoom) + "\n" + full.what());
+  }
 }
 
 Handle Writer::WriteDict(const std::map<std::string, std::string>& dict) {

@@ -58,6 +58,9 @@ class Writer {
 
   // Each returns the handle of the new block.
   Handle WriteString(std::string_view text);
+  // A text for which the region has no room is cut off: the server waits for the first answer without a
+  // limit.
+  Handle WriteReason(const std::string& text);
   Handle WriteDict(const std::map<std::string, std::string>& dict);
   Handle WriteCorrelationId(const CorrelationId& id);
   Handle WriteTrace(const Trace& trace);

@@ -4,10 +4,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
+
+#include "base/descriptor.h"
 
 namespace envpack::abi {
 
@@ -33,15 +34,13 @@ constexpr std::size_t kMostEntries = 1 << 12;  // of the dynamic section, and of
 }  // namespace
 
 ElfFile::ElfFile(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return;
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status{};
-  if (fstat(descriptor, &status) == 0 && status.st_size > 0) {
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (data != MAP_FAILED) bytes_ = {static_cast<const char*>(data), size};
-  }
-  close(descriptor);
+  if (!file || fstat(file.number(), &status) != 0 || status.st_size <= 0) return;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (data == MAP_FAILED) return;
+  bytes_ = {static_cast<const char*>(data), size};
   ReadSegments();
 }
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,22 +33,14 @@ class DeviceBuffer {
   ~DeviceBuffer() {
     memory_.reset();
     if (!owner_process_.IsThisProcess()) return;
-    Release();
+    // In a corrupt region that fails. The server frees all buffers when this process ends.
+    if (release_id_ != 0) Attempt([&] { released_.Push(static_cast<std::int64_t>(release_id_)); });
     --count_;
   }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
  private:
-  void Release() noexcept {
-    if (release_id_ == 0) return;
-    try {
-      released_.Push(static_cast<std::int64_t>(release_id_));
-    } catch (const std::exception&) {
-      // The region is corrupt. The server frees all buffers when this process ends.
-    }
-  }
-
   std::shared_ptr<void> memory_;
   std::uint64_t release_id_;
   shm::Queue& released_;

@@ -19,14 +19,13 @@ namespace envpack::abi {
 
 namespace {
 
-// A value that no other thread notes meanwhile: a slot is taken by this before it is filled.
-template <typename Slots, typename Value>
-auto* TakeSlot(Slots& slots, Value value) {
-  for (auto& slot : slots) {
-    Value expected{};
-    if (slot.compare_exchange_strong(expected, value)) return &slot;
-  }
-  return static_cast<typename Slots::value_type*>(nullptr);
+// Notes a stream in a slot that no other thread takes meanwhile. Returns false if there is none.
+template <typename Slots>
+bool TakeSlot(Slots& slots, StreamId stream) {
+  return std::any_of(slots.begin(), slots.end(), [&](auto& slot) {
+    StreamId none = 0;
+    return slot.compare_exchange_strong(none, stream);
+  });
 }
 
 // A checksum of an entry: bytes that a damaged model has written there do not match it.
@@ -195,7 +194,7 @@ void Journal::EndBatch() {
 }
 
 void Journal::OpenStream(StreamId stream) {
-  if (stream != 0 && TakeSlot(streams, stream) == nullptr) ++unlisted;
+  if (stream != 0 && !TakeSlot(streams, stream)) ++unlisted;
 }
 
 void Journal::CloseStream(StreamId stream) {

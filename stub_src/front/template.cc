@@ -43,29 +43,6 @@ bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Collects facts. Two hashes of 64 bits: files that differ by accident have different keys.
-class Facts {
- public:
-  void Add(std::string_view name, std::string_view value) {
-    text_ += name;
-    text_ += ' ';
-    text_ += std::to_string(value.size());
-    text_ += ' ';
-    text_ += value;
-    text_ += '\n';
-  }
-
-  std::string Hash() const {
-    const std::hash<std::string_view> hash;
-    char text[40];
-    std::snprintf(text, sizeof(text), "%016zx%016zx", hash(text_), hash(text_ + "again"));
-    return text;
-  }
-
- private:
-  std::string text_;
-};
-
 // Changes with each change of a file.
 std::string StateOf(const std::string& path) {
   struct stat facts{};
@@ -81,16 +58,30 @@ std::string StateOf(const std::string& path) {
   return text;
 }
 
-// The Python files of a model: all of the version, and those directly in the model's folder, which may
-// contain an environment. Not the other files: models may write some when they are imported.
-class Code {
+// Collects facts. Two hashes of 64 bits: files that differ by accident have different keys.
+class Facts {
  public:
-  explicit Code(Facts& facts) : facts_(facts) {}
+  void Add(std::string_view name, std::string_view value) {
+    text_ += name;
+    text_ += ' ';
+    text_ += std::to_string(value.size());
+    text_ += ' ';
+    text_ += value;
+    text_ += '\n';
+  }
 
-  void AddFolder(const std::string& folder, bool with_folders) {
+  // The Python files of a folder. Not the other files: models may write some when they are imported.
+  void AddCode(const std::string& folder, bool with_folders) {
     std::vector<std::string> names = NamesIn(folder);
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) AddEntry(folder + "/" + name, with_folders);
+  }
+
+  std::string Hash() const {
+    const std::hash<std::string_view> hash;
+    char text[40];
+    std::snprintf(text, sizeof(text), "%016zx%016zx", hash(text_), hash(text_ + "again"));
+    return text;
   }
 
  private:
@@ -99,9 +90,9 @@ class Code {
       throw std::runtime_error("the model's folder contains more than " + std::to_string(kMostFiles) +
                                " files");
     }
-    struct stat facts{};
-    if (lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) {
-      if (with_folders && !EndsWith(path, "/__pycache__")) AddFolder(path, true);
+    struct stat state{};
+    if (lstat(path.c_str(), &state) == 0 && S_ISDIR(state.st_mode)) {
+      if (with_folders && !EndsWith(path, "/__pycache__")) AddCode(path, true);
       return;
     }
     if (!EndsWith(path, ".py")) return;
@@ -109,10 +100,10 @@ class Code {
     if ((code_ += text.size()) > kMostCode) {
       throw std::runtime_error("the model's folder contains more than 64 MiB of Python files");
     }
-    facts_.Add(path, text);
+    Add(path, text);
   }
 
-  Facts& facts_;
+  std::string text_;
   std::size_t files_ = 0;
   std::size_t code_ = 0;  // bytes
 };
@@ -156,9 +147,8 @@ std::string TemplateKey(const abi::Launch& launch, bool uses_environment) {
   facts.Add("model", launch.model_file);
   facts.Add("folder", LinkTarget("/proc/self/cwd"));
   const std::string version = ParentOf(launch.model_file);
-  Code code(facts);
-  code.AddFolder(version, true);
-  code.AddFolder(ParentOf(version), false);
+  facts.AddCode(version, true);
+  facts.AddCode(ParentOf(version), false);  // whose folders may contain an environment
   if (uses_environment) AddEnvironment(facts);
   AddVariables(facts);
   return facts.Hash();

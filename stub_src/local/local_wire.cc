@@ -1,6 +1,5 @@
 #include "local/local_wire.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <condition_variable>

@@ -1,7 +1,5 @@
 #include "model/event_loop.h"
 
-#include <string>
-
 #include "abi/values.h"
 #include "model/interpreter.h"
 #include "module/error.h"

@@ -27,6 +27,37 @@ abi::DataType BySize(py::ssize_t size, const std::array<abi::DataType, 4>& types
   return abi::DataType::kInvalid;
 }
 
+void Append(std::string& out, const char* data, std::size_t size) {
+  if (size > UINT32_MAX) throw ModelException("An element of a BYTES tensor is longer than 4 GiB.");
+  const auto length = static_cast<std::uint32_t>(size);
+  out.append(reinterpret_cast<const char*>(&length), sizeof(length));
+  out.append(data, size);
+}
+
+void AppendText(std::string& out, PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
+  if (data == nullptr) throw py::error_already_set();
+  Append(out, data, static_cast<std::size_t>(size));
+}
+
+void AppendObject(std::string& out, PyObject* element) {
+  if (PyBytes_Check(element)) {
+    Append(out, PyBytes_AS_STRING(element), static_cast<std::size_t>(PyBytes_GET_SIZE(element)));
+  } else if (PyUnicode_Check(element)) {
+    AppendText(out, element);
+  } else {
+    AppendText(out, py::str(py::handle(element)).ptr());
+  }
+}
+
+// The server keeps integers in 64 bits. Triton 26.06 aborts when it reads a larger one.
+bool FitsIn64Bits(py::handle number) {
+  int overflow = 0;
+  PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  return overflow == 0;
+}
+
 }  // namespace
 
 abi::DataType FromNumpy(const py::dtype& dtype) {
@@ -63,34 +94,6 @@ py::dtype ToNumpy(abi::DataType dtype) {
   }
   return py::dtype(kNumbers[index]);
 }
-
-namespace {
-
-void Append(std::string& out, const char* data, std::size_t size) {
-  if (size > UINT32_MAX) throw ModelException("An element of a BYTES tensor is longer than 4 GiB.");
-  const auto length = static_cast<std::uint32_t>(size);
-  out.append(reinterpret_cast<const char*>(&length), sizeof(length));
-  out.append(data, size);
-}
-
-void AppendText(std::string& out, PyObject* text) {
-  Py_ssize_t size = 0;
-  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
-  if (data == nullptr) throw py::error_already_set();
-  Append(out, data, static_cast<std::size_t>(size));
-}
-
-void AppendObject(std::string& out, PyObject* element) {
-  if (PyBytes_Check(element)) {
-    Append(out, PyBytes_AS_STRING(element), static_cast<std::size_t>(PyBytes_GET_SIZE(element)));
-  } else if (PyUnicode_Check(element)) {
-    AppendText(out, element);
-  } else {
-    AppendText(out, py::str(py::handle(element)).ptr());
-  }
-}
-
-}  // namespace
 
 std::string SerializeBytes(const py::array& array) {
   std::string out;
@@ -141,17 +144,6 @@ py::array DeserializeBytes(const char* data, std::size_t size, const std::vector
 std::string ToJson(const py::object& value) {
   return py::module_::import("json").attr("dumps")(value).cast<std::string>();
 }
-
-namespace {
-
-// The server keeps integers in 64 bits. Triton 26.06 aborts when it reads a larger one.
-bool FitsIn64Bits(py::handle number) {
-  int overflow = 0;
-  PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  return overflow == 0;
-}
-
-}  // namespace
 
 std::string ToParameters(const py::object& parameters) {
   if (!py::isinstance<py::dict>(parameters)) {

@@ -54,15 +54,6 @@ std::optional<std::vector<double>> CheckedBuckets(abi::MetricKind kind, const py
   }
 }
 
-// For destructors, which must not throw. After an error the server keeps the object.
-template <typename Delete>
-void IgnoreErrors(Delete action) {
-  try {
-    action();
-  } catch (const std::exception&) {
-  }
-}
-
 // A metric in the server, which is deleted with this object or its family. Any thread, with the GIL.
 class Metric {
  public:
@@ -92,9 +83,9 @@ class Metric {
     });
   }
 
-  // Deletes the metric in the server. Afterwards every operation fails.
+  // Deletes the metric in the server, which keeps it after an error. Afterwards every operation fails.
   void Invalidate() {
-    IgnoreErrors([this] {
+    abi::Attempt([this] {
       CallServer("", [this](abi::Wire& wire) {
         const std::lock_guard lock(mutex_);
         if (const auto address = std::exchange(address_, 0)) wire.DeleteMetric(address);
@@ -134,7 +125,7 @@ class MetricFamily {
     for (const auto& metric : metrics_) {
       if (const auto alive = metric.lock()) alive->Invalidate();
     }
-    IgnoreErrors([this] { CallServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
+    abi::Attempt([this] { CallServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
   }
   MetricFamily(const MetricFamily&) = delete;
   MetricFamily& operator=(const MetricFamily&) = delete;

@@ -1,18 +1,11 @@
 #include "module/module.h"
 
-#include <pybind11/embed.h>
-#include <pybind11/stl.h>
-
 #include <map>
 #include <string>
 
 #include "abi/values.h"
 #include "module/error.h"
-#include "module/logger.h"
-#include "module/request.h"
-#include "module/response.h"
 #include "module/server_link.h"
-#include "module/tensor.h"
 
 namespace py = pybind11;
 
@@ -73,13 +66,10 @@ struct SharedMemory {
   abi::Wire* wire;
 };
 
-std::uint64_t FreeMemory(const SharedMemory& self) {
-  const py::gil_scoped_release unlocked;
-  return self.wire->FreeBytes();
-}
-
 void BindSharedMemory(py::module_& module) {
-  py::class_<SharedMemory>(module, "SharedMemory").def("free_memory", &FreeMemory);
+  py::class_<SharedMemory>(module, "SharedMemory").def("free_memory", [](const SharedMemory& self) {
+    return Unlocked([&] { return self.wire->FreeBytes(); });
+  });
 }
 
 // The names that models use through triton_python_backend_utils. Other classes are reached through objects.

@@ -174,8 +174,6 @@ bool ResponseSender::IsCancelled() {
   return cancelled_ = cancelled_ || cancelled;
 }
 
-void ResponseSender::EndUses() { AwaitOtherUses(0); }
-
 void ResponseSender::AwaitOtherUses(int own) {
   std::unique_lock lock(mutex_);
   state_.queries_ended = true;
@@ -186,27 +184,6 @@ void ResponseSender::EndUse() {
   const std::lock_guard lock(mutex_);
   --uses_;
   use_ended_.notify_all();
-}
-
-void ResponseSender::CloseForReturn() {
-  const std::lock_guard lock(mutex_);
-  Claim(true, 0);
-  state_.closed = true;
-}
-
-void ResponseSender::Close() {
-  const std::lock_guard lock(mutex_);
-  state_.closed = state_.has_failed = true;
-}
-
-bool ResponseSender::IsFactoryDeleted() {
-  const std::lock_guard lock(mutex_);
-  return state_.factory_deleted;
-}
-
-void ResponseSender::MarkFactoryDeleted() {
-  const std::lock_guard lock(mutex_);
-  state_.factory_deleted = true;
 }
 
 void ResponseSender::DeleteFactory() {

@@ -82,23 +82,36 @@ class ResponseSender {
   bool IsCancelled();
 
   // Closes the sender because execute() has returned a response for the request. Throws like Send().
-  void CloseForReturn();
+  void CloseForReturn() {
+    const std::lock_guard lock(mutex_);
+    Claim(true, 0);
+    state_.closed = true;
+  }
 
   // Closes the sender because the batch has failed.
-  void Close();
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    state_.closed = state_.has_failed = true;
+  }
 
   // Waits for what other threads send and query: the server is about to delete the request. Afterwards
   // IsCancelled() returns the last known value. Call it without the GIL, and after the sender is closed.
-  void EndUses();
+  void EndUses() { AwaitOtherUses(0); }
 
   // Whether the request has a response factory; in the default mode it does from 24.06 on.
   bool HasFactory() const { return origin_.response_factory != 0; }
 
   // Whether a final response has deleted the response factory, or is deleting it.
-  bool IsFactoryDeleted();
+  bool IsFactoryDeleted() {
+    const std::lock_guard lock(mutex_);
+    return state_.factory_deleted;
+  }
 
   // Call it when the server deletes the response factory with the answer to the batch.
-  void MarkFactoryDeleted();
+  void MarkFactoryDeleted() {
+    const std::lock_guard lock(mutex_);
+    state_.factory_deleted = true;
+  }
 
   // Requests the deletion of the response factory unless it is deleted. Call it without the GIL.
   void DeleteFactory();

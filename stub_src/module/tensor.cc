@@ -55,6 +55,19 @@ void RefuseMaskedValues(const std::string& name, const py::array& array) {
                        "' has masked values, which Triton does not know. Replace them with filled().");
 }
 
+// With the keywords of newer consumers. `stream` is ignored: the server has finished its work on a tensor
+// before the model gets it.
+py::capsule Export(const py::object& self, const py::object&, const py::object&, const py::object& dl_device,
+                   const py::object& copy) {
+  if (!dl_device.is_none() && !dl_device.equal(DlpackDevice(self.cast<const Tensor&>()))) {
+    throw py::buffer_error("a tensor can only be exported to its own device");
+  }
+  if (!copy.is_none() && copy.cast<bool>()) {
+    throw py::buffer_error("a tensor is exported without a copy; copy it after the import");
+  }
+  return ToDlpack(self);
+}
+
 }  // namespace
 
 Tensor::Tensor(std::string name, py::array array) {
@@ -123,23 +136,6 @@ py::array Tensor::AsNumpy() {
   array_ = array;
   return array;
 }
-
-namespace {
-
-// With the keywords of newer consumers. `stream` is ignored: the server has finished its work on a tensor
-// before the model gets it.
-py::capsule Export(const py::object& self, const py::object&, const py::object&, const py::object& dl_device,
-                   const py::object& copy) {
-  if (!dl_device.is_none() && !dl_device.equal(DlpackDevice(self.cast<const Tensor&>()))) {
-    throw py::buffer_error("a tensor can only be exported to its own device");
-  }
-  if (!copy.is_none() && copy.cast<bool>()) {
-    throw py::buffer_error("a tensor is exported without a copy; copy it after the import");
-  }
-  return ToDlpack(self);
-}
-
-}  // namespace
 
 void BindTensor(py::module_& module) {
   py::class_<Tensor, std::shared_ptr<Tensor>>(module, "Tensor")

@@ -8,7 +8,6 @@
 #include <functional>
 #include <list>
 #include <optional>
-#include <string>
 
 #include "base/descriptor.h"
 #include "warm/order.h"

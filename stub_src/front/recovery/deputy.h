@@ -1,10 +1,8 @@
 // The session of the front, which also sends messages in place of a worker that has died.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // Puts right what a dead worker has left with the server.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
