@@ -9,6 +9,7 @@ directory on the server, so they always belong to the running release.
 from __future__ import annotations
 
 import filecmp
+import os
 import re
 import shutil
 import stat
@@ -125,18 +126,19 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
 
 def forget_release(model_folder: Path) -> bool:
     """Remove the release file, so that the stub detects the server's release; returns whether the file existed."""
-    file = model_folder / RELEASE_FILE
-    was_there = file.is_file()
-    file.unlink(missing_ok=True)
-    return was_there
+    return _remove(model_folder / RELEASE_FILE)
 
 
 def remove_stub(folder: Path) -> bool:
     """Remove a stub and its release file; returns whether either existed."""
-    stub = folder / STUB_NAME
-    was_there = stub.is_file()
-    stub.unlink(missing_ok=True)
-    return forget_release(folder) | was_there
+    return _remove(folder / STUB_NAME) | forget_release(folder)
+
+
+def _remove(file: Path) -> bool:
+    was_there = os.path.lexists(file)
+    if was_there:  # a file system that is read-only refuses to remove what is not there
+        file.unlink(missing_ok=True)
+    return was_there
 
 
 def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = None) -> bool:

@@ -64,7 +64,8 @@ def replaced_file(
 def _locked_temporary(destination: Path) -> tuple[Path, int]:
     """Create a temporary file and lock it, so that no other writer takes it for that of a killed process."""
     while True:
-        created, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent)
+        with _errors_of(destination):
+            created, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent)
         os.close(created)
         with contextlib.suppress(FileNotFoundError):
             # Not for writing: a program that is open for writing cannot be started.
@@ -74,6 +75,15 @@ def _locked_temporary(destination: Path) -> tuple[Path, int]:
             if os.fstat(handle).st_nlink:
                 return Path(name), handle
             os.close(handle)  # another writer was faster and removed it
+
+
+@contextlib.contextmanager
+def _errors_of(destination: Path) -> Iterator[None]:
+    """Let errors within the block name the destination: a temporary name says nothing to the user."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(destination)) from error
 
 
 def _copy_attributes(source: Path, target: Path) -> bool:
@@ -177,7 +187,8 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
     An existing ``destination`` is exchanged with the new folder in one system call (Linux ``renameat2``) and then
     removed. If the block raises, the temporary folder is removed and ``destination`` is unchanged.
     """
-    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent))
+    with _errors_of(destination):
+        temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent))
     try:
         temporary.chmod(0o755)
         yield temporary
@@ -198,7 +209,8 @@ def new_folder(destination: Path) -> Iterator[Path]:
     """
     _remove_stale_folders(destination)
     delete(destination)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
+    with _errors_of(destination):
+        temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
     try:
         yield temporary
         temporary.chmod(0o755)

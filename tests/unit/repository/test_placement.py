@@ -1,3 +1,6 @@
+import errno
+from pathlib import Path
+
 import pytest
 
 from envpack.repository.model import config_text, open_model
@@ -7,6 +10,7 @@ from envpack.repository.placement import (
     is_stub_placed,
     place_stub,
     point_to_environment,
+    remove_stub,
 )
 from envpack.settings.releases import find_release
 from envpack.support.errors import InputError
@@ -73,6 +77,20 @@ def test_a_release_file_exists_only_for_a_named_release(model, tmp_path):
     assert forget_release(model.folder) is True
     assert forget_release(model.folder) is False
     assert not file.exists()
+
+
+def test_what_is_not_there_is_not_removed(model, monkeypatch):
+    """A file system that is mounted read-only refuses to remove a file that does not exist."""
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert (forget_release(model.folder), remove_stub(model.folder)) == (False, False)
+    (model.folder / "triton_python_backend_stub.release").touch()
+    for remove in (forget_release, remove_stub):
+        with pytest.raises(OSError, match="Read-only"):
+            remove(model.folder)
 
 
 def test_no_stub_is_left_beside_the_release_file_of_another_one(model, tmp_path):

@@ -24,6 +24,7 @@ from envpack.support.replacement import (
     write_output,
     write_text,
 )
+from tests.tables import every_row
 
 
 def test_a_file_is_replaced_with_the_mode_asked_for(tmp_path):
@@ -110,6 +111,14 @@ def test_a_failure_keeps_the_old_folder(tmp_path):
         raise OSError("disk is full")
     assert os.listdir(folder) == ["old"]
     assert os.listdir(tmp_path) == ["python3.10"]
+
+
+@every_row("replaced", [replaced_file, replaced_folder, new_folder])
+def test_an_error_names_the_destination_and_no_temporary_file(replaced):
+    place = Path("/proc/sys/place")  # where not even root may write
+    with pytest.raises(OSError, match="No such file|not permitted|denied") as caught, replaced(place):
+        pass
+    assert caught.value.filename == str(place)
 
 
 def test_a_link_or_a_copy_replaces_the_target(tmp_path, monkeypatch):
