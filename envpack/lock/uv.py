@@ -190,7 +190,13 @@ _ERROR_PATTERNS = (
     ),
     ErrorPattern(
         kind="pip-failed",
-        pattern=r"Failed to parse environment variable|invalid value '.{0,200}' for '--|Failed to initialize cache"
+        pattern="Failed to initialize cache",
+        message="uv cannot write to its cache:\n{lines}",
+        hint="set UV_CACHE_DIR to a folder that you can write to",
+    ),
+    ErrorPattern(
+        kind="pip-failed",
+        pattern=r"Failed to parse environment variable|invalid value '.{0,200}' for '--"
         r"|[Ff]ailed to (?:open|parse|read)(?: from)?(?: file)?:? `?[^`\n]{0,4000}uv\.toml",
         message="uv rejects one of its own settings:\n{lines}",
         hint="correct it: the variable of that name, which begins with UV_, or the file uv.toml",

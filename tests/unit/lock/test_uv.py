@@ -150,7 +150,6 @@ def test_versions_are_not_blamed_for_an_index_that_answers_with_an_error(cause):
     [
         "Failed to parse environment variable `UV_HTTP_TIMEOUT` with invalid value `abc`: invalid digit",
         "invalid value 'wrong' for '--index-strategy <INDEX_STRATEGY>'",
-        "Failed to initialize cache at `/proc/x`",
         "failed to open file `/home/me/uv.toml`: No such file or directory (os error 2)",
         "failed to read from file `/home/me/.config/uv/uv.toml`: stream did not contain valid UTF-8",
         "Failed to parse: /home/me/.config/uv/uv.toml",
@@ -160,6 +159,13 @@ def test_the_network_is_not_blamed_for_a_setting_of_uv(line):
     error = uv_error(CompletedProcess(2, "", f"error: {line}\n"), ["b==1"], Path("/"))
     assert (error.kind, error.message) == ("pip-failed", f"uv rejects one of its own settings:\nerror: {line}")
     assert error.hint == "correct it: the variable of that name, which begins with UV_, or the file uv.toml"
+
+
+def test_a_cache_of_uv_that_cannot_be_written_is_moved_by_its_variable():
+    line = "error: Failed to initialize cache at `/home/me/.cache/uv`"
+    error = uv_error(CompletedProcess(2, "", f"{line}\n"), ["b==1"], Path("/"))
+    assert (error.kind, error.message) == ("pip-failed", f"uv cannot write to its cache:\n{line}")
+    assert error.hint == "set UV_CACHE_DIR to a folder that you can write to"
 
 
 def test_an_address_at_which_no_file_is_has_to_be_corrected():
