@@ -173,19 +173,21 @@ def storage_errors(where: Path) -> Iterator[None]:
         raise
 
 
-def require_programs(folder: Path) -> None:
-    """Refuse a folder, which need not exist, before programs are made there that could not run."""
+_ELSEWHERE = "set ENVPACK_CACHE_DIR to a folder on another one, or mount it without noexec"
+
+
+def require_programs(folder: Path, fix: str = _ELSEWHERE) -> None:
+    """Refuse a folder, which need not exist, before programs are made or started there that could not run."""
     place = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
     if os.statvfs(place).f_flag & os.ST_NOEXEC:
         what = "no program can run in this folder: its file system is mounted with noexec"
-        fix = "set ENVPACK_CACHE_DIR to a folder on another one, or mount it without noexec"
         raise StorageError("noexec", what, fix, str(folder))
 
 
 def storage_error(error: OSError) -> StorageError | None:
     """The error for what the system says of a file; None if it says nothing of a file."""
     if error.errno in _FULL:
-        return disk_full(_name_of(error))
+        return disk_full(_name_of(error)) if _name_of(error) else _some_disk_full()
     if error.errno in _LIMITS or (error.errno == errno.EAGAIN and not _name_of(error)):
         return system_limit(error.strerror or "")
     if not _name_of(error):
@@ -198,7 +200,8 @@ def storage_error(error: OSError) -> StorageError | None:
 
 def _refused(error: OSError, where: Path) -> StorageError:
     what = f"cannot be read or written: {error.strerror}"
-    fix = "change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache"
+    remedy = "mount its file system for writing" if error.errno == errno.EROFS else "change its permissions"
+    fix = f"{remedy}, or set ENVPACK_CACHE_DIR if it is in the cache"
     return StorageError("not-writable", what, fix, _name_of(error) or str(where))
 
 
@@ -211,6 +214,11 @@ def system_limit(reason: str) -> StorageError:
 def _unnamed(error: OSError) -> StorageError:
     fix = "check the disks and mounts of the repository, the cache and the folder for temporary files"
     return StorageError("file-unusable", f"a file cannot be read or written: {error.strerror}", fix)
+
+
+def _some_disk_full() -> StorageError:
+    fix = "free some space on the disks of the repository, the cache (ENVPACK_CACHE_DIR) and temporary files (TMPDIR)"
+    return StorageError("disk-full", "a disk is full", fix)
 
 
 def _name_of(error: OSError) -> str:

@@ -72,6 +72,11 @@ MODEL_FAULTS = (
         printed=LOADER + r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
     ),
     Fault(
+        "noexec-mount",
+        "{stub} is on a file system mounted noexec: mount it with exec, or move the repository",
+        printed=r"env: \W?(?P<stub>/\S{1,300}/triton_python_backend_stub)\W?: Permission denied$",
+    ),
+    Fault(
         "backend-missing",
         "correct backend in config.pbtxt, or name the folder of the backend {backend} with --set backends=DIRECTORY",
         reported=r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",

@@ -162,7 +162,7 @@ def test_a_read_only_cache_gives_what_it_has_and_says_that_it_takes_nothing(tmp_
         ensure_entry(cache / "new", Making(), NoProgress())
     assert caught.value.kind == "not-writable"
     assert caught.value.message == "cannot be read or written: Read-only file system"
-    assert caught.value.hint == "change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache"
+    assert caught.value.hint == "mount its file system for writing, or set ENVPACK_CACHE_DIR if it is in the cache"
 
 
 def test_a_full_disk_is_named_and_leaves_no_entry(tmp_path, mount):

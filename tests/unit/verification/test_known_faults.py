@@ -17,6 +17,7 @@ UMATH = "No module named 'numpy.core._multiarray_umath'"
 OLD_NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.0"
 
 # Kind, words of the fix that no other fix has, and what is raised by the model, reported by the server, or printed.
+STUB = "/srv/m/triton_python_backend_stub"
 KNOWN = [
     (
         ("no-gpu", "set KIND_CPU in instance_group"),
@@ -43,6 +44,13 @@ KNOWN = [
             "reported": [f"failed to load it: {MAPPED}"],
             "printed": [f"{LOADER}{MAPPED}"],
         },
+    ),
+    (
+        (
+            "noexec-mount",
+            "/srv/m/triton_python_backend_stub is on a file system mounted noexec: mount it with exec, or",
+        ),
+        {"printed": [f"env: {quoted}: Permission denied" for quoted in (f"\u2018{STUB}\u2019", f"'{STUB}'")]},
     ),
     (
         ("backend-missing", "of the backend pythn with --set backends=DIRECTORY"),

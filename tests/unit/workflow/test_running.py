@@ -1,8 +1,10 @@
 """Models of a repository that run without a server: which environment, stub and version each gets."""
 
 import json
+import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +18,10 @@ from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.settings.table import Settings
 from envpack.stub.build import Stub
 from envpack.stub.inspection import inspect_stub
-from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
+from envpack.support.errors import EnvironmentBuildError, InputError, ServerError, StorageError
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
+from tests.tables import every_row
 from tests.unit.stub.elf_files import EM_AARCH64, write_library, write_stub
 
 
@@ -43,6 +46,21 @@ def test_a_model_runs_in_what_it_has(placed):
     assert (source.name, source.folder, source.version, source.variables) == ("m", placed.folder, "1", {})
     assert source.python == Python(placed.folder / STUB_NAME, placed.folder / "env")
     assert source.config.backend == "python"
+
+
+@every_row("part", ["env", "."])
+def test_what_cannot_be_started_is_named_before_a_process_ends_without_a_word(placed, monkeypatch, part):
+    noexec = SimpleNamespace(f_flag=os.ST_NOEXEC)
+    others = os.statvfs
+    place = (placed.folder / part).resolve()
+    monkeypatch.setattr(os, "statvfs", lambda path: noexec if Path(path) == place else others(path))
+    with pytest.raises(StorageError) as raised:
+        found(placed)
+    error = raised.value
+    assert (error.kind, error.where) == ("noexec", str(place))
+    assert error.message == "no program can run in this folder: its file system is mounted with noexec"
+    assert error.hint == "mount it without noexec, or move what is there to another one"
+    monkeypatch.setattr(os, "statvfs", others)
 
 
 def without_activate(folder):
