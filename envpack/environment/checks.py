@@ -7,7 +7,6 @@ a package require is cached.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import itertools
 import json
@@ -23,12 +22,11 @@ from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path
 from envpack.support.platforms import libpython_name
-from envpack.support.processes import CompletedProcess, bare_environment, run
+from envpack.support.processes import NO_PROGRAM, CompletedProcess, bare_environment, run
 from envpack.support.replacement import replaced_file
 from envpack.support.uv import run_uv
 
 _STARTING = 120.0  # seconds that a Python may take to start and end
-_NO_PROGRAM = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENOEXEC}  # a file that cannot be run
 _MARK = "\nenvpack-started: "  # before what a program prints for envpack
 
 
@@ -49,7 +47,7 @@ def python_output(python: Path, program: str) -> CompletedProcess:
         with ended_in_time():
             return run([python, "-I", "-B", "-c", program], env=bare_environment(), timeout=_STARTING)
     except OSError as error:
-        if error.errno not in _NO_PROGRAM:
+        if error.errno not in NO_PROGRAM:
             raise
         raise _broken(f"bin/{python.name} cannot be run: {error.strerror}") from error
 

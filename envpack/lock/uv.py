@@ -190,7 +190,7 @@ _ERROR_PATTERNS = (
     ),
     ErrorPattern(
         kind="pip-failed",
-        pattern="Failed to initialize cache",
+        pattern="Failed to initialize cache|Could not acquire lock",
         message="uv cannot write to its cache:\n{lines}",
         hint="set UV_CACHE_DIR to a folder that you can write to",
     ),

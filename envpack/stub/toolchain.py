@@ -19,7 +19,7 @@ from envpack.support.errors import StubError, UsageError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command
 from envpack.support.platforms import this_machine
-from envpack.support.processes import clean_environment, run
+from envpack.support.processes import NO_PROGRAM, clean_environment, run
 
 _ANSWERING = 60.0  # seconds that a compiler may take to print its version
 OTHER_COMPILER = "try the other compiler: --set toolchain=zig, or toolchain=system"
@@ -102,6 +102,8 @@ def _identity(command: list[str]) -> str:
     try:
         result = run(command, env=clean_environment(), timeout=_ANSWERING)
     except OSError as error:  # a script without its interpreter, a program for another machine
+        if error.errno not in NO_PROGRAM:
+            raise
         raise _broken(command[0], str(error.strerror)) from error
     except subprocess.TimeoutExpired as error:
         raise _broken(command[0], f"it does not print its version within {_ANSWERING:g} s") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -139,6 +140,8 @@ def bare_environment() -> dict[str, str]:
 # In this order: a program such as Ninja ends its compilers on SIGTERM, but cannot on SIGKILL.
 _SET_DEATH_SIGNAL = 1  # of prctl()
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+# What the start of a program fails with if its file cannot be run; other error numbers are limits of the system.
+NO_PROGRAM = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENOEXEC}
 _GRACE_PERIOD = 10.0  # seconds after SIGTERM in which a program can end the processes that it has started
 
 

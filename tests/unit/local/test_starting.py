@@ -1,12 +1,13 @@
 """How the stub of a model's process is started: as a server does it for an execution environment."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from envpack.local.starting import Output, Python, _command_line, _environment, start_stub
-from envpack.support.errors import ServerError
+from envpack.support.errors import ServerError, storage_error
 
 STUB, PREFIX = Path("/opt/stub"), Path("/opt/env")
 
@@ -60,6 +61,19 @@ def test_a_stub_gets_its_connection_and_writes_where_the_caller_says(tmp_path):
         assert output.end() == "error\n"
     assert (tmp_path / "out").read_text() == f"--local={read_end} more\nthrough the connection"
     assert (tmp_path / "err").read_text() == "error\n"
+
+
+def test_what_the_system_refuses_to_any_program_is_not_blamed_on_the_stub(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("envpack.local.starting.subprocess.Popen", refuse)
+    with (tmp_path / "out").open("wb") as out:
+        output = Output(out.fileno())
+        with pytest.raises(BlockingIOError) as raised:
+            start_stub(Python(tmp_path / "stub", tmp_path), 2508, 0, {}, stdout=out.fileno(), output=output)
+        assert output.end() == "", "nothing holds the other end open"
+    assert storage_error(raised.value).kind == "system-limit"
 
 
 def test_a_stub_that_cannot_be_started_says_where_it_should_be(tmp_path):

@@ -161,8 +161,9 @@ def test_the_network_is_not_blamed_for_a_setting_of_uv(line):
     assert error.hint == "correct it: the variable of that name, which begins with UV_, or the file uv.toml"
 
 
-def test_a_cache_of_uv_that_cannot_be_written_is_moved_by_its_variable():
-    line = "error: Failed to initialize cache at `/home/me/.cache/uv`"
+@every_row("reason", ["Failed to initialize cache at `/home/me/.cache/uv`", "Could not acquire lock"])
+def test_a_cache_of_uv_that_cannot_be_written_is_moved_by_its_variable(reason):
+    line = f"error: {reason}"
     error = uv_error(CompletedProcess(2, "", f"{line}\n"), ["b==1"], Path("/"))
     assert (error.kind, error.message) == ("pip-failed", f"uv cannot write to its cache:\n{line}")
     assert error.hint == "set UV_CACHE_DIR to a folder that you can write to"

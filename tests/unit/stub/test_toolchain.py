@@ -1,6 +1,8 @@
 """Which compiler is taken for what is asked, and what is said where none can do it."""
 
+import errno
 import importlib.metadata
+import os
 import tomllib
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from envpack.stub.toolchain import (
     pybind11_folder,
     required_package_folder,
 )
-from envpack.support.errors import EnvpackError, StubError
+from envpack.support.errors import EnvpackError, StubError, storage_error
 from envpack.support.installation import install_command
 
 
@@ -85,6 +87,18 @@ def test_a_compiler_that_does_not_run_is_an_error(machine, tmp_path, monkeypatch
         assert error.hint == "repair it, or try the other compiler: --set toolchain=zig, or toolchain=system"
     (tmp_path / "ziglang/zig").write_text("#!/bin/sh\nexit 1\n")
     assert _refusal("zig").message == f"{tmp_path}/ziglang/zig does not run: status 1, no output"
+
+
+def test_what_the_system_refuses_to_any_program_is_not_blamed_on_the_compiler(machine, monkeypatch):
+    machine.has_compiler()
+
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(toolchain, "run", refuse)
+    with pytest.raises(BlockingIOError) as raised:
+        find_toolchain()
+    assert storage_error(raised.value).kind == "system-limit"
 
 
 def test_a_compiler_that_does_not_answer_is_an_error(machine, tmp_path, monkeypatch):
