@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -79,11 +80,20 @@ def _beyond_system(machine: str, glibc: str) -> str:
 
 
 def _system() -> Toolchain | None:
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        program = shutil.which(name) if name else None
+    for words in (_named_compiler(), ["c++"], ["g++"], ["clang++"]):
+        program = shutil.which(words[0]) if words else None
         if program:
-            return Toolchain("system", (program,), _identity([program, "--version"]), this_machine())
+            compiler = (os.path.abspath(program), *words[1:])  # noqa: PTH100 - its name decides what it is
+            return Toolchain("system", compiler, _identity([*compiler, "--version"]), this_machine())
     return None
+
+
+def _named_compiler() -> list[str]:
+    """The compiler that the user names, with arguments, such as ``ccache g++``."""
+    try:
+        return shlex.split(os.environ.get("CXX", ""))
+    except ValueError:  # an open quotation mark
+        return []
 
 
 def _zig(machine: str, glibc: str) -> Toolchain | None:

@@ -20,6 +20,7 @@ from envpack.stub.toolchain import (
 )
 from envpack.support.errors import EnvpackError, StubError, storage_error
 from envpack.support.installation import install_command
+from tests.tables import every_row
 
 
 def _program(path, says):
@@ -65,6 +66,24 @@ def test_cxx_names_the_compiler(machine, monkeypatch):
     machine.has_compiler("my-c++")
     monkeypatch.setenv("CXX", "my-c++")
     assert find_toolchain().identity == "my-c++ 1.2"
+
+
+@every_row(
+    ("words", "compiler"),
+    [
+        ("my-c++ -m64 '-DA=b c'", ("{bin}/my-c++", "-m64", "-DA=b c")),
+        ("bin/my-c++", ("{bin}/my-c++",)),
+        ("none -m64", ("{bin}/c++",)),
+        ("my-c++ 'open", ("{bin}/c++",)),
+        (" ", ("{bin}/c++",)),
+    ],
+)
+def test_cxx_may_have_arguments_and_be_relative(machine, monkeypatch, tmp_path, words, compiler):
+    machine.has_compiler()
+    machine.has_compiler("my-c++")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CXX", words)
+    assert find_toolchain().compiler == tuple(word.format(bin=tmp_path / "bin") for word in compiler)
 
 
 def test_a_compiler_that_does_not_run_is_an_error(machine, tmp_path, monkeypatch):
