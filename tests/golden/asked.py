@@ -30,7 +30,7 @@ def noted(requests):
         requests.append({"model": name, **asked, **_store(store)})
         return BuiltModel(name=name)
 
-    def lock_model(project, name, *, update, progress, store, resolved):
+    def lock_model(project, name, *, update, progress, store, resolved, known):
         model = open_model(project.repository / name)
         asked = {} if model.is_ensemble else _lock(*lock_request(project, model))
         requests.append({"model": name, **asked, "update": update, **_store(store)})
