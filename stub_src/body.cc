@@ -79,13 +79,6 @@ void Serve(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<model:
   model::ServeCommands(assignment, wire, std::move(imported), tell_front);
 }
 
-// Without destructors of libraries, and without joining threads that the model has left running. They may use
-// the wire until then.
-[[noreturn]] void Exit(int status) {
-  FlushOutput();
-  _exit(status);
-}
-
 // With Python started. Ends the process when the server needs it no longer.
 [[noreturn]] void Work(const Assignment& assignment, abi::Wire& wire,
                        std::unique_ptr<model::PythonModel> imported) {
@@ -97,7 +90,7 @@ void Serve(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<model:
     Serve(assignment, wire, std::move(imported));
   }
   model::ShutDownInterpreter();
-  Exit(0);
+  ExitFlushed(0);
 }
 
 std::unique_ptr<abi::Wire> Connect(const Assignment& assignment) {
@@ -170,7 +163,7 @@ void RunLocal(const LocalTask& task) {
   module::ConnectModule(*wire);
   ServeLocally(*wire);
   model::ShutDownInterpreter();
-  Exit(0);  // before the wire's destructor, since threads of the model may use it
+  ExitFlushed(0);  // before the wire's destructor, since threads of the model may use it
 }
 
 struct Runner {
@@ -184,10 +177,10 @@ struct Runner {
 int Main(const Task& task) {
   try {
     std::visit(Runner(), task);
-    Exit(0);
+    ExitFlushed(0);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    Exit(1);
+    ExitFlushed(1);
   }
 }
 

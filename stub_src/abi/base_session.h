@@ -119,9 +119,7 @@ class BaseSession : public Interface {
   };
 
   // Converts any other command.
-  virtual Command ReceiveOther(CommandKind, const records::Message& message) {
-    return UnknownCommand{message.command};
-  }
+  virtual Command ReceiveOther(CommandKind, const records::Message&) { return UnknownCommand{}; }
 
   records::Control& control() const { return *control_.As<records::Control>(); }
 

@@ -39,7 +39,7 @@ class EpochWire final : public BaseWire {
       LoadGpuBuffers(message.args);
       return Receive();
     }
-    if (kind != CommandKind::kExecuteRequest) return UnknownCommand{message.command};
+    if (kind != CommandKind::kExecuteRequest) return UnknownCommand{};
     ExecuteCommand command{epoch_reader_.ReadRequests(message.args)};
     journal_->ListRequests(command.requests);
     if constexpr (AnswersBySender(kEpoch)) {

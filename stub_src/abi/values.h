@@ -170,9 +170,7 @@ struct ExecuteCommand {
   std::vector<Request> requests;
 };
 struct FinalizeCommand {};
-struct UnknownCommand {
-  std::int32_t number;
-};
+struct UnknownCommand {};
 using Command =
     std::variant<AutoCompleteCommand, InitializeCommand, ExecuteCommand, FinalizeCommand, UnknownCommand>;
 

@@ -1,5 +1,7 @@
 #include "base/output.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -49,6 +51,11 @@ void FlushOutput() noexcept {
   } catch (const std::system_error&) {
     // There is no room for a thread.
   }
+}
+
+void ExitFlushed(int status) {
+  FlushOutput();
+  _exit(status);
 }
 
 }  // namespace envpack

@@ -13,4 +13,8 @@ std::string Beginning(const std::string& text, std::size_t most);
 // waits for input, or for a reader of its output, never unlocks them. For a process that ends by _exit().
 void FlushOutput() noexcept;
 
+// Ends the process without destructors of libraries, and without joining the threads that a model has left
+// running, which may use the wire until then.
+[[noreturn]] void ExitFlushed(int status);
+
 }  // namespace envpack

@@ -95,8 +95,7 @@ const struct sigaction& DefaultForChildren() {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
   }
-  FlushOutput();
-  _exit(status);
+  ExitFlushed(status);
 }
 
 // A child of this process. The constructor starts it: it runs `work` and ends with its result. At that time

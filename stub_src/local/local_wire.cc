@@ -138,7 +138,7 @@ class SocketWire final : public LocalWire {
       case Kind::kFinalize:
         return abi::FinalizeCommand{};
       default:
-        return abi::UnknownCommand{static_cast<std::int32_t>(message.kind)};
+        return abi::UnknownCommand{};
     }
   }
 

@@ -172,8 +172,7 @@ void LimitShutdown() {
     std::fprintf(stderr,
                  "envpack stub: '%s' ends although its atexit functions have not returned within %d s\n",
                  instance_name.c_str(), static_cast<int>(kMostForShutdown.count()));
-    FlushOutput();
-    _exit(0);
+    ExitFlushed(0);
   };
   try {
     StartThread("pbstub-exit", end).detach();
@@ -191,8 +190,7 @@ void RunExitFunctions() {
 
 [[noreturn]] void ExitForked(int status) {
   RunExitFunctions();
-  FlushOutput();
-  _exit(status);
+  ExitFlushed(status);
 }
 
 }  // namespace

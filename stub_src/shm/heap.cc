@@ -21,10 +21,10 @@ class Link {
     const auto to = reinterpret_cast<std::uintptr_t>(this) + static_cast<std::uintptr_t>(distance);
     return distance == kNull ? nullptr : reinterpret_cast<Node*>(to);
   }
-  void Set(const Node* to) { Store(Encode(to)); }
-  void SetKeepingColor(const Node* to) { Store(Encode(to) | (word_ & kBlack)); }
+  void Set(const Node* to) { Overwrite(word_, Encode(to)); }
+  void SetKeepingColor(const Node* to) { Overwrite(word_, Encode(to) | (word_ & kBlack)); }
   bool IsBlack() const { return (word_ & kBlack) != 0; }
-  void SetColor(bool is_black) { Store((word_ & ~kBlack) | (is_black ? kBlack : 0)); }
+  void SetColor(bool is_black) { Overwrite(word_, (word_ & ~kBlack) | (is_black ? kBlack : 0)); }
 
  private:
   static constexpr std::int64_t kNull = 1, kBlack = 2;
@@ -32,10 +32,6 @@ class Link {
   std::int64_t Encode(const Node* to) const {
     return to == nullptr ? kNull
                          : reinterpret_cast<std::intptr_t>(to) - reinterpret_cast<std::intptr_t>(this);
-  }
-  void Store(std::int64_t word) {
-    Operation::Save(&word_);
-    word_ = word;
   }
 
   std::int64_t word_;
@@ -75,11 +71,6 @@ using Tree = tree::Algorithms;
 constexpr std::uint64_t kUnit = Heap::kAlignment;
 
 constexpr std::uint64_t UnitsOf(std::uint64_t bytes) { return (bytes + kUnit - 1) / kUnit; }
-
-void Store(std::uint64_t& word, std::uint64_t value) {
-  Operation::Save(&word);
-  word = value;
-}
 
 }  // namespace
 
@@ -128,15 +119,15 @@ struct Heap::Chunk {
   Chunk* Next() { return At(units()); }
   Chunk* Previous() { return reinterpret_cast<Chunk*>(start() - previous_units * kUnit); }
 
-  void SetUnits(std::uint64_t units) { Store(units_and_bits, (units_and_bits & ~kSizeMask) | units); }
+  void SetUnits(std::uint64_t units) { Overwrite(units_and_bits, (units_and_bits & ~kSizeMask) | units); }
   void SetInUse() {
-    Store(units_and_bits, units_and_bits | kInUse);
-    Store(Next()->units_and_bits, Next()->units_and_bits | kPreviousInUse);
+    Overwrite(units_and_bits, units_and_bits | kInUse);
+    Overwrite(Next()->units_and_bits, Next()->units_and_bits | kPreviousInUse);
   }
   void SetFree() {
-    Store(units_and_bits, units_and_bits & ~kInUse);
-    Store(Next()->units_and_bits, Next()->units_and_bits & ~kPreviousInUse);
-    Store(Next()->previous_units, units());
+    Overwrite(units_and_bits, units_and_bits & ~kInUse);
+    Overwrite(Next()->units_and_bits, Next()->units_and_bits & ~kPreviousInUse);
+    Overwrite(Next()->previous_units, units());
   }
 };
 
@@ -174,14 +165,14 @@ Heap::Chunk* Heap::Take(std::uint64_t units) {
   Chunk* chunk = Chunk::Of(found);
   Remove(chunk);
   chunk->SetInUse();
-  Store(header().allocated, header().allocated + chunk->units() * kUnit);
+  Overwrite(header().allocated, header().allocated + chunk->units() * kUnit);
   return chunk;
 }
 
 // Divides a chunk that is in use. Returns the part behind `units`.
 Heap::Chunk* Heap::Split(Chunk* chunk, std::uint64_t units) {
   Chunk* rest = chunk->At(units);
-  Store(rest->units_and_bits, (chunk->units() - units) | Chunk::kInUse | Chunk::kPreviousInUse);
+  Overwrite(rest->units_and_bits, (chunk->units() - units) | Chunk::kInUse | Chunk::kPreviousInUse);
   chunk->SetUnits(units);
   return rest;
 }
@@ -189,7 +180,7 @@ Heap::Chunk* Heap::Split(Chunk* chunk, std::uint64_t units) {
 void Heap::Free(void* user) {
   Chunk* chunk = Chunk::Of(user);
   std::uint64_t units = chunk->units();
-  Store(header().allocated, header().allocated - units * kUnit);
+  Overwrite(header().allocated, header().allocated - units * kUnit);
   if (Chunk* next = chunk->Next(); !next->is_in_use()) {
     units += next->units();
     Remove(next);
@@ -209,12 +200,12 @@ void Heap::Insert(Chunk* chunk) {
     return Chunk::UnitsOfNode(one) < Chunk::UnitsOfNode(other);
   };
   Tree::insert_equal_upper_bound(&header().root, &chunk->node, is_smaller);
-  Store(header().free_chunks, header().free_chunks + 1);
+  Overwrite(header().free_chunks, header().free_chunks + 1);
 }
 
 void Heap::Remove(Chunk* chunk) {
   Tree::erase(&header().root, &chunk->node);
-  Store(header().free_chunks, header().free_chunks - 1);
+  Overwrite(header().free_chunks, header().free_chunks - 1);
 }
 
 void Heap::Grow(std::size_t extra) {
@@ -222,15 +213,15 @@ void Heap::Grow(std::size_t extra) {
   const auto end_of = [&](std::uint64_t size) { return (size - begin) / kUnit - Chunk::kControlUnits; };
   Chunk* first = reinterpret_cast<Chunk*>(base_ + begin);
   Chunk* added = first->At(end_of(header().size));  // where the chunks have ended
-  Store(header().size, header().size + extra);
+  Overwrite(header().size, header().size + extra);
   const std::uint64_t units = end_of(header().size);
   Chunk* end = first->At(units);
   // The first one and the end know how far they are from each other.
-  Store(end->units_and_bits, units | Chunk::kInUse);
-  Store(first->previous_units, units);
+  Overwrite(end->units_and_bits, units | Chunk::kInUse);
+  Overwrite(first->previous_units, units);
   added->SetUnits(static_cast<std::uint64_t>(end->start() - added->start()) / kUnit);
   added->SetInUse();
-  Store(header().allocated, header().allocated + added->units() * kUnit);
+  Overwrite(header().allocated, header().allocated + added->units() * kUnit);
   Free(added->user());
 }
 

@@ -18,12 +18,6 @@ std::int64_t Distance(const void* from, const void* to) {
 
 thread_local Operation* current = nullptr;
 
-template <typename Value>
-void Set(Value& note, Value value) noexcept {
-  Operation::SaveNote(&note);
-  note = value;
-}
-
 constexpr int kHandleBits = 47;  // of an address in a process
 
 }  // namespace
@@ -39,23 +33,23 @@ std::uint32_t Ledger::Add(Handle handle) noexcept {
   std::uint32_t entry;
   if (free_ != 0) {
     entry = free_ - 1;
-    Set(free_, static_cast<std::uint32_t>(-entries_[entry]));
+    Overwrite(free_, static_cast<std::uint32_t>(-entries_[entry]));
   } else if (used_ < kEntries) {
     entry = used_;
-    Set(used_, used_ + 1);
+    Overwrite(used_, used_ + 1);
   } else {
-    Set(unlisted_, unlisted_ + 1);
+    Overwrite(unlisted_, unlisted_ + 1);
     return kUnlisted;
   }
-  Set(entries_[entry], Sealed(handle, entry));
+  Overwrite(entries_[entry], Sealed(handle, entry));
   return entry;
 }
 
 void Ledger::Remove(std::uint32_t entry) noexcept {
   if (entry == kForeign) return;
-  if (entry == kUnlisted) return Set(unlisted_, unlisted_ - 1);
-  Set(entries_[entry], -static_cast<Handle>(free_));
-  Set(free_, entry + 1);
+  if (entry == kUnlisted) return Overwrite(unlisted_, unlisted_ - 1);
+  Overwrite(entries_[entry], -static_cast<Handle>(free_));
+  Overwrite(free_, entry + 1);
 }
 
 std::optional<std::vector<Handle>> Ledger::Held() const {
@@ -130,15 +124,12 @@ void Operation::Finish() noexcept {
 
 void Operation::Save(const void* word) noexcept {
   if (current == nullptr) return;
-  const std::int64_t distance = Distance(current->base_, word);
-  current->log_->Save(distance, current->base_ + distance);
-}
-
-void Operation::SaveNote(const void* word) noexcept {
-  if (current == nullptr) return;
   UndoLog* log = current->log_;
-  const std::int64_t distance = Distance(log, word);
-  log->Save(distance | UndoLog::kFromLog, reinterpret_cast<char*>(log) + distance);
+  const auto behind_log = reinterpret_cast<std::uintptr_t>(word) - reinterpret_cast<std::uintptr_t>(log);
+  const bool is_note = behind_log < sizeof(*log) + UndoLog::kNotes;
+  char* const from = is_note ? reinterpret_cast<char*>(log) : current->base_;
+  const std::int64_t distance = Distance(from, word);
+  log->Save(is_note ? distance | UndoLog::kFromLog : distance, from + distance);
 }
 
 }  // namespace envpack::shm

