@@ -4,9 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "abi/codec.h"
-#include "shm/sync.h"
-
 namespace envpack::abi {
 
 BaseWire::BaseWire(const Launch& launch, Release release, GpuMemory& gpu, std::shared_ptr<Journal> journal)

@@ -2,10 +2,8 @@
 
 #include <limits>
 #include <variant>
-#include <vector>
 
 #include "base/output.h"
-#include "shm/region.h"
 
 namespace envpack::abi {
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstddef>
 #include <cstring>
 #include <initializer_list>
 

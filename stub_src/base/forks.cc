@@ -1,7 +1,6 @@
 #include "base/forks.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>

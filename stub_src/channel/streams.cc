@@ -3,7 +3,6 @@
 #include <chrono>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 namespace envpack::channel {
 

@@ -1,11 +1,10 @@
 #include "front/settings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <stdexcept>
-#include <string>
-#include <string_view>
 #include <variant>
 
 namespace envpack::front {
@@ -13,46 +12,47 @@ namespace envpack::front {
 namespace {
 
 constexpr double kMostSeconds = 1e6;
-constexpr std::string_view kPath[] = {"parameters", "",
-                                      "string_value"};  // the second is the parameter's name
-constexpr int kDepth = 3;
+constexpr char kBlanks[] = " \t\r\n";
 
-// Reads JSON token by token. A token is a string without its quotes, or one character; numbers and words are
-// several tokens.
-class Tokens {
- public:
-  explicit Tokens(std::string_view text) : text_(text) {}
-
-  // False at the end.
-  bool Next() {
-    const auto begin = text_.find_first_not_of(" \t\r\n");
-    if (begin == std::string_view::npos) return false;
-    text_.remove_prefix(begin);
-    is_string_ = text_.front() == '"';
-    if (is_string_) return TakeString();
-    token_ = text_.substr(0, 1);
-    text_.remove_prefix(1);
-    return true;
+// Takes a value of JSON from the start of a text, without blanks around it. It ends at a comma, a colon or a
+// bracket that are not part of it.
+std::string_view TakeValue(std::string_view& rest) {
+  rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
+  std::size_t end = 0;
+  bool is_in_string = false;
+  for (int depth = 0; end < rest.size(); ++end) {
+    const char c = rest[end];
+    if (is_in_string && c == '\\') {
+      ++end;
+    } else if (c == '"') {
+      is_in_string = !is_in_string;
+    } else if (!is_in_string && (c == '{' || c == '[')) {
+      ++depth;
+    } else if (!is_in_string && (c == '}' || c == ']')) {
+      if (--depth < 0) break;
+    } else if (!is_in_string && depth == 0 && (c == ',' || c == ':')) {
+      break;
+    }
   }
+  const std::string_view value = rest.substr(0, end);
+  rest.remove_prefix(std::min(end, rest.size()));
+  return value.substr(0, value.find_last_not_of(kBlanks) + 1);
+}
 
-  bool Is(char character) const { return !is_string_ && token_.front() == character; }
-  bool is_string() const { return is_string_; }
-  std::string_view token() const { return token_; }
-
- private:
-  bool TakeString() {
-    std::size_t end = 1;
-    while (end < text_.size() && text_[end] != '"') end += text_[end] == '\\' ? 2 : 1;
-    if (end >= text_.size()) return false;
-    token_ = text_.substr(1, end - 1);
-    text_.remove_prefix(end + 1);
-    return true;
+// The value of a member of an object of JSON; empty if it is no object or has no such member.
+std::string_view MemberOf(std::string_view object, std::string_view name) {
+  const std::string quoted = '"' + std::string(name) + '"';
+  const bool is_object = !object.empty() && object.front() == '{';
+  for (bool goes_on = is_object; goes_on; goes_on = !object.empty() && object.front() == ',') {
+    object.remove_prefix(1);
+    const std::string_view key = TakeValue(object);
+    if (object.empty() || object.front() != ':') break;
+    object.remove_prefix(1);
+    const std::string_view value = TakeValue(object);
+    if (key == quoted) return value;
   }
-
-  std::string_view text_;
-  std::string_view token_;
-  bool is_string_ = false;
-};
+  return {};
+}
 
 std::string_view ConfigurationIn(const abi::Command& command) {
   if (const auto* completion = std::get_if<abi::AutoCompleteCommand>(&command))
@@ -97,27 +97,12 @@ bool Choose(const std::string& name, const std::string& text, const std::string&
 
 }  // namespace
 
-// `matched` counts the keys of the path that enclose the current place.
 std::optional<std::string> FindParameter(std::string_view configuration, std::string_view name) {
-  Tokens tokens(configuration);
-  int depth = 0, matched = 0;
-  std::string_view last;  // the string before this token
-  while (tokens.Next()) {
-    if (tokens.is_string()) {
-      if (depth == kDepth && matched == kDepth) return std::string(tokens.token());
-      last = tokens.token();
-    } else if (tokens.Is(':')) {
-      const bool is_next = depth >= 1 && depth <= kDepth && matched == depth - 1;
-      if (is_next && last == (depth == 2 ? name : kPath[depth - 1])) matched = depth;
-    } else if (tokens.Is('{') || tokens.Is('[')) {
-      ++depth;
-    } else if (tokens.Is('}') || tokens.Is(']')) {
-      if (matched >= --depth + 1) matched = depth;
-    } else if (tokens.Is(',') && matched >= depth) {
-      matched = depth - 1;
-    }
-  }
-  return std::nullopt;
+  std::string_view rest = configuration;
+  const std::string_view parameter = MemberOf(MemberOf(TakeValue(rest), "parameters"), name);
+  const std::string_view value = MemberOf(parameter, "string_value");
+  if (value.size() < 2 || value.front() != '"' || value.back() != '"') return std::nullopt;
+  return std::string(value.substr(1, value.size() - 2));
 }
 
 Settings Settings::Of(const abi::Command& command) {

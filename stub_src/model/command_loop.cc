@@ -6,10 +6,8 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <utility>
 #include <variant>
 
@@ -18,7 +16,6 @@
 #include "channel/streams.h"
 #include "model/execution.h"
 #include "model/interpreter.h"
-#include "model/python_model.h"
 #include "module/conversions.h"
 #include "module/error.h"
 #include "module/logger.h"

@@ -1,6 +1,5 @@
 #include "model/event_loop.h"
 
-#include "abi/values.h"
 #include "model/interpreter.h"
 #include "module/error.h"
 #include "module/logger.h"

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "abi/values.h"
 #include "module/error.h"
 #include "module/server_link.h"
 

@@ -10,8 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>

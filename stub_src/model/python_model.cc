@@ -3,9 +3,7 @@
 #include <pybind11/stl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -3,9 +3,7 @@
 #include <array>
 #include <cstring>
 #include <iterator>
-#include <string>
 
-#include "abi/values.h"
 #include "module/error.h"
 
 namespace py = pybind11;

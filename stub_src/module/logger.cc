@@ -2,12 +2,9 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
 
-#include "abi/values.h"
 #include "base/output.h"
 #include "module/error.h"
 #include "module/module.h"

@@ -1,7 +1,6 @@
 #include "module/module.h"
 
 #include <map>
-#include <string>
 
 #include "abi/values.h"
 #include "module/error.h"

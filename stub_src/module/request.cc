@@ -4,15 +4,12 @@
 #include <pybind11/stl.h>
 
 #include <cstddef>
-#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
-#include "abi/values.h"
 #include "base/forks.h"
 #include "channel/streams.h"
 #include "module/conversions.h"

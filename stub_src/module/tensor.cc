@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "module/conversions.h"

@@ -11,14 +11,10 @@
 #include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
 #include <boost/interprocess/sync/mutex_family.hpp>
 #include <chrono>
-#include <cstring>
-#include <optional>
 #include <system_error>
 #include <utility>
 
-#include "shm/heap.h"
 #include "shm/mapping.h"
-#include "shm/sync.h"
 
 namespace envpack::shm {
 

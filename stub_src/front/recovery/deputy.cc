@@ -2,7 +2,6 @@
 
 #include <cstddef>
 
-#include "abi/records.h"
 #include "abi/traits.h"
 #include "shm/abandoned.h"
 #include "shm/sync.h"
