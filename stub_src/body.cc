@@ -118,6 +118,10 @@ void StartCold(const Assignment& assignment) {
   Work(assignment, *wire, nullptr);
 }
 
+void Run(const Assignment& assignment) {
+  RunReporting(*assignment.report, [&] { StartCold(assignment); });
+}
+
 void StartWarm(model::WarmStart start) {
   const Assignment& assignment = start.assignment;
   model::NameCrashes(assignment.launch.name, assignment.crash_output->number());
@@ -125,7 +129,7 @@ void StartWarm(model::WarmStart start) {
 }
 
 // A failure to start Python is reported by the workers, which are then started without the template.
-void RunTemplate(const TemplateTask& task) {
+void Run(const TemplateTask& task) {
   model::NameCrashes(task.launch.name, STDERR_FILENO);
   if (StartPython(task.uses_environment, task.release)) return;
   auto start = model::ServeAsTemplate(task);
@@ -154,7 +158,7 @@ void ServeLocally(local::LocalWire& wire) {
   }
 }
 
-void RunLocal(const LocalTask& task) {
+void Run(const LocalTask& task) {
   const auto wire = local::OpenLocalWire(task.socket, cuda::TheGpu());
   model::NameCrashes(wire->launch().name, STDERR_FILENO);
   if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
@@ -166,28 +170,16 @@ void RunLocal(const LocalTask& task) {
   ExitFlushed(0);  // before the wire's destructor, since threads of the model may use it
 }
 
-struct Runner {
-  void operator()(const Assignment* assignment) const {
-    RunReporting(*assignment->report, [&] { StartCold(*assignment); });
-  }
-  void operator()(const TemplateTask* task) const { RunTemplate(*task); }
-  void operator()(const LocalTask* task) const { RunLocal(*task); }
-};
-
-int Main(const Task& task) {
-  try {
-    std::visit(Runner(), task);
-    ExitFlushed(0);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    ExitFlushed(1);
-  }
-}
-
 }  // namespace
 
 }  // namespace envpack
 
 extern "C" __attribute__((visibility("default"))) int envpack_stub_run(const envpack::Task& task) {
-  return envpack::Main(task);
+  try {
+    std::visit([](const auto* kind) { envpack::Run(*kind); }, task);
+    envpack::ExitFlushed(0);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    envpack::ExitFlushed(1);
+  }
 }

@@ -62,7 +62,6 @@ foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   target_compile_options(epoch_${epoch} PRIVATE $<$<CONFIG:Release>:-Os>)
 endforeach()
 add_library(launcher OBJECT
-  abi/elf_file.cc
   abi/server_release.cc
   main.cc
   ${front}

@@ -1,20 +1,104 @@
 #include "abi/server_release.h"
 
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
-#include "abi/elf_file.h"
 #include "abi/values.h"
+#include "base/descriptor.h"
 #include "base/files.h"
 
 namespace envpack::abi {
 
 namespace {
+
+// An ELF file for x86-64. Maps it and reads only the pages that it is asked for. A file that is missing,
+// invalid, or for another machine has no code and no functions.
+class ElfFile {
+ public:
+  explicit ElfFile(const std::string& path) {
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status{};
+    if (!file || fstat(file.number(), &status) != 0 || status.st_size <= 0) return;
+    const auto size = static_cast<std::size_t>(status.st_size);
+    void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+    if (data == MAP_FAILED) return;
+    bytes_ = {static_cast<const char*>(data), size};
+    ReadSegments();
+  }
+
+  ~ElfFile() {
+    if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+  }
+  ElfFile(const ElfFile&) = delete;
+  ElfFile& operator=(const ElfFile&) = delete;
+
+  // The first segment that can be executed.
+  std::string_view Code() const { return code_; }
+
+  // Where an exported function begins in Code().
+  std::optional<std::size_t> Function(std::string_view name) const {
+    if (code_.empty()) return std::nullopt;
+    const auto header = At<Elf64_Ehdr>(0);
+    const auto section = [&](std::size_t index) {
+      return At<Elf64_Shdr>(header->e_shoff + index * sizeof(Elf64_Shdr));
+    };
+    for (std::size_t i = 0; i < header->e_shnum; ++i) {
+      const auto symbols = section(i);
+      if (!symbols || symbols->sh_type != SHT_DYNSYM) continue;
+      const auto names = section(symbols->sh_link);
+      for (std::size_t at = 0; at < symbols->sh_size; at += sizeof(Elf64_Sym)) {
+        const auto symbol = At<Elf64_Sym>(symbols->sh_offset + at);
+        if (!names || !symbol) return std::nullopt;
+        const std::size_t offset = symbol->st_value - code_address_;
+        if (offset < code_.size() && IsNamed(names->sh_offset + symbol->st_name, name)) return offset;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  template <typename Record>
+  std::optional<Record> At(std::size_t offset) const {
+    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(Record)) return std::nullopt;
+    Record record;
+    std::memcpy(&record, bytes_.data() + offset, sizeof(record));
+    return record;
+  }
+
+  void ReadSegments() {
+    const auto header = At<Elf64_Ehdr>(0);
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return;
+    if (header->e_machine != EM_X86_64) return;
+    for (std::size_t i = 0; i < header->e_phnum; ++i) {
+      const auto segment = At<Elf64_Phdr>(header->e_phoff + i * sizeof(Elf64_Phdr));
+      if (!segment) return;
+      if (segment->p_type != PT_LOAD || (segment->p_flags & PF_X) == 0 || !code_.empty()) continue;
+      if (segment->p_offset > bytes_.size() || bytes_.size() - segment->p_offset < segment->p_filesz) return;
+      code_ = bytes_.substr(segment->p_offset, segment->p_filesz);
+      code_address_ = segment->p_vaddr;
+    }
+  }
+
+  bool IsNamed(std::size_t offset, std::string_view name) const {
+    if (offset > bytes_.size() || bytes_.size() - offset <= name.size()) return false;
+    return bytes_.substr(offset, name.size()) == name && bytes_[offset + name.size()] == '\0';
+  }
+
+  std::string_view bytes_;
+  std::string_view code_;
+  std::size_t code_address_ = 0;
+};
 
 bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
@@ -155,12 +239,7 @@ bool Agree(const Evidence& left, const Evidence& right) {
 
 bool IsUuid(std::string_view text) {
   constexpr std::size_t kLength = 36;
-  if (text.size() != kLength) return false;
-  for (std::size_t i = 0; i < kLength; ++i) {
-    const bool is_dash = i == 8 || i == 13 || i == 18 || i == 23;
-    if (is_dash ? text[i] != '-' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return false;
-  }
-  return true;
+  return text.size() == kLength && std::count(text.begin(), text.end(), '-') == 4;
 }
 
 // Compares the release with what the command line shows of the server.

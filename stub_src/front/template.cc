@@ -21,6 +21,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/files.h"
@@ -241,14 +242,14 @@ void RetireEarlier(const Descriptor& socket) {
 
 }  // namespace
 
-Template FindTemplate(const abi::Launch& launch, abi::Release release, bool uses_environment,
-                      bool is_new_load) {
+Template FindTemplate(const Assignment& assignment, bool uses_environment) {
   if (!OpenProcess(getpid())) throw std::runtime_error("the kernel has no pidfd_open (Linux 5.3)");
-  const Address address(TemplateKey(launch, uses_environment));
+  const Address address(TemplateKey(assignment.launch, uses_environment));
+  const bool is_new_load = std::holds_alternative<abi::AutoCompleteCommand>(assignment.command);
   for (int i = 0; i < kAttempts; ++i) {
     if (Descriptor listener = Listen(address)) {
       Template made{Connect(address), 0};
-      made.child = Spawn(launch, release, uses_environment, listener.number());
+      made.child = Spawn(assignment.launch, assignment.release, uses_environment, listener.number());
       return made;
     }
     if (Descriptor socket = Connect(address)) {

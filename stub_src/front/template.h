@@ -3,9 +3,8 @@
 
 #include <sys/types.h>
 
-#include "abi/launch.h"
-#include "abi/release.h"
 #include "base/descriptor.h"
+#include "two_halves/body.h"
 
 namespace envpack::front {
 
@@ -22,9 +21,8 @@ struct Template {
 };
 
 // Connects to the template of the model, or makes one. It serves stubs only that agree in model, version,
-// code, environment, variables, user and server. With `is_new_load`, a template of an earlier load is not
-// used. Throws std::runtime_error if there can be none.
-Template FindTemplate(const abi::Launch& launch, abi::Release release, bool uses_environment,
-                      bool is_new_load);
+// code, environment, variables, user and server. The completion of a configuration begins a load, for which
+// a template of an earlier one is not used. Throws std::runtime_error if there can be none.
+Template FindTemplate(const Assignment& assignment, bool uses_environment);
 
 }  // namespace envpack::front

@@ -262,9 +262,8 @@ std::unique_ptr<Worker> Starter::StartCold(const Assignment& assignment) {
 }
 
 void Starter::FindTemplateFor(const Assignment& assignment) {
-  const bool is_new_load = std::holds_alternative<abi::AutoCompleteCommand>(assignment.command);
   try {
-    template_ = FindTemplate(assignment.launch, assignment.release, uses_environment_, is_new_load);
+    template_ = FindTemplate(assignment, uses_environment_);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: '%s' starts cold: %s\n", assignment.launch.name.c_str(),
                  error.what());

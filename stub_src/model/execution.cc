@@ -83,9 +83,8 @@ void Execution::Spawn(const py::object& coroutine, EventLoop& loop) const {
 bool Execution::IsLost(std::size_t index) const {
   const auto& request = requests_[index];
   const auto& sender = request->sender();
-  const bool is_answered = index < responses_.size() && responses_[index] != nullptr;
-  return !is_answered && request.use_count() == 1 && sender.use_count() == 1 && !sender->IsFactoryDeleted() &&
-         !request->IsRescheduled();
+  return !IsAnswered(index) && request.use_count() == 1 && sender.use_count() == 1 &&
+         !sender->IsFactoryDeleted() && !request->IsRescheduled();
 }
 
 void Execution::FailLost() const {
@@ -173,14 +172,13 @@ abi::ExecuteFailure Execution::Fail(const std::string& reason) {
 void Execution::EndUses() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     const auto& sender = requests_[i]->sender();
-    const bool is_answered = i < responses_.size() && responses_[i] != nullptr;
-    if (is_answered || !sender->HasFactory()) sender->EndUses();
+    if (IsAnswered(i) || !sender->HasFactory()) sender->EndUses();
   }
 }
 
 void Execution::Finish() {
-  for (std::size_t i = 0; i < responses_.size(); ++i) {
-    if (responses_[i]) requests_[i]->sender()->MarkFactoryDeleted();
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (IsAnswered(i)) requests_[i]->sender()->MarkFactoryDeleted();
   }
 }
 

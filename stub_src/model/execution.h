@@ -39,6 +39,9 @@ class Execution {
   void RunDecoupled(const pybind11::object& result, EventLoop& loop);
   void Spawn(const pybind11::object& coroutine, EventLoop& loop) const;
   abi::ExecuteAnswer Take(const pybind11::object& result);
+  bool IsAnswered(std::size_t index) const {
+    return index < responses_.size() && responses_[index] != nullptr;
+  }
   bool IsLost(std::size_t index) const;
   // Fails the requests that nothing of the model can answer any more: the server would wait for ever. Throws
   // module::ModelException if that are all of them.
