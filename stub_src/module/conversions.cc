@@ -1,8 +1,6 @@
 #include "module/conversions.h"
 
-#include <array>
 #include <cstring>
-#include <iterator>
 
 #include "module/error.h"
 
@@ -12,18 +10,22 @@ namespace envpack::module {
 
 namespace {
 
-// NumPy's numbers of types, the same in NumPy 1 and 2, by abi::DataType: bool, the unsigned and the signed
-// integers, the floating point numbers, and objects for BYTES.
-constexpr int kNone = -1;
-constexpr int kNumbers[] = {kNone, 0, 2, 4, 6, 8, 1, 3, 5, 7, 23, 11, 12, 17, kNone};
-
-// The type of 1, 2, 4 or 8 bytes.
-abi::DataType BySize(py::ssize_t size, const std::array<abi::DataType, 4>& types) {
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    if (size == py::ssize_t{1} << i) return types[i];
-  }
-  return abi::DataType::kInvalid;
-}
+// A type of both: its kind, size and number in NumPy, which are the same in NumPy 1 and 2.
+struct NumpyType {
+  abi::DataType dtype;
+  char kind;
+  py::ssize_t size;
+  int number;
+};
+constexpr NumpyType kNumpyTypes[] = {
+    {abi::DataType::kBool, 'b', 1, 0},   {abi::DataType::kUint8, 'u', 1, 2},
+    {abi::DataType::kUint16, 'u', 2, 4}, {abi::DataType::kUint32, 'u', 4, 6},
+    {abi::DataType::kUint64, 'u', 8, 8}, {abi::DataType::kInt8, 'i', 1, 1},
+    {abi::DataType::kInt16, 'i', 2, 3},  {abi::DataType::kInt32, 'i', 4, 5},
+    {abi::DataType::kInt64, 'i', 8, 7},  {abi::DataType::kFp16, 'f', 2, 23},
+    {abi::DataType::kFp32, 'f', 4, 11},  {abi::DataType::kFp64, 'f', 8, 12},
+    {abi::DataType::kBytes, 'O', 8, 17},
+};
 
 void Append(std::string& out, const char* data, std::size_t size) {
   if (size > UINT32_MAX) throw ModelException("An element of a BYTES tensor is longer than 4 GiB.");
@@ -59,26 +61,14 @@ bool FitsIn64Bits(py::handle number) {
 }  // namespace
 
 abi::DataType FromNumpy(const py::dtype& dtype) {
-  using abi::DataType;
   // '=' is native byte order, '|' means not applicable.
-  if (dtype.byteorder() != '=' && dtype.byteorder() != '|') return DataType::kInvalid;
-  const py::ssize_t size = dtype.itemsize();
+  if (dtype.byteorder() != '=' && dtype.byteorder() != '|') return abi::DataType::kInvalid;
+  if (dtype.kind() == 'S') return abi::DataType::kBytes;
   // By kind and size and not by number: C's long and long long are two numbers for the same type.
-  switch (dtype.kind()) {
-    case 'b':
-      return DataType::kBool;
-    case 'u':
-      return BySize(size, {DataType::kUint8, DataType::kUint16, DataType::kUint32, DataType::kUint64});
-    case 'i':
-      return BySize(size, {DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64});
-    case 'f':
-      return BySize(size, {DataType::kInvalid, DataType::kFp16, DataType::kFp32, DataType::kFp64});
-    case 'O':
-    case 'S':
-      return DataType::kBytes;
-    default:
-      return DataType::kInvalid;
+  for (const NumpyType& type : kNumpyTypes) {
+    if (type.kind == dtype.kind() && type.size == dtype.itemsize()) return type.dtype;
   }
+  return abi::DataType::kInvalid;
 }
 
 py::dtype ToNumpy(abi::DataType dtype) {
@@ -86,11 +76,10 @@ py::dtype ToNumpy(abi::DataType dtype) {
     throw ModelException(
         "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead.");
   }
-  const auto index = static_cast<std::size_t>(dtype);
-  if (index >= std::size(kNumbers) || kNumbers[index] == kNone) {
-    throw ModelException("Triton data type " + std::to_string(static_cast<int>(dtype)) + " is not known");
+  for (const NumpyType& type : kNumpyTypes) {
+    if (type.dtype == dtype) return py::dtype(type.number);
   }
-  return py::dtype(kNumbers[index]);
+  throw ModelException("Triton data type " + std::to_string(static_cast<int>(dtype)) + " is not known");
 }
 
 std::string SerializeBytes(const py::array& array) {
