@@ -30,6 +30,7 @@ from envpack.repository.folders import find_folder, looks_like_model
 from envpack.repository.model import UNADDRESSABLE, Model, examine_model
 from envpack.repository.placement import ONE_AT_A_TIME, PYTHON_BACKEND, backends_folder, unpacking_backends
 from envpack.repository.selection import examine_readable, find_cycles
+from envpack.requirements.locked_packages import check_locked
 from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
 from envpack.support.errors import Finding, InputError, caution, fault, finding_of_error
@@ -193,7 +194,7 @@ def _state_findings(project: Project, model: Model, release: Release) -> Iterato
     try:
         state = build_state(project, model, release)
         if state.status == "unbuilt":
-            own_requirements(project, model, release, {})
+            check_locked(own_requirements(project, model, release, {}))
     except InputError as error:
         yield finding_of_error(error, model.folder)
         return

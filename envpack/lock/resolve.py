@@ -15,6 +15,7 @@ from envpack.conda.interpreters import Interpreter
 from envpack.conda.settings import Channels, CondaSettings, Credentials
 from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, wheel_not_here, write_lock
 from envpack.lock.pip import applying, check_lines, requirement_name
+from envpack.requirements.locked_packages import check_locked
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.settings.table import PythonPreference
@@ -107,10 +108,7 @@ def _remembered(file: Path) -> Lock | None:
 
 def lock_requirements(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
     """Resolve requirements to every package that they need on the target."""
-    _check_target(requirements, target)
-    _check_hashes(requirements)
-    check_lines(requirements, target)
-    _check_sources(requirements, target, options)
+    check_requirements(requirements, target, options.sources)
     _check_update(options)
     channels = resolve_channels(options, target, progress)
     resolver = _Resolver(target, channels, options, progress)
@@ -125,6 +123,14 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
         tuple(sorted(pip, key=lambda package: package.name)),
         digest_requirements(requirements, options.channels),
     )
+
+
+def check_requirements(requirements: Requirements, target: Target, sources: Sequence[str]) -> None:
+    """Refuse what no resolution would make right."""
+    check_locked(requirements)
+    _check_target(requirements, target)
+    check_lines(requirements, target)
+    _check_sources(requirements, target, sources)
 
 
 def resolve_channels(options: LockOptions, target: Target, progress: Progress) -> Channels:
@@ -153,27 +159,15 @@ def _check_target(requirements: Requirements, target: Target) -> None:
         what = f"it is for {requirements.platform}, the target is {target.platform}"
         fix = f"lock for that platform, or use --platform {requirements.platform}"
         raise InputError("other-platform", what, fix, str(requirements.source or ""))
-    if requirements.locked_conda and not any(package.name == "python" for package in requirements.locked_conda):
-        what = "the lock has no package python, so nothing could run its packages"
-        fix = "add python to what the lock was made from, and make it again"
-        raise InputError("bad-requirements", what, fix, str(requirements.source or ""))
     if requirements.locked_conda and requirements.python not in ("", target.python):
         what = f"it has Python {requirements.python}, the model is for {target.python}"
         raise InputError("other-python", what, f"use --python {requirements.python}", str(requirements.source or ""))
 
 
-def _check_hashes(requirements: Requirements) -> None:
-    for package in requirements.locked_conda:
-        if not (package.sha256 or package.md5):
-            what = f"{package.name} {package.version} has no hash, so its content cannot be verified"
-            fix = "write the list with conda list --explicit --sha256, or --md5"
-            raise InputError("bad-requirements", what, fix, str(requirements.source or ""))
-
-
-def _check_sources(requirements: Requirements, target: Target, options: LockOptions) -> None:
-    allowed = {normalise_name(name) for name in options.sources}
+def _check_sources(requirements: Requirements, target: Target, sources: Sequence[str]) -> None:
+    allowed = {normalise_name(name) for name in sources}
     for package in requirements.locked_pip:
-        if package.is_wheel or ":all:" in options.sources or package.name in allowed:
+        if package.is_wheel or ":all:" in sources or package.name in allowed:
             continue
         wanted = f"{package.name} {package.version} for Python {target.python} on {target.platform}"
         what = f"the lock has no wheel of {wanted}, only its source"

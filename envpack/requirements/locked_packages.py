@@ -12,7 +12,7 @@ from packaging.tags import Tag
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
 from envpack.requirements.location import file_name, local_path, package_url
-from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target, wheel_tags
 from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import InputError
@@ -199,3 +199,17 @@ def _sha256(wheel: Path, location: Location) -> str:
         return sha256_of(wheel)
     except OSError as error:
         raise location.error(f"{wheel.name} cannot be read: {error.strerror}", hint="make it readable") from error
+
+
+def check_locked(requirements: Requirements) -> None:
+    """Refuse a lock of another tool whose conda packages cannot be verified, or that has no Python to run them."""
+    conda, where = requirements.locked_conda, str(requirements.source or "")
+    for package in conda:
+        if not (package.sha256 or package.md5):
+            what = f"{package.name} {package.version} has no hash, so its content cannot be verified"
+            fix = "write the list with conda list --explicit --sha256, or --md5"
+            raise InputError("bad-requirements", what, fix, where)
+    if conda and all(package.name != "python" for package in conda):
+        what = "the lock has no package python, so nothing could run its packages"
+        fix = "add python to what the lock was made from, and make it again"
+        raise InputError("bad-requirements", what, fix, where)

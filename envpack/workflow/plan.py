@@ -19,7 +19,7 @@ from envpack.environment.prefix_files import detect_prefix
 from envpack.environment.store import Environment
 from envpack.inspection.state import BuildState, build_state
 from envpack.lock.lockfile import Lock
-from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.lock.resolve import LOCAL_CHANNEL, check_requirements
 from envpack.repository.config_choices import python_configs
 from envpack.repository.model import Model, open_model
 from envpack.repository.placement import STUB_MODE, Backend, check_server_backend, in_model_folder, names_release
@@ -118,6 +118,7 @@ def _changes(request: Placement, source: Recipe, state: BuildState) -> Iterator[
         if why:
             yield PlannedChange(f"fetch Python {source.target.python}", why)
     if lock is None:
+        check_requirements(source.requirements, source.target, source.sources)
         yield PlannedChange("resolve the packages", "these requirements were not resolved on this machine before")
     elif environment is None:
         yield PlannedChange(

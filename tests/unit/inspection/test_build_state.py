@@ -13,6 +13,7 @@ from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.requirements.format import read_requirements
 from envpack.settings.table import Settings
 from envpack.support.placed_files import MANIFEST
+from tests.tables import every_row
 
 
 @pytest.fixture
@@ -95,6 +96,25 @@ def test_inspect_names_what_a_build_of_a_new_model_would_refuse(project, model, 
     (finding,) = inspect_repository(project, release, ["one"]).findings
     assert (finding.kind, finding.severity) == ("bad-requirements", "error")
     assert str(finding.where) == f"{model / 'requirements.txt'}:2"
+
+
+@every_row(
+    ("line", "what"),
+    [
+        ("numpy-1-0.conda#" + "a" * 32, "the lock has no package python, so"),
+        ("python-3.10.1-0.conda", "has no hash, so"),
+    ],
+)
+def test_inspect_names_what_a_build_of_a_list_of_conda_would_refuse(project, model, release, line, what):
+    (model / "config.pbtxt").unlink(missing_ok=True)
+    (model / "requirements.txt").write_text(f"@EXPLICIT\nhttps://a.org/linux-64/{line}\n")
+    (finding,) = inspect_repository(project, release, ["one"]).findings
+    assert (finding.kind, finding.severity, finding.where) == (
+        "bad-requirements",
+        "error",
+        model / "requirements.txt",
+    )
+    assert what in finding.what
 
 
 def test_requirements_of_a_new_model_are_read_for_a_python_that_they_allow(project, model, release):

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from envpack.settings.table import Settings
-from envpack.support.errors import InputError
+from envpack.support.errors import EnvpackError, InputError
 from envpack.support.placed_files import RELEASE_FILE, STUB_NAME
 from envpack.workflow.plan import plan_model
+from tests.tables import every_row
 from tests.unit.stub.elf_files import EM_AARCH64, write_stub
 
 from .conftest import CONFIG, build
@@ -35,6 +36,20 @@ def test_a_plan_names_what_a_build_would_do(machine):
     assert planned(machine) == []
     plan = plan_model(machine.project, "m")
     assert (plan.name, plan.python, plan.python_source, plan.release) == ("m", "3.10", "envpack.lock", "24.10")
+
+
+@every_row(
+    ("text", "kind", "what"),
+    [
+        ("@EXPLICIT\nhttps://a.org/linux-64/python-3.10.1-0.conda\n", "bad-requirements", "has no hash"),
+        ("--require-hashes\nnumpy==1.26.4\n", "hash-missing", "has no hash"),
+    ],
+)
+def test_a_plan_refuses_what_no_resolution_would_make_right(machine, text, kind, what):
+    (machine.folder / "requirements.txt").write_text(text)
+    with pytest.raises(EnvpackError) as raised:
+        planned(machine)
+    assert (raised.value.kind, what in raised.value.message) == (kind, True)
 
 
 def test_a_plan_names_packages_that_differ(ready):
