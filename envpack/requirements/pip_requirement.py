@@ -92,6 +92,9 @@ _VCS = re.compile(r"(?:^|@\s*)(?:(?:git|hg|svn|bzr)(?:\+|://)|git@)", re.IGNOREC
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")
 _EXTRAS = re.compile(r"(?P<place>.+?)(?P<extras>\[[^\]/]*\])$")
 _OF_CONDA = re.compile(r"(?P<name>[\w.-]+)=(?P<version>[\w.*!+]+)(?P<build>=[\w.]+)?")
+# Rows of the tables that pip and conda print: name and version, and of conda the build.
+_ROW = re.compile(r"(?P<name>[\w.-]{1,200})\s{1,200}(?P<version>\d[\w.!+]{0,200})(?P<build>\s{1,200}\w.{0,300})?")
+_HEAD = re.compile(r"Package\s{1,200}Version\b.{0,300}")
 # Folders of the machines that build conda's packages, and the folder of conda-build on any machine.
 _CONDA_BUILD_FOLDER = re.compile(
     r"/(?:feedstock_root|conda-bld|croots?|ci_[a-z]*[0-9]+)/|^/(?:opt/concourse|tmp/build/80754af9|home/conda)/"
@@ -181,8 +184,10 @@ def _parse(text: str, line: PipLine) -> str:
 
 
 def _hint(text: str) -> str:
-    """How to write what is not a requirement, if it is one of conda."""
-    conda = _OF_CONDA.fullmatch(text.strip())
+    """How to write what is not a requirement, if it is one of conda, or what pip or conda prints for people."""
+    if _HEAD.fullmatch(text.strip()):
+        return "the table of pip list is no requirements file: pip freeze > requirements.txt"
+    conda = _OF_CONDA.fullmatch(text.strip()) or _ROW.fullmatch(text.strip())
     if not conda:
         return _HINT
     if conda["build"]:

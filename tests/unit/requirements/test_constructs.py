@@ -22,6 +22,18 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
             "write a, or a==VERSION",
         ),
         ("requirements.txt", "a=1.0=py310_0\n", "conda env export > environment.yml"),
+        (
+            "requirements.txt",
+            "# Name\na   1.0   py310_0   conda-forge\n",
+            "conda env export > environment.yml",
+        ),
+        (
+            "requirements.txt",
+            "Package Version Editable\n--- ---\na 1\n",
+            "pip freeze > requirements.txt",
+        ),
+        ("requirements.txt", "a 1.0\n", "write a==1.0"),
+        ("requirements.txt", "please install a\n", "write it like numpy<2"),
         ("requirements.txt", "--config-settings x\n", "remove it"),
         ("requirements.txt", "${NO_SUCH_VARIABLE_HERE}\n", "set the environment variable"),
         ("environment.yml", f"{CONDA}platforms: [osx-64]\n", "add the platform"),
