@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -152,6 +153,8 @@ def uv_error(
     if isinstance(error, EnvironmentBuildError) and not error.where:
         named = next((places[requirement] for requirement in required if requirement in places), "")
         error.where = _place_of_index(index, places) if error.kind in _OF_INDEX else named
+    if error.kind in ("wheel-missing", "unresolvable") and (newest := os.environ.get("UV_EXCLUDE_NEWER")):
+        error.hint += f"; or unset UV_EXCLUDE_NEWER={newest}, which hides what is newer"
     return error
 
 

@@ -161,6 +161,18 @@ def test_the_network_is_not_blamed_for_a_setting_of_uv(line):
     assert error.hint == "correct it: the variable of that name, which begins with UV_, or the file uv.toml"
 
 
+def test_a_date_that_hides_newer_files_is_named_where_a_version_is_missing(monkeypatch):
+    stderr = (
+        "error: No solution found when resolving dependencies\n  cause: Because only b<2 is available and you require b"
+    )
+    plain = uv_error(CompletedProcess(1, "", stderr), ["b"], Path("/"))
+    monkeypatch.setenv("UV_EXCLUDE_NEWER", "2020-01-01")
+    error = uv_error(CompletedProcess(1, "", stderr), ["b"], Path("/"))
+    assert (error.kind, error.message) == (plain.kind, plain.message)
+    assert error.hint == f"{plain.hint}; or unset UV_EXCLUDE_NEWER=2020-01-01, which hides what is newer"
+    assert "UV_EXCLUDE" not in uv_error(CompletedProcess(1, "", "error: 401 Unauthorized"), ["b"], Path("/")).hint
+
+
 @every_row("reason", ["Failed to initialize cache at `/home/me/.cache/uv`", "Could not acquire lock"])
 def test_a_cache_of_uv_that_cannot_be_written_is_moved_by_its_variable(reason):
     line = f"error: {reason}"
