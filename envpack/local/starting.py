@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -112,7 +113,8 @@ def _command_line(python: Python, release: int, argument: str) -> list[str]:
     activate = python.prefix / "bin/activate"
     if release > _LAST_WITH_ACTIVATE or not python.is_environment or not activate.is_file():
         return [str(python.stub), argument]
-    return ["bash", "-c", 'source "$0" && exec "$1" "$2"', str(activate), str(python.stub), argument]
+    bash = shutil.which("bash") or "/bin/bash"  # a user may have a PATH without it, and a server has one of its own
+    return [bash, "-c", 'source "$0" && exec "$1" "$2"', str(activate), str(python.stub), argument]
 
 
 def _environment(python: Python, variables: Mapping[str, str]) -> dict[str, str]:
