@@ -85,7 +85,7 @@ def local_channel(
     if package:
         mark_used(folder)
         return package
-    with being_made(folder):
+    with storage_errors(folder), being_made(folder):
         package = _read_local(folder)
         if package:
             return package

@@ -62,7 +62,7 @@ def copy_publication(
         raise _changed(f"{missing[0]} is missing", str(objects.location), fix)
     total = sum(present[path].size for path in expected)
     if total + _SPARE > shutil.disk_usage(folder).free:
-        raise disk_full(folder)
+        raise disk_full(folder.parent)  # a temporary name says nothing to the user
     transfer_all(
         [partial(_copy, objects, present[path], sha256, folder, fix) for path, sha256 in expected.items()],
         total=total,

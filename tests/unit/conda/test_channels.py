@@ -1,15 +1,18 @@
 """The channel with an interpreter in the cache is used as long as it is intact; tests/environment makes real ones."""
 
+import errno
 import hashlib
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from envpack.conda import channels
 from envpack.conda.channels import keep_package, local_channel
 from envpack.conda.interpreters import Interpreter
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.failures import storage_errors
 from tests.conda_packages import index, make_conda_package
 from tests.tables import every_row
 
@@ -59,6 +62,16 @@ def test_a_channel_is_made_once(make):
     package, fresh = make()
     assert (fresh, make()) == (True, (package, False))
     assert (package.file, package.version) == (package.channel / FILE, "3.9.1")
+
+
+def test_a_full_disk_of_the_cache_is_named_and_not_what_the_package_is_for(make, monkeypatch, tmp_path):
+    def fill(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(channels, "_make_local", fill)
+    with pytest.raises(StorageError) as caught, storage_errors(Path("/srv/model/envpack.lock")):
+        make()
+    assert (caught.value.kind, Path(caught.value.where).parent) == ("disk-full", tmp_path / "cache/channel")
 
 
 DOCUMENTS = ("envpack-package.json", "linux-64/repodata.json", "noarch/repodata.json")

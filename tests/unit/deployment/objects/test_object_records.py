@@ -173,7 +173,7 @@ def test_a_copy_that_does_not_fit_is_refused_before_it_begins(objects, tmp_path,
         else:
             with pytest.raises(StorageError) as raised:
                 copied(objects, tmp_path)
-            assert raised.value.kind == "disk-full"
+            assert (raised.value.kind, raised.value.where) == ("disk-full", str(tmp_path))
             assert list((tmp_path / "copy").iterdir()) == []
 
 
