@@ -172,6 +172,12 @@ MODEL_FAULTS = (
         reported=r"Read-only file system",
     ),
     Fault(
+        "",
+        "raise the limit for the size of files where the server is started: ulimit -f unlimited",
+        raised=_system("OSError", 27, "File too large"),
+        reported=r"cannot share memory with the model's process: File too large",
+    ),
+    Fault(
         "not-for-everybody",
         "the server runs as another user: chmod -R a+rX on the model's folder, and on the files that it opens",
         raised=_system("PermissionError", 13, "Permission denied"),

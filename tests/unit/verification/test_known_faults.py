@@ -38,6 +38,13 @@ KNOWN = [
         },
     ),
     (
+        ("load-failed", "raise the limit for the size of files where the server is started: ulimit -f unlimited"),
+        {
+            "raised": ["OSError: [Errno 27] File too large"],
+            "reported": ["cannot share memory with the model's process: File too large"],
+        },
+    ),
+    (
         ("noexec-mount", "/env/lib/libpython3.10.so.1.0 is on a file system mounted noexec"),
         {
             "raised": [f"ImportError: {MAPPED}", f"OSError: {MAPPED}"],
