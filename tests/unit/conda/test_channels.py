@@ -11,8 +11,7 @@ import pytest
 from envpack.conda import channels
 from envpack.conda.channels import keep_package, local_channel
 from envpack.conda.interpreters import Interpreter
-from envpack.support.errors import EnvironmentBuildError, StorageError
-from envpack.support.failures import storage_errors
+from envpack.support.errors import EnvironmentBuildError, StorageError, storage_errors
 from tests.conda_packages import index, make_conda_package
 from tests.tables import every_row
 
