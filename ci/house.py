@@ -1,4 +1,4 @@
-"""Print what the house weighs: lines and files, rooms and what they import, options of commands.
+"""Print what the house weighs: lines and files, rooms and what they import, names in faces, options of commands.
 
 A room is a folder or a module directly in ``envpack/``. Imports for type checkers and within functions count, too.
 """
@@ -55,6 +55,13 @@ def arrows(files: list[Path]) -> dict[str, set[str]]:
     return dict(found)
 
 
+def face_names(file: Path) -> int:
+    """How many names a room offers in its ``__init__``, in place of the module that defines each."""
+    nodes = ast.walk(ast.parse(file.read_bytes()))
+    faces = (node for node in nodes if isinstance(node, ast.ImportFrom) and node.module)
+    return sum(len(node.names) for node in faces if node.module.startswith(f"envpack.{room_of(file)}."))
+
+
 def shared_modules(files: list[Path]) -> dict[str, set[str]]:
     """For each room its modules that other rooms import."""
     names = {".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files}
@@ -89,6 +96,8 @@ def print_house() -> None:
     print(f"rooms                   {len(rooms)}, {sum(map(len, rooms.values()))} arrows")
     for room in ("cli", "workflow", "fleet", "store"):
         print(f"  {room:<21} {len(rooms[room])}: {' '.join(sorted(rooms[room]))}")
+    faces = {room_of(file): face_names(file) for file in files if file in set(PACKAGE.glob("*/__init__.py"))}
+    print(f"names in faces          {sum(faces.values())}, at most {max(faces.values())} in a room")
     print(f"modules others import   {sum(shared.values())}; above 12: ", end="")
     print(", ".join(f"{room} {count}" for room, count in sorted(shared.items()) if count > 12) or "none")
     print(f"options                 build {options_of('build')}, verify {options_of('verify')}")
