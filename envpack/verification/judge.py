@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from envpack.inspection.preflight import find_damage
 from envpack.inspection.state import BuildState
 from envpack.repository.code import called_models
+from envpack.repository.folders import find_folder, looks_like_model
 from envpack.repository.model import UNADDRESSABLE, Model
 from envpack.repository.placement import linked_path_fault
 from envpack.server.interface import Server
@@ -48,6 +50,7 @@ from envpack.verification.verdict import (
     warning,
 )
 
+_UNREADY = re.compile(r"Model '(?P<name>[^'\n]{1,300})' is not ready")
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
 _LOG_LINES = 40
 _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
@@ -227,12 +230,19 @@ class Judge:
         return replace(verdict, ok=False, failure=Failure(CHECKS[bad.id].kind, bad.evidence, (), bad.fix))
 
     def _check_of_caller(self, model: Model, error: str) -> Check | None:
-        """The check in place of requests that a model answers with an error, if it calls one that is unfit."""
+        """The check in place of requests that a model answers with an error, if it calls one that is away or unfit."""
         called = next((name for name in called_models(model.folder) if name in self._failed), "")
-        if not (called and error):
+        if called and error:
+            why = f"it calls {called}, which is not fit to serve; its answer: {error.splitlines()[0]}"
+            return unchecked("infer", why, f"correct {called} first")
+        unready = _UNREADY.search(error)
+        if unready is None or unready["name"] in {model.name, *self._fit}:
             return None
-        why = f"it calls {called}, which is not fit to serve; its answer: {error.splitlines()[0]}"
-        return unchecked("infer", why, f"correct {called} first")
+        beside = find_folder(model.folder.parent, unready["name"])
+        if beside is None or not looks_like_model(beside):
+            return None
+        why = f"it calls {beside.name}, which is not verified with it; its answer: {error.splitlines()[0]}"
+        return unchecked("infer", why, f"verify both: envpack verify {model.name} {beside.name}")
 
     def _infer_all(self, model: Model) -> _InferenceResult:
         """Check the responses of every version that the server serves, the newest first; stops at the first failure."""

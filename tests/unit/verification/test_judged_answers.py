@@ -230,6 +230,18 @@ def test_the_error_of_a_model_that_calls_an_unfit_one_is_put_down_to_that(server
     assert check.evidence.startswith("it calls net, which is not fit to serve; its answer: AttributeError: 'NoneType'")
 
 
+def test_a_model_of_the_repository_that_only_the_request_names_has_to_be_verified_with_its_caller(server, model):
+    (model.folder.parent / "net/1").mkdir(parents=True)
+    (model.folder.parent / "net/1/model.py").touch()
+    found = {}
+    for name in ("net", "other"):
+        error = RequestError(f"TritonModelException: Model {name} - Error: Model '{name}' is not ready.", status=500)
+        found[name] = judge(server, error=error).judge(model).checks[-1]
+    assert (found["net"].status, found["net"].fix) == ("unchecked", f"verify both: envpack verify {model.name} net")
+    assert found["net"].evidence.startswith("it calls net, which is not verified with it; its answer: Triton")
+    assert found["other"].fix != found["net"].fix, "no model of the repository has that name"
+
+
 @pytest.mark.parametrize(("first", "ok"), [("ValueError: boom", True), ("MemoryError", False)])
 def test_too_little_memory_is_a_fault_unless_plain_inputs_were_only_refused(server, model, first, ok):
     messages = iter([first])
