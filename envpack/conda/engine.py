@@ -107,11 +107,10 @@ def check_indexes(channels: Iterable[str], subdir: str) -> None:
     folders = [Path(unquote(urlsplit(url).path)) for url in channels if urlsplit(url).scheme == "file"]
     endless = first_endless(folder / name / "repodata.json" for folder in folders for name in ("", subdir, "noarch"))
     if endless:
-        what, fix = (
-            "a channel has a pipe or a device in place of its index",
-            "put its index there, or name another channel",
+        what = "a channel has a pipe or a device in place of its index"
+        raise EnvironmentBuildError(
+            "channel-invalid", what, "put its index there, or name another channel", str(endless)
         )
-        raise EnvironmentBuildError("channel-invalid", what, fix, str(endless))
 
 
 def index_channel(folder: Path) -> None:

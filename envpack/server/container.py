@@ -127,7 +127,7 @@ def _at_most(most: int, kind: int) -> int:
 
 
 def _user() -> str:
-    """User and group of the container: the caller's, which can read the models, or nobody instead of root."""
+    """User and group of the container: those of the caller, who can read the models; for root those of nobody."""
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else f"{_NOBODY}:{_NOBODY}"
 
 

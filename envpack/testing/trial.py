@@ -154,8 +154,8 @@ def _make_up(models: Models, config: ServedConfig, name: str, folder: Path) -> t
         if models.has_ended(name) or not attempts.is_refusal(request, read_model_error(error, str(folder))):
             return (answer,)
         refused.append(answer)
-    for answer in refused[:1]:
-        answer.refused = len(refused)
+    if refused:
+        refused[0].refused = len(refused)
     return tuple(refused[:1])
 
 

@@ -22,8 +22,8 @@ namespace envpack::abi {
 
 namespace {
 
-// An ELF file for x86-64. Maps it and reads only the pages that it is asked for. A file that is missing,
-// invalid, or for another machine has no code and no functions.
+// An ELF file for x86-64, mapped, since it has tens of megabytes and few pages are read. A file that is
+// missing, invalid, or for another machine has no code and no functions.
 class ElfFile {
  public:
   explicit ElfFile(const std::string& path) {

@@ -126,7 +126,7 @@ void AddVariables(Facts& facts) {
   for (const std::string_view variable : variables) facts.Add("variable", variable);
 }
 
-// The time at which a process has started tells it from an earlier one with the same id.
+// Process ids are used again: the time of its start tells a process from an earlier one with the same id.
 std::string StartOf(std::int64_t pid) {
   const std::string text = ReadFile("/proc/" + std::to_string(pid) + "/stat", kMostStat);
   std::size_t at = text.rfind(')');  // the second field may contain spaces

@@ -334,7 +334,7 @@ class SocketWire final : public LocalWire {
   std::list<Waiting> waiting_;
   std::vector<ReceivedRequest> batch_;  // of the command last received
   std::uint64_t last_id_ = 0;
-  bool is_over_ = false;  // the host has been told that the model is finalized
+  bool is_over_ = false;  // the host knows that the model is finalized
 
   std::thread receiver_;
 };
