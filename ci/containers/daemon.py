@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
+from filelock import FileLock
 
 _START_SECONDS = 30
 
@@ -115,10 +116,14 @@ def _private(home: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def _served(command: list[str], address: str, log_file: Path) -> Iterator[None]:
     """Run a daemon during the block; the block begins when the daemon answers."""
-    with log_file.open("wb") as log:
+    # Of two daemons that start at the same time, one fails: both make Docker's chains of the firewall.
+    starting = FileLock(Path(tempfile.gettempdir()) / f"envpack-{Path(command[0]).name}.lock")
+    with log_file.open("wb") as log, contextlib.ExitStack() as until_it_answers:
+        until_it_answers.enter_context(starting)
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait(process, address, log_file)
+            until_it_answers.close()
             yield
         finally:
             process.terminate()

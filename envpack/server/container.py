@@ -26,6 +26,7 @@ from envpack.server.stale_runs import owner_is_gone, remove_stale_homes, tempora
 from envpack.settings.releases import Release, all_releases
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
+from envpack.support.links_and_modes import protect
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -36,6 +37,7 @@ HOME = "/tmp"  # noqa: S108 - a tmpfs in the container
 _NOBODY = 65534
 _MOST_PROCESSES = 4096  # threads count too, and a BLAS starts one per core in every model
 _MOST_FILES = 65536
+_HOME = re.compile(r"(/root|/home/[^/]+)/.*")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,24 @@ class ContainerSettings:
     tmp_bytes: int = 4 << 30  # of /tmp, where the server unpacks environments
     start_seconds: float = 60.0  # limit for the server's first response
     keep: bool = False  # later runs do not remove the container as stale
+
+
+def open_homes(mounts: tuple[Mount, ...], folder: Path) -> tuple[Mount, ...]:
+    """Homes in place of the image's that have a mount below them: only their owners may enter the image's."""
+    homes = set()
+    for mount in mounts:
+        home = _HOME.match(os.path.normpath(mount.target))
+        if home:
+            homes.add(home[1])
+            place = folder / home[0][1:]
+            if mount.source.is_dir():
+                place.mkdir(parents=True, exist_ok=True)
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()
+    if homes:
+        protect(folder)
+    return tuple(Mount(folder / home[1:], home) for home in sorted(homes))
 
 
 def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], http_port: int) -> dict[str, Any]:
@@ -296,6 +316,7 @@ class ContainerRuntime(ContainerSettings):
             write_user_site_probe(home)
             more = (Mount(real_path(extra_repository), _EXTRA_REPOSITORY),) if extra_repository else ()
             mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
+            mounts = (*open_homes(mounts, home / "homes"), *mounts)
             with self._running_container(mounts) as server:
                 self._wait_until_live(server)
                 yield server

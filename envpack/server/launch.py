@@ -16,6 +16,7 @@ from envpack.settings.releases import DEFAULT_RELEASE, all_releases
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command
+from envpack.support.links_and_modes import protect
 from envpack.support.processes import bare_environment, run
 
 _CONTAINER_HOME = Path("/opt/tritonserver")
@@ -250,6 +251,7 @@ def write_user_site_probe(home: Path) -> None:
         (packages / "usercustomize.py").write_text(
             f"import sys\nsys.stderr.write('{_MARKER}\\n')\nsys.stderr.flush()\n", encoding="utf-8"
         )
+    protect(home / ".local")  # the server of a container may be another user
 
 
 def user_site_was_read(log: str) -> bool:

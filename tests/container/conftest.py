@@ -6,10 +6,12 @@ Where no container can run, the tests skip and name what is missing; in CI (vari
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -129,6 +131,21 @@ def write_model(repository, name, start="pass", execute="pass", *, like=None):
             elif entry.name.startswith("triton_python_backend_stub"):
                 os.link(entry, folder / entry.name)
     return folder
+
+
+@contextlib.contextmanager
+def environment_in_home(model):
+    """Moves a model's environment into this user's home; only root may enter /root in the image."""
+    (environment,) = (entry for entry in model.iterdir() if (entry / "bin/activate").is_file())
+    config = (model / "config.pbtxt").read_text()
+    with tempfile.TemporaryDirectory(prefix="envpack-tests-", dir=Path.home()) as home:
+        Path(home).chmod(0o755)
+        there = shutil.move(environment, home)
+        (model / "config.pbtxt").unlink()  # a link of another file
+        (model / "config.pbtxt").write_text(
+            re.sub(r"(EXECUTION_ENV_PATH.*?string_value: *)\"[^\"]+\"", rf'\1"{there}"', config, flags=re.DOTALL)
+        )
+        yield
 
 
 class Envpack:

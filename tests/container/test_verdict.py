@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from envpack.settings.releases import DEFAULT_RELEASE, find_release
-from tests.container.conftest import write_model
+from tests.container.conftest import environment_in_home, write_model
 
 
 def statuses(checks):
@@ -65,6 +65,13 @@ def test_a_process_that_outlives_its_model_is_named(envpack, repository):
     assert code == 1
     (check,) = (check for check in document["verdict"]["checks"] if check["id"] == "shutdown")
     assert check["evidence"].endswith("(sleep 600)")
+
+
+@pytest.mark.thorough
+def test_a_home_that_the_image_closes_is_opened_for_an_environment_in_it(envpack, repository):
+    with environment_in_home(repository / "double"):
+        code, document = envpack.verify()
+    assert code == 0, document["verdict"]["models"]
 
 
 def test_another_path_in_the_container(envpack):

@@ -1,11 +1,13 @@
 """Privileges, mounts and limits that a server's container is created with."""
 
+import os
 import resource
+import stat
 from pathlib import Path
 
 import pytest
 
-from envpack.server.container import ContainerSettings, Mount, container_options
+from envpack.server.container import ContainerSettings, Mount, container_options, open_homes
 from envpack.server.daemon import Daemon
 from envpack.server.stale_runs import this_owner
 
@@ -50,6 +52,32 @@ def test_every_mount_is_read_only():
 def test_only_tmp_is_writable_and_its_programs_can_run():
     assert options(tmp_bytes=1 << 30)["tmpfs"] == {"/tmp": f"exec,mode=1777,size={1 << 30}"}
     assert options()["tmpfs"] == {"/tmp": f"exec,mode=1777,size={4 << 30}"}
+
+
+@pytest.mark.parametrize(
+    ("target", "opened"),
+    [
+        ("/root/.cache/envpack/environments", ["/root"]),
+        ("/home/me/env", ["/home/me"]),
+        ("/root", []),
+        ("/home/me", []),
+        ("/srv/env", []),
+        ("/root/../srv/env", []),
+    ],
+)
+def test_homes_of_the_image_are_replaced_if_something_is_mounted_below_them(tmp_path, target, opened):
+    environment = tmp_path / "env"
+    environment.mkdir()
+    before = os.umask(0o077)
+    try:
+        homes = open_homes((*MOUNTS, Mount(environment, target)), tmp_path / "homes")
+    finally:
+        os.umask(before)
+    assert homes == tuple(Mount(Path(f"{tmp_path}/homes{name}"), name) for name in opened)
+    for home in homes:
+        place = Path(f"{tmp_path}/homes{target}")
+        assert place.is_dir()  # in a read-only mount the daemon cannot make it
+        assert all(stat.S_IMODE(folder.stat().st_mode) == 0o755 for folder in (home.source, place.parent, place))
 
 
 def test_the_port_is_open_for_this_machine_only():

@@ -1,3 +1,4 @@
+import os
 import socket
 import stat
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envpack.server import process
-from envpack.server.launch import ServerInstallation, find_server, library_path, link_backends
+from envpack.server.launch import ServerInstallation, find_server, library_path, link_backends, write_user_site_probe
 from envpack.server.process import ProcessRuntime
 from envpack.support.errors import ServerError
 from envpack.support.installation import install_command
@@ -33,6 +34,16 @@ def test_a_server_is_found_by_folder_program_or_path(tmp_path, monkeypatch):
     assert find_server(program).executable == program
     monkeypatch.setenv("PATH", str(home / "bin"))
     assert find_server().executable == program
+
+
+def test_another_user_can_read_the_probe_of_the_user_site(tmp_path):
+    before = os.umask(0o077)
+    try:
+        write_user_site_probe(tmp_path)
+    finally:
+        os.umask(before)
+    for place in (tmp_path / ".local").rglob("*"):
+        assert stat.S_IMODE(place.stat().st_mode) == (0o755 if place.is_dir() else 0o444), place
 
 
 def test_a_wheel_has_its_release_in_every_folder(tmp_path):
