@@ -41,6 +41,9 @@ def end_work() -> None:
     """From now on, Ctrl-C ends the process at once, without a message."""
     global _is_working  # noqa: PLW0603
     _is_working = False
+    # Python notes a Ctrl-C that came while `exec` ran text, as the import of a dataclass does, and `python -m envpack`
+    # would end by the signal although it handled the exception. Python forgets the note when it runs other text.
+    exec("")  # noqa: S102
 
 
 def exit_on(*numbers: int) -> None:

@@ -118,6 +118,17 @@ def test_ctrl_c_is_ignored_if_the_caller_ignores_it():
     assert ended(program) == (7, "", "")
 
 
+def test_ctrl_c_in_text_that_exec_runs_has_the_same_outcome(tmp_path):
+    """Only `python -m` ended by the signal, later."""
+    body = (
+        "interrupts.begin_work()\ntry:\n    exec('press()\\ntime.sleep(60)')\n"
+        "except KeyboardInterrupt:\n    interrupts.end_work()\nsys.exit(7)"
+    )
+    (tmp_path / "pressed.py").write_text(HEAD + body)
+    line = ["env", "--default-signal=INT", f"PYTHONPATH={tmp_path}", sys.executable, "-m", "pressed"]
+    assert subprocess.run(line, check=False, timeout=60).returncode == 7
+
+
 def test_other_errors_in_finalizers_are_still_reported():
     program = "class Broken:\n    def __del__(self):\n        raise ValueError('lost')\nBroken()\n"
     code, output, errors = ended(HEAD + program)
