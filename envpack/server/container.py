@@ -22,7 +22,14 @@ from envpack.server.kserve import Client
 from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_probe
 from envpack.server.log import excerpt, start_error
 from envpack.server.procfs import ContainerProcfs
-from envpack.server.stale_runs import owner_is_gone, remove_stale_homes, temporary_home, this_owner
+from envpack.server.stale_runs import (
+    KEPT_LABEL,
+    LABEL,
+    remove_stale_containers,
+    remove_stale_homes,
+    temporary_home,
+    this_owner,
+)
 from envpack.settings.releases import Release, all_releases
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 
-LABEL, KEPT_LABEL = "envpack.verify", "envpack.keep"
 HOME = "/tmp"  # noqa: S108 - a tmpfs in the container
 _NOBODY = 65534
 _MOST_PROCESSES = 4096  # threads count too, and a BLAS starts one per core in every model
@@ -164,7 +170,6 @@ _POLL_SECONDS = 0.05
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
 _BACKENDS = "/opt/tritonserver/backends"
 _EXTRA_REPOSITORY = "/envpack/models"
-_ALREADY_REMOVED = (404, 409)  # the container is gone, or another process is removing it
 _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 
 
@@ -376,24 +381,6 @@ class ContainerRuntime(ContainerSettings):
             time.sleep(_POLL_SECONDS)
         server.stop(force=True)
         raise _failed(server.log())
-
-
-def remove_stale_containers(daemon: Daemon) -> tuple[str, ...]:
-    """Remove the containers of runs of envpack that were killed; returns their names."""
-    import docker
-
-    removed = []
-    with daemon_errors():
-        found = daemon.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-        for container in found:
-            if KEPT_LABEL not in container.labels and owner_is_gone(container.labels[LABEL]):
-                try:
-                    container.remove(force=True, v=True)
-                except docker.errors.APIError as error:
-                    if error.status_code not in _ALREADY_REMOVED:
-                        raise
-                removed.append(str(container.name))
-    return tuple(removed)
 
 
 def _image_missing(image: str) -> ServerError:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.server import proc
+from envpack.server.daemon import Daemon, daemon_errors
 from envpack.server.made_objects import SHARED_MEMORY, read_made, remove_made
 from envpack.server.supervisor_child import MADE
 from envpack.support.bounded_reading import read_text
@@ -23,7 +24,9 @@ HOME_PREFIX = "envpack-verify-"
 LOG = "log"
 VARIABLE = "ENVPACK_SERVER"  # its processes have it, with the server's folder as its value
 _OWNER = "owner"
+LABEL, KEPT_LABEL = "envpack.verify", "envpack.keep"  # of containers
 _KILL_SECONDS = 10.0
+_ALREADY_REMOVED = (404, 409)  # the container is gone, or another process is removing it
 
 
 def this_owner() -> str:
@@ -153,3 +156,21 @@ def _remove(home: Path) -> tuple[str, ...]:
     found = remove_leftovers(home)
     remove_home(home)
     return (*found, f"folder {home}")
+
+
+def remove_stale_containers(daemon: Daemon) -> tuple[str, ...]:
+    """Remove the containers of runs of envpack that were killed; returns their names."""
+    import docker
+
+    removed = []
+    with daemon_errors():
+        found = daemon.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        for container in found:
+            if KEPT_LABEL not in container.labels and owner_is_gone(container.labels[LABEL]):
+                try:
+                    container.remove(force=True, v=True)
+                except docker.errors.APIError as error:
+                    if error.status_code not in _ALREADY_REMOVED:
+                        raise
+                removed.append(str(container.name))
+    return tuple(removed)
