@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,9 +184,9 @@ def source_folder() -> Path:
 def source_digest(folder: Path) -> str:
     """SHA-256 of names and contents of all sources of the stub, with their data and without their documentation."""
     digest = hashlib.sha256()
-    sources = (path for path in (folder / "stub_src").rglob("*") if path.is_file() and path.suffix != ".md")
-    files = [folder / "CMakeLists.txt", folder / "envpack/releases.toml", *sorted(sources)]
-    for file in files:
-        digest.update(f"{file.relative_to(folder)}\0".encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    walked = os.walk(folder / "stub_src")  # a build without changes does this for each model
+    sources = (f"{top}/{name}" for top, _, names in walked for name in names if not name.endswith(".md"))
+    for file in [f"{folder}/CMakeLists.txt", f"{folder}/envpack/releases.toml", *sorted(sources)]:
+        digest.update(f"{file.removeprefix(f'{folder}/')}\0".encode())
+        digest.update(hashlib.sha256(Path(file).read_bytes()).digest())
     return digest.hexdigest()
