@@ -12,10 +12,11 @@ from pathlib import Path
 
 import envpack
 from envpack.settings.pythons import pybind11_for
+from envpack.settings.table import ToolchainName
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
-from envpack.stub.prebuilt import find_prebuilt
+from envpack.stub.prebuilt import find_prebuilt, prebuilt_pythons
 from envpack.stub.recipe import Cell, Recipe, ensure_entry, is_intact
-from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, header_folders
+from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, find_toolchain, header_folders
 from envpack.support.entry_locks import in_use, kept
 from envpack.support.errors import DISK_FULL_TEXT, StubError, UsageError, disk_full
 from envpack.support.folders import cache_folder
@@ -129,6 +130,13 @@ def build_stub(cell: Cell, *, cache: Path | None = None, jobs: int = 0, progress
     stub = build_from_recipe(cell.recipe(), cache=cache, jobs=jobs, progress=progress)
     progress.end(f"compiled in {stub.seconds:.1f} s" if stub.fresh else "up to date")
     return stub
+
+
+def check_compiling(minor: str, machine: str, toolchain: ToolchainName) -> None:
+    """Raise what `build_stub` would for a compiler or headers that this machine lacks; for use before other work."""
+    if toolchain != "auto" or minor not in prebuilt_pythons(machine):
+        find_toolchain(toolchain, machine=machine)
+        header_folders(minor)
 
 
 def find_stub(cell: Cell) -> Stub | None:

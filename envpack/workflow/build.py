@@ -30,6 +30,7 @@ from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
 from envpack.workflow.lock import locked_environment, numpy_missing, report_python, requirement_warnings
 from envpack.workflow.placement import (
+    check_compiling_first,
     check_placement,
     foreign_paths,
     foreign_stub,
@@ -156,6 +157,7 @@ def build(request: Build, progress: Progress, store: SharedStore | None = None) 
             check_placement(placement, source.target.python)
             if not placement.force:
                 refuse_foreign(foreign_paths(placement, source.target.python), force=False)
+            check_compiling_first(placement, source, shared=store is not None)
         with made_ingredients(source, progress, store) as (environment, binary):
             progress.begin(
                 f"{model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"

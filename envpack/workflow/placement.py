@@ -35,6 +35,7 @@ from envpack.repository.placement import (
 from envpack.repository.selection import examine_readable
 from envpack.settings.project import Project
 from envpack.settings.releases import Release
+from envpack.stub.build import check_compiling
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import InputError, StubError, UsageError
 from envpack.support.folders import real_path
@@ -85,6 +86,14 @@ def check_placement(request: Placement, minor: str) -> None:
     if request.starts_warm and unfit_stub(request, minor):
         what = f"only envpack's stub starts models warm, and --stub never excludes one for Python {minor}"
         raise UsageError("start-limits", what, "remove --stub never, or use --start cold")
+
+
+def check_compiling_first(request: Placement, source: Recipe, *, shared: bool) -> None:
+    """Raise what a first build lacks to compile its stub, unless a store can have it; making an environment is long."""
+    minor = source.target.python
+    needed = source.stub == "always" or (source.stub == "auto" and release_cannot_serve(minor, "", source.release))
+    if needed and not shared and not request.environment_for(minor).exists():
+        check_compiling(minor, source.target.machine, source.toolchain)
 
 
 def unfit_stub(request: Placement, minor: str) -> str:

@@ -31,7 +31,15 @@ from envpack.support.platforms import platform_of_machine
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
 from envpack.workflow.lock import refuse_stale, version_change, versions
-from envpack.workflow.placement import backend_name, foreign_paths, refuse_foreign, release_cannot_serve, unfit_stub
+from envpack.workflow.placement import (
+    backend_name,
+    check_compiling_first,
+    foreign_paths,
+    refuse_foreign,
+    release_cannot_serve,
+    unfit_stub,
+)
+from envpack.workflow.project import NO_STORE
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request, kept_environment, needs_stub
@@ -93,6 +101,7 @@ def _plan(project: Project, request: Build) -> ModelPlan:
         detect_prefix(source.prefix)  # raises if it is none that can be taken over
         change = PlannedChange(f"take over {source.prefix}, if it has changed", "files of an environment are compared")
         return ModelPlan(name=name, release=release.name, changes=(change,))
+    check_compiling_first(placement, source, shared=project.of().store not in ("", NO_STORE))
     return ModelPlan(
         name=name,
         python=source.target.python,

@@ -16,9 +16,9 @@ from envpack.conda.fetched import FetchError, fetchable
 from envpack.conda.interpreters import available_interpreters, unreadable_folders
 from envpack.inspection.facts import this_host
 from envpack.settings.project import Project
-from envpack.settings.pythons import SUPPORTED
+from envpack.settings.pythons import PYBIND11, SUPPORTED
 from envpack.stub.prebuilt import prebuilt_pythons
-from envpack.stub.toolchain import find_tool, find_toolchain
+from envpack.stub.toolchain import boost_folder, find_tool, find_toolchain, pybind11_folder
 from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
@@ -61,12 +61,19 @@ def zig(project: Project) -> Iterator[Observation]:  # noqa: ARG001
 
 
 def tools(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """CMake and Ninja."""
+    """CMake, Ninja, and the headers of libraries."""
     for name in ("cmake", "ninja"):
         try:
             yield Observation(name, "ok", str(find_tool(name)))
         except StubError as error:
             yield _needed_to_compile(name, error)
+    try:
+        boost_folder()
+        for pybind11 in PYBIND11:
+            pybind11_folder(pybind11.pythons[0])
+        yield Observation("headers", "ok", f"Boost, pybind11 {' and '.join(one.version for one in PYBIND11)}")
+    except StubError as error:
+        yield _needed_to_compile("headers", error)
 
 
 def compiled_stubs(project: Project) -> Iterator[Observation]:  # noqa: ARG001

@@ -57,11 +57,14 @@ def test_compiled_stubs_are_listed(monkeypatch, project, minors, what):
 def test_tools_that_are_here_are_named(monkeypatch, project):
     monkeypatch.setattr(host, "find_tool", lambda name: f"/opt/{name}")
     monkeypatch.setattr(host, "find_toolchain", lambda kind="": SimpleNamespace(identity=f"{kind or 'system'} 1"))
+    monkeypatch.setattr(host, "boost_folder", lambda: "/opt/boost")
+    monkeypatch.setattr(host, "pybind11_folder", lambda minor: f"/opt/pybind11-{minor}")
     assert [*host.compiler(project), *host.zig(project), *host.tools(project)] == [
         Observation("compiler", "ok", "system 1"),
         Observation("zig", "ok", "zig 1"),
         Observation("cmake", "ok", "/opt/cmake"),
         Observation("ninja", "ok", "/opt/ninja"),
+        Observation("headers", "ok", "Boost, pybind11 2.12.1 and 3.1.0"),
     ]
 
 

@@ -86,9 +86,10 @@ class TestTools:
         monkeypatch.setattr(probes, "prebuilt_pythons", lambda machine: prebuilt)
         monkeypatch.setattr(probes, "find_tool", absent)
         monkeypatch.setattr(probes, "find_toolchain", absent)
+        monkeypatch.setattr(probes, "pybind11_folder", absent)
         seen = [*compiler(project), *probes.tools(project)]
         assert [(observation.name, observation.state, observation.fix) for observation in seen] == [
-            (name, state, "install it") for name in ("compiler", "cmake", "ninja")
+            (name, state, "install it") for name in ("compiler", "cmake", "ninja", "headers")
         ]
 
     def test_pythons_without_a_shared_library_are_listed(self, project):

@@ -1,13 +1,15 @@
 """What a build would do: a plan names all of it, and nothing else."""
 
+import importlib.metadata
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from envpack.settings.table import Settings
-from envpack.support.errors import EnvpackError, InputError
+from envpack.support.errors import EnvpackError, InputError, StubError
 from envpack.support.placed_files import RELEASE_FILE, STUB_NAME
 from envpack.workflow.plan import plan_model
 from tests.tables import every_row
@@ -50,6 +52,38 @@ def test_a_plan_refuses_what_no_resolution_would_make_right(machine, text, kind,
     with pytest.raises(EnvpackError) as raised:
         planned(machine)
     assert (raised.value.kind, what in raised.value.message) == (kind, True)
+
+
+@pytest.fixture
+def without_headers(monkeypatch):
+    """The extra with what a stub is compiled with is not installed."""
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.distribution", missing)
+
+
+@pytest.mark.usefixtures("without_headers")
+def test_what_a_stub_needs_is_missed_before_the_environment_is_made(machine):
+    with pytest.raises(StubError, match="compiling a stub needs the Python package pybind11==") as raised:
+        planned(machine, python="3.12")
+    with pytest.raises(StubError, match=re.escape(raised.value.message)):
+        build(machine, python="3.12")
+    assert machine.steps.seen == []
+    assert not (machine.cache / "locks").exists()
+
+
+@pytest.mark.usefixtures("without_headers")
+@pytest.mark.parametrize("options", [{"python": "3.10"}, {"python": "3.12", "stub": "never"}], ids=str)
+def test_only_who_compiles_needs_headers(machine, options):
+    assert PLACE[0].replace("3.10", options["python"]) in dict(planned(machine, **options))
+
+
+@pytest.mark.usefixtures("without_headers")
+def test_a_store_can_have_what_this_machine_cannot_compile(machine, tmp_path):
+    (tmp_path / "store").mkdir()
+    assert "place a stub for Python 3.12" in dict(planned(machine, python="3.12", store=str(tmp_path / "store")))
 
 
 def test_a_plan_names_packages_that_differ(ready):
