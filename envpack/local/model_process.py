@@ -41,18 +41,11 @@ Answer = tuple[int, Response | None]
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line that a model logs.
+    """A line that a model logs."""
 
-    Attributes:
-        level: ``"info"``, ``"warning"``, ``"error"`` or ``"verbose"``.
-        text: the message.
-        place: file and line.
-        model: name of the model.
-    """
-
-    level: str
+    level: str  # "info", "warning", "error" or "verbose"
     text: str
-    place: str
+    place: str  # file and line
     model: str
 
 

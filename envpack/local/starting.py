@@ -73,17 +73,11 @@ _LAST_WITH_ACTIVATE = 2507  # later servers start stubs without the environment'
 
 @dataclass(frozen=True)
 class Python:
-    """What a model's process runs on.
+    """What a model's process runs on."""
 
-    Attributes:
-        stub: our stub for this Python.
-        prefix: folder of the Python, with ``bin`` and ``lib``.
-        is_environment: whether that is an execution environment, not the machine's Python.
-    """
-
-    stub: Path
-    prefix: Path
-    is_environment: bool = True
+    stub: Path  # our stub for this Python
+    prefix: Path  # folder of the Python, with bin and lib
+    is_environment: bool = True  # whether that is an execution environment, not the machine's Python
 
 
 def start_stub(
@@ -164,19 +158,12 @@ def check_debug_port(port: int) -> None:
 
 @dataclass(frozen=True)
 class Instruments:
-    """What to do to a model.
+    """What to do to a model."""
 
-    Attributes:
-        debug_port: where a debugger can connect on this machine; the model waits for one. 0 for none.
-        profile: measure the time of each Python function.
-        memory: record allocations with memray, if the environment has it.
-        folder: for what is recorded.
-    """
-
-    folder: Path
-    debug_port: int = 0
-    profile: bool = False
-    memory: bool = False
+    folder: Path  # for what is recorded
+    debug_port: int = 0  # where a debugger can connect on this machine; the model waits for one. 0 for none
+    profile: bool = False  # measure the time of each Python function
+    memory: bool = False  # record allocations with memray, if the environment has it
 
     @property
     def are_used(self) -> bool:

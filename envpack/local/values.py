@@ -44,19 +44,12 @@ SEQUENCE_END = 2
 
 @dataclass(frozen=True)
 class RawTensor:
-    """A named tensor.
+    """A named tensor."""
 
-    Attributes:
-        name: name of the input or output.
-        datatype: KServe's name of the type, for example ``"FP32"``.
-        shape: dimensions.
-        content: elements in row-major order, little endian; each string follows its 4-byte length.
-    """
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    content: bytes | memoryview
+    name: str  # name of the input or output
+    datatype: str  # KServe's name of the type, for example "FP32"
+    shape: tuple[int, ...]  # dimensions
+    content: bytes | memoryview  # elements in row-major order, little endian; each string follows its 4-byte length
 
     @property
     def size(self) -> int:
@@ -76,30 +69,18 @@ def readable(tensor: RawTensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Request:
-    """A request to a model.
-
-    Attributes:
-        inputs: input tensors.
-        outputs: names of the requested outputs; empty for all.
-        id: the client's id of the request.
-        correlation_id: the sequence that the request belongs to; 0 for none.
-        flags: `SEQUENCE_START` and `SEQUENCE_END`.
-        timeout: microseconds that the request may wait; 0 for the model's default.
-        parameters: a JSON object.
-        model: name of the model.
-        version: version of the model; -1 for the newest.
-    """
+    """A request to a model."""
 
     inputs: tuple[RawTensor, ...]
     _: KW_ONLY
-    outputs: frozenset[str] = frozenset()
-    id: str = ""
-    correlation_id: int | str = 0
-    flags: int = 0
-    timeout: int = 0
-    parameters: str = "{}"
+    outputs: frozenset[str] = frozenset()  # names of the requested outputs; empty for all
+    id: str = ""  # the client's id of the request
+    correlation_id: int | str = 0  # the sequence that the request belongs to; 0 for none
+    flags: int = 0  # `SEQUENCE_START` and `SEQUENCE_END`
+    timeout: int = 0  # microseconds that the request may wait; 0 for the model's default
+    parameters: str = "{}"  # a JSON object
     model: str = ""
-    version: int = -1
+    version: int = -1  # -1 for the newest
 
     @property
     def items(self) -> int:
@@ -109,19 +90,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """A response of a model.
+    """A response of a model."""
 
-    Attributes:
-        outputs: output tensors; none with an error.
-        error: the text of an error, None without one.
-        code: Triton's code of the error.
-        parameters: a JSON object, or ``""``.
-    """
-
-    outputs: tuple[RawTensor, ...] = ()
-    error: str | None = None
-    code: int = INTERNAL
-    parameters: str = ""
+    outputs: tuple[RawTensor, ...] = ()  # output tensors; none with an error
+    error: str | None = None  # the text of an error, None without one
+    code: int = INTERNAL  # Triton's code of the error
+    parameters: str = ""  # a JSON object, or ""
 
 
 NOTHING = Response()

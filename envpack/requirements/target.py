@@ -24,19 +24,12 @@ _LONGEST_RANGE, _MOST_ALTERNATIVES = 1000, 50  # a hundred versions are tried wi
 
 @dataclass(frozen=True)
 class Target:
-    """A system and a Python version.
+    """A system and a Python version."""
 
-    Attributes:
-        platform: ``"linux-64"`` or ``"linux-aarch64"``; ``"linux-x86_64"`` becomes ``"linux-64"``.
-        python: Python version, minor (``"3.10"``) or full, or ``""`` if unknown.
-        glibc: version of the C library, for example ``"2.35"``.
-        cuda: version of CUDA in the image, ``""`` for none.
-    """
-
-    platform: str = "linux-64"
-    python: str = ""
-    glibc: str = "2.35"
-    cuda: str = ""
+    platform: str = "linux-64"  # "linux-64" or "linux-aarch64"; "linux-x86_64" becomes "linux-64"
+    python: str = ""  # Python version, minor ("3.10") or full, or "" if unknown
+    glibc: str = "2.35"  # version of the C library, for example "2.35"
+    cuda: str = ""  # version of CUDA in the image, "" for none
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "platform", platform_name(self.platform))

@@ -48,19 +48,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """All samples of a model.
+    """All samples of a model."""
 
-    Attributes:
-        samples: in the order of the file.
-        tolerances: by output; the entry ``""`` applies to all others.
-        minimum_match: required share of matching samples among those with expected answers, 0 to 1.
-        noun: plural noun for the samples, for example ``"images"``.
-    """
-
-    samples: tuple[Sample, ...]
+    samples: tuple[Sample, ...]  # in the order of the file
+    # By output; the entry "" applies to all others.
     tolerances: Mapping[str, Tolerance] = field(default_factory=lambda: {"": Tolerance()})
-    minimum_match: float = 1.0
-    noun: str = "samples"
+    minimum_match: float = 1.0  # required share of matching samples among those with expected answers, 0 to 1
+    noun: str = "samples"  # plural noun for the samples, for example "images"
 
     @property
     def have_answers(self) -> bool:

@@ -66,21 +66,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """Number of the user's samples with the expected outputs: "178 images right of 180 images sent".
+    """Number of the user's samples with the expected outputs: "178 images right of 180 images sent"."""
 
-    Attributes:
-        right: samples with the expected outputs.
-        sent: all samples.
-        noun: plural noun for them.
-        needed: how many must be right; fewer than all if the file of samples says so (``minimum_match``).
-        expected: samples that have expected outputs; the others only need an answer.
-    """
-
-    right: int
-    sent: int
-    noun: str
-    needed: int
-    expected: int
+    right: int  # samples with the expected outputs
+    sent: int  # all samples
+    noun: str  # plural noun for them
+    needed: int  # how many must be right; fewer than all if the file of samples says so (`minimum_match`)
+    expected: int  # samples that have expected outputs; the others only need an answer
 
     @property
     def ok(self) -> bool:

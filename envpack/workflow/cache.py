@@ -44,21 +44,13 @@ _BESIDE = (".segments", ".json")
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One thing in the cache.
+    """One thing in the cache."""
 
-    Attributes:
-        kind: folder of the cache that it is in, for example ``"environments"``.
-        path: file or folder.
-        label: what it is, as text.
-        size: bytes on disk; files that several entries share count for the first.
-        used: when it was made or last used, seconds since 1970.
-    """
-
-    kind: CacheFolder
-    path: Path
-    label: str
-    size: int
-    used: float
+    kind: CacheFolder  # folder of the cache that it is in, for example "environments"
+    path: Path  # file or folder
+    label: str  # what it is, as text
+    size: int  # bytes on disk; files that several entries share count for the first
+    used: float  # when it was made or last used, seconds since 1970
 
 
 @dataclass(frozen=True)

@@ -57,22 +57,15 @@ class PlannedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
-    """What a build of one model would change.
-
-    Attributes:
-        name: the model.
-        python: Python minor version that it would have, ``""`` if its environment is taken over from a folder, and for
-            an ensemble.
-        python_source: where that version comes from.
-        release: Triton release to build for.
-        changes: in order; empty if everything is up to date.
-    """
+    """What a build of one model would change."""
 
     name: str
+    # Python minor version that it would have, "" if its environment is taken over from a folder, and for an
+    # ensemble.
     python: str = ""
-    python_source: str = ""
-    release: str = ""
-    changes: tuple[PlannedChange, ...] = ()
+    python_source: str = ""  # where that version comes from
+    release: str = ""  # Triton release to build for
+    changes: tuple[PlannedChange, ...] = ()  # in order; empty if everything is up to date
 
 
 def plan_model(project: Project, name: str) -> ModelPlan:

@@ -40,21 +40,13 @@ class LaidOut:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedObjects:
-    """A repository in an object store.
+    """A repository in an object store."""
 
-    Attributes:
-        url: the address, with the digest if it is to have one.
-        published: what was sent and removed, or would be.
-        pruned: addresses of earlier publications that were removed.
-        cautions: what may not work on the server, and earlier publications that could not be removed.
-        command: a command that serves it.
-    """
-
-    url: str
-    published: Published
-    pruned: tuple[str, ...]
-    cautions: tuple[str, ...]
-    command: tuple[str, ...]
+    url: str  # the address, with the digest if it is to have one
+    published: Published  # what was sent and removed, or would be
+    pruned: tuple[str, ...]  # addresses of earlier publications that were removed
+    cautions: tuple[str, ...]  # what may not work on the server, and earlier publications that could not be removed
+    command: tuple[str, ...]  # a command that serves it
 
 
 def lay_out(project: Project, names: Sequence[str], output: Path, progress: Progress) -> LaidOut:

@@ -47,29 +47,17 @@ class _Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(_Made):
-    """An environment and its stub, made from requirements. It names no place where they go.
+    """An environment and its stub, made from requirements. It names no place where they go."""
 
-    Attributes:
-        name: folder of the model that it is for, for messages.
-        requirements: what the model requires.
-        target: what the packages are for.
-        channels: conda channels in order of preference.
-        sources: pip packages that may be built from source.
-        python_preference: where interpreters come from.
-        lock: text of the model's lockfile, ``""`` if it has none.
-        lock_file: where that is, or would be, on the machine of the caller.
-        other_pythons: other minor versions that the requirements allow, if envpack chose the newest.
-    """
-
-    name: str
+    name: str  # folder of the model that it is for, for messages
     requirements: Requirements
-    target: Target
-    channels: tuple[str, ...]
-    sources: tuple[str, ...] = ()
-    python_preference: PythonPreference = "system"
-    lock: str = ""
-    lock_file: Path = Path("envpack.lock")
-    other_pythons: tuple[str, ...] = ()
+    target: Target  # what the packages are for
+    channels: tuple[str, ...]  # conda channels in order of preference
+    sources: tuple[str, ...] = ()  # pip packages that may be built from source
+    python_preference: PythonPreference = "system"  # where interpreters come from
+    lock: str = ""  # text of the model's lockfile, "" if it has none
+    lock_file: Path = Path("envpack.lock")  # where that is, or would be, on the machine of the caller
+    other_pythons: tuple[str, ...] = ()  # other minor versions that the requirements allow, if envpack chose the newest
 
     def options(self, *, previous: Lock | None = None, update: tuple[str, ...] = ()) -> LockOptions:
         """How this machine resolves it: with its cache, and with the conda settings of its user."""
@@ -138,18 +126,12 @@ class TakenOver(_Made):
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """What was made of a recipe, or verified.
+    """What was made of a recipe, or verified."""
 
-    Attributes:
-        fresh: whether it was made now; otherwise it was in the cache or in the store.
-        digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
-        lock: text of the lock, if that was made.
-        verdict: the verdict of a verification.
-    """
-
-    fresh: bool = False
+    fresh: bool = False  # whether it was made now; otherwise it was in the cache or in the store
+    # Environments and stubs, by what they are: the environment's content, the stub's SHA-256.
     digests: dict[str, str] = field(default_factory=dict)
-    lock: str = ""
+    lock: str = ""  # text of the lock, if that was made
     verdict: Verdict | None = None
 
 

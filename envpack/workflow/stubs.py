@@ -31,25 +31,15 @@ from envpack.workflow.shared import fetch_stub, push_stub, stub_for
 
 @dataclass(frozen=True, kw_only=True)
 class WantedStubs:
-    """What stubs are wanted.
+    """What stubs are wanted."""
 
-    Attributes:
-        pythons: minor versions of interpreters.
-        prefixes: folders of environments, against whose Pythons to compile.
-        all_pythons: one for each supported interpreter of this machine.
-        tritons: names of releases, a stub for each; empty for one stub for all.
-        platforms: platforms of the Pythons.
-        only: patterns of identifiers.
-        skip: patterns of identifiers to leave out.
-    """
-
-    pythons: tuple[str, ...] = ()
-    prefixes: tuple[Path, ...] = ()
-    all_pythons: bool = False
-    tritons: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()  # minor versions of interpreters
+    prefixes: tuple[Path, ...] = ()  # folders of environments, against whose Pythons to compile
+    all_pythons: bool = False  # one for each supported interpreter of this machine
+    tritons: tuple[str, ...] = ()  # names of releases, a stub for each; empty for one stub for all
+    platforms: tuple[str, ...] = ()  # platforms of the Pythons
+    only: tuple[str, ...] = ()  # patterns of identifiers
+    skip: tuple[str, ...] = ()  # patterns of identifiers to leave out
 
     @property
     def is_matrix(self) -> bool:
@@ -60,17 +50,11 @@ class WantedStubs:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStubs:
-    """The stubs to compile.
+    """The stubs to compile."""
 
-    Attributes:
-        cells: their Pythons and releases.
-        missing: why some Pythons are not among them.
-        warnings: about the releases.
-    """
-
-    cells: tuple[Cell, ...]
-    missing: Mapping[str, EnvpackError] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    cells: tuple[Cell, ...]  # their Pythons and releases
+    missing: Mapping[str, EnvpackError] = field(default_factory=dict)  # why some Pythons are not among them
+    warnings: tuple[str, ...] = ()  # about the releases
 
 
 def stub_store(said: Settings) -> SharedStore | None:
@@ -130,38 +114,23 @@ def build_one_stub(cell: Cell, output: Path, said: Settings, progress: Progress,
 
 @dataclass(frozen=True)
 class CellResult:
-    """The result of one stub of a matrix.
+    """The result of one stub of a matrix."""
 
-    Attributes:
-        cell: its Python and release.
-        path: where it is, or would be.
-        stub: compiled, or found in the cache; ``None`` if that failed.
-        changed: whether ``path`` did not hold it before.
-        error: why it is not at ``path``.
-    """
-
-    cell: Cell
-    path: Path
-    stub: Stub | None = None
-    changed: bool = False
-    error: EnvpackError | None = None
+    cell: Cell  # its Python and release
+    path: Path  # where it is, or would be
+    stub: Stub | None = None  # compiled, or found in the cache; None if that failed
+    changed: bool = False  # whether `path` did not hold it before
+    error: EnvpackError | None = None  # why it is not at `path`
 
 
 @dataclass(frozen=True)
 class CellPlan:
-    """What `build_matrix` would do for one stub.
+    """What `build_matrix` would do for one stub."""
 
-    Attributes:
-        cell: its Python and release.
-        path: where it would be placed.
-        cached: whether the cache has it, so that nothing is compiled.
-        placed: whether ``path`` holds it already.
-    """
-
-    cell: Cell
-    path: Path
-    cached: bool
-    placed: bool
+    cell: Cell  # its Python and release
+    path: Path  # where it would be placed
+    cached: bool  # whether the cache has it, so that nothing is compiled
+    placed: bool  # whether `path` holds it already
 
 
 def build_matrix(

@@ -229,16 +229,9 @@ State = Literal["ok", "warn", "missing"]
 
 @dataclass(frozen=True)
 class Observation:
-    """A property of this machine.
+    """A property of this machine."""
 
-    Attributes:
-        name: name of the property, for example ``"compiler"``.
-        state: ``"ok"``; ``"warn"`` if only some uses need it; ``"missing"`` if envpack cannot work without it.
-        what: the finding in a few words.
-        fix: how to fix it, ``""`` if nothing is wrong.
-    """
-
-    name: str
-    state: State
-    what: str
-    fix: str = ""
+    name: str  # name of the property, for example "compiler"
+    state: State  # "ok"; "warn" if only some uses need it; "missing" if envpack cannot work without it
+    what: str  # the finding in a few words
+    fix: str = ""  # how to fix it, "" if nothing is wrong
