@@ -73,14 +73,11 @@ class _Reader:
                 check_length(value, PipLine(location, quote(value)))
             if self._is_for_target(value, location):
                 self._read_spec(value, location)
-        path, allowed = self._content.location.path, self._python_range()
         return self._pip.requirements(
+            self._content.location.path,
+            self._python_range(),
             conda=tuple(self._conda),
-            python=single_minor(allowed) if allowed else "",
-            python_range=allowed,
             channels=_channels(self._content),
-            source=path,
-            files=(path, *self._pip.files),
         )
 
     def _check_keys(self) -> None:
@@ -224,9 +221,4 @@ def read_python_env(source: Source) -> Requirements:
     reader = PipReader()
     for text, location in content.texts("dependencies"):
         reader.read_lines(text, location)
-    path = content.location.path
-    minor = match[1] if match else ""
-    reader.places["python"] = str(content.get("python")[1])
-    return reader.requirements(
-        python=minor, python_range=f"=={minor}.*" if minor else "", source=path, files=(path, *reader.files)
-    )
+    return reader.requirements(source.path, f"=={match[1]}.*" if match else "", content.get("python")[1])

@@ -16,6 +16,7 @@ from envpack.requirements.format import Source, reads
 from envpack.requirements.location import is_url, local_path, read_text
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_requirement import PipLine, Project, check_length, read_editable, read_requirement
+from envpack.requirements.target import single_minor
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.tables import Location, quote
@@ -85,14 +86,20 @@ class PipReader:
                 )
             self._read_line(line, location.at(max(location.line, 1) + number - 1), constraint)
 
-    def requirements(self, **others: Any) -> Requirements:
-        """Everything that was read, with the other fields of `Requirements` as given."""
+    def requirements(
+        self, path: Path, python_range: str = "", python_at: Location | None = None, **others: Any
+    ) -> Requirements:
+        """What was read of a file and those that it includes, with other fields of `Requirements` as given."""
         return Requirements(
+            python=single_minor(python_range) if python_range else "",
+            python_range=python_range,
+            source=path,
+            files=tuple(dict.fromkeys((path, *self.files))),
             pip=tuple(self.pip),
             constraints=tuple(self.constraints),
             pip_options=tuple(self.options),
             projects=tuple(self.projects),
-            places=dict(self.places),
+            places={**self.places, "python": str(python_at)} if python_at else dict(self.places),
             warnings=tuple(self.warnings),
             **others,
         )
@@ -207,7 +214,7 @@ def read_pip_file(source: Source) -> Requirements:
     """
     reader = PipReader()
     reader.read_file(source.path)
-    return reader.requirements(source=source.path, files=tuple(reader.files))
+    return reader.requirements(source.path)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,6 @@ import re
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, index_options
 from envpack.requirements.model import Requirements
-from envpack.requirements.target import single_minor
 from envpack.support.bounded_reading import parse_json
 from envpack.support.tables import Location, Table, quote, table_of
 
@@ -24,7 +23,7 @@ def read_pipfile_lock(source: Source) -> Requirements:
 
     Refused: version control. Left out: `develop`
     """
-    location, path = source.location, source.path
+    location = source.location
     try:
         content = parse_json(source.text)
     except ValueError as error:
@@ -45,14 +44,7 @@ def read_pipfile_lock(source: Source) -> Requirements:
             raise place.error(f"{quote(name)} has no version", hint=_HINT)
         reader.read_lines(_line(name, table_of(content["default"][name], place)), place)
     place = source.place('"python_')
-    python_range = _python_range(meta.table("requires"), place)
-    reader.places["python"] = str(place)
-    return reader.requirements(
-        python=single_minor(python_range) if python_range else "",
-        python_range=python_range,
-        source=path,
-        files=(path, *reader.files),
-    )
+    return reader.requirements(source.path, _python_range(meta.table("requires"), place), place)
 
 
 def _python_range(requires: Table, location: Location) -> str:

@@ -62,26 +62,17 @@ class _Reader:
         self._extras = content.table("extras")
 
     def requirements(self) -> Requirements:
-        path, project, reader = self._location.path, self._source.project.path, PipReader()
-        files = (path, project) if project.is_file() else (path,)
-        python_range = self._python_range()
-        found = Requirements(
-            python=single_minor(python_range) if python_range else "",
-            python_range=python_range,
-            source=path,
-            files=files,
-            places={"python": str(self._source.place("python-versions"))},
-        )
+        project, reader = self._source.project.path, PipReader()
+        reader.files += [project] if project.is_file() else []
+        python = self._python_range(), self._source.place("python-versions")
         if not self._target.python and self._source.choose:
+            found = reader.requirements(self._source.path, *python)
             self._target = replace(self._target, python=self._source.choose(found))
         for option in extra_index_options(sorted(filter(None, map(_index, self._packages)))):
             reader.read_lines(option, self._location)
         for wanted in self._wanted():
             reader.read_lines(self._line(wanted), wanted.package.location)
-        reader.places.update(found.places)
-        return reader.requirements(
-            python=found.python, python_range=python_range, source=path, files=(*files, *reader.files)
-        )
+        return reader.requirements(self._source.path, *python)
 
     def _python_range(self) -> str:
         allowed = self._metadata.text("python-versions", "")

@@ -1,7 +1,11 @@
-"""``pyproject.toml``: the dependencies of a project, with the extras and groups that ``[tool.envpack]`` selects."""
+"""The dependencies of a project: ``pyproject.toml``, with the extras and groups that ``[tool.envpack]`` selects, and
+``setup.cfg`` of setuptools.
+"""
 
 from __future__ import annotations
 
+import configparser
+import re
 from typing import Any
 
 from packaging.dependency_groups import DependencyGroupResolver
@@ -15,7 +19,7 @@ from envpack.requirements.target import common_range, poetry_range, single_minor
 from envpack.requirements.tool_tables import ToolTables
 from envpack.support import bounded_reading
 from envpack.support.errors import InputError
-from envpack.support.tables import quote
+from envpack.support.tables import HINT, quote
 
 _SELECTION_KEYS = {"extras", "groups"}
 _TOOLS = ("poetry", "pixi", "flit", "envpack")
@@ -83,15 +87,8 @@ class _Reader:
         self._pip.options += self._tools.choices()
         for constraint in self._tools.constraints():
             self._pip.read_lines(constraint, self._line(constraint), constraint=True)
-        path, python_range = self._path, self._python_range()
-        self._pip.places["python"] = str(self._line("requires-python"))
-        return self._pip.requirements(
-            python=single_minor(python_range) if python_range else "",
-            python_range=python_range,
-            indexes=tuple(indexes),
-            source=path,
-            files=(path, *self._pip.files),
-        )
+        place = self._line("requires-python")
+        return self._pip.requirements(self._path, self._python_range(), place, indexes=tuple(indexes))
 
     def _add(self, text: str) -> tuple[str, str] | None:
         """Add a dependency; its name and index if it has one of its own."""
@@ -246,3 +243,36 @@ def _of_groups(table: dict[str, Any], names: list[str]) -> list[str]:
     for name in names:
         expand(name, ())
     return found
+
+
+_SECTION = "options"
+
+
+@reads("setup.cfg", order=41, holds=lambda _, text: bool(re.search(r"^install_requires\b", text, re.MULTILINE)))
+def read_setup_cfg(source: Source) -> Requirements:
+    """`setup.cfg` (setuptools)
+
+    Read: `install_requires`, `python_requires`
+
+    Refused: requirements in another file, `file:`
+    """
+    location = source.location
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(source.text)
+    except configparser.Error as error:
+        line = getattr(error, "lineno", None) or 0
+        raise location.at(line).error("not a configuration file of setuptools", hint=HINT) from error
+    place = source.place("install_requires")
+    requires = parser.get(_SECTION, "install_requires", fallback="").strip()
+    if requires.startswith("file:"):
+        name = requires.removeprefix("file:").strip()
+        raise place.error(f"the requirements are in {name}", hint=f"name {name} in envpack.toml, as requirements")
+    reader = PipReader()
+    reader.read_lines(requires, place.at(place.line + 1 if "\n" in requires else place.line))
+    allowed = parser.get(_SECTION, "python_requires", fallback="").strip()
+    where = source.place("python_requires")
+    try:
+        return reader.requirements(source.path, allowed, where)
+    except ValueError as error:
+        raise where.error("python_requires is not a range of versions", hint='write it like ">=3.10"') from error
