@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from envpack.deployment.objects.content import PublishedFile
 from envpack.deployment.objects.record import RECORD, PublicationRecord
-from envpack.deployment.objects.send import LEASE, is_foreign
+from envpack.deployment.objects.send import LEASE, is_foreign, remove
 from envpack.store.claims import EXPIRY, reserved
 from envpack.store.location import Location, parse_location
 from envpack.store.objects import Objects
@@ -103,8 +102,7 @@ def _removed(objects: Objects, progress: Progress) -> bool:
                 raise
             progress.detail(f"{objects.location} stays: another publication has just ended there")
             return False
-        objects.delete([path for path in ours if PublishedFile(path).is_visible])
-        objects.delete([path for path in ours if not PublishedFile(path).is_visible])
+        remove(objects, ours)
         objects.delete([RECORD])
     objects.delete(leases)
     progress.detail(f"removed {objects.location}")

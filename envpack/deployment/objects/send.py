@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.deployment.objects.copies import Copies
 from envpack.deployment.objects.digests import PIECE, Described, changed, describe_files, pieces
 from envpack.deployment.objects.record import (
     MOST_STATEMENT,
@@ -104,7 +103,7 @@ class _Difference:
     gone: Sequence[str]  # what only earlier publications have
     removable: Sequence[str]  # what of that no other program has written since
     stale: Sequence[str]  # statements in that about models of which files changed
-    copies: Copies  # what the store can copy itself
+    copies: _Copies  # what the store can copy itself
 
 
 class _Publishing:
@@ -205,8 +204,8 @@ class _Publishing:
         stale = [path for path in removable if path in statements]
         return _Difference(record, changed, gone, removable, stale, self._copies(changed, record, present))
 
-    def _copies(self, changed: Sequence[Described], record: PublicationRecord, present: Collection[str]) -> Copies:
-        copies = Copies(self._objects, present)
+    def _copies(self, changed: Sequence[Described], record: PublicationRecord, present: Collection[str]) -> _Copies:
+        copies = _Copies(self._objects, present)
         copies.take_from(self._objects, record)
         with contextlib.suppress(StorageError):  # nothing depends on what is beside this publication
             if copies.may_help(changed) and (earlier := self._earlier()) is not None:
@@ -256,10 +255,10 @@ class _Publishing:
             done=done,
         )
 
-    def _send_in_order(self, files: Sequence[Described], copies: Copies, report: Report) -> list[str]:
+    def _send_in_order(self, files: Sequence[Described], copies: _Copies, report: Report) -> list[str]:
         return [self._copy_or_send(file, copies, report) for file in files]
 
-    def _copy_or_send(self, file: Described, copies: Copies, report: Report) -> str:
+    def _copy_or_send(self, file: Described, copies: _Copies, report: Report) -> str:
         """Have the store copy a file, or send it; returns the store's tag."""
         self._require_lease()
         tag = copies.made(file)
@@ -284,11 +283,76 @@ class _Publishing:
         return tag
 
     def _remove(self, paths: Sequence[str]) -> None:
-        """Remove objects; those that servers act on first, so that no server finds a model without its files."""
         self._require_lease()
-        visible = [path for path in paths if PublishedFile(path).is_visible]
-        self._objects.delete(visible)
-        self._objects.delete([path for path in paths if path not in visible])
+        remove(self._objects, paths)
+
+
+_LEAST = 1 << 20  # bytes of a file; one copy takes three requests
+
+
+class _Copies:
+    """What the store copies itself: large files whose content lies there, or is sent first.
+
+    Only a path at which nothing lies gets a copy, so that what is there afterwards can be nothing else. Any thread.
+    """
+
+    def __init__(self, objects: Objects, present: Collection[str]) -> None:
+        self._objects = objects
+        self._present = present
+        self._sources: dict[str, tuple[Objects, ObjectInfo]] = {}
+        self._works = objects.location.folder is None
+        self._made: list[Described] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the copies that were made."""
+        return sum(file.size for file in self._made)
+
+    def take_from(self, objects: Objects, record: PublicationRecord) -> None:
+        """Use what a publication has sent to the same bucket."""
+        for path, entry in record.entries.items():
+            if entry.size >= _LEAST:
+                self._sources[entry.sha256] = (objects, ObjectInfo(path, entry.size, 0.0, entry.tag))
+
+    def take(self, objects: Objects, file: Described, tag: str) -> None:
+        """Use an object that was written just now."""
+        if file.size >= _LEAST:
+            self._sources[file.sha256] = (objects, ObjectInfo(file.path, file.size, 0.0, tag))
+
+    def may_help(self, files: Sequence[Described]) -> bool:
+        """Whether an earlier publication can save something."""
+        return any(self._can_be_copy(file) and file.sha256 not in self._sources for file in files)
+
+    def split(self, files: Sequence[Described]) -> tuple[list[Described], list[Described]]:
+        """The files that have to be sent, and those that the store can copy then."""
+        known = set(self._sources)
+        sent: list[Described] = []
+        copied: list[Described] = []
+        for file in files:
+            (copied if self._can_be_copy(file) and file.sha256 in known else sent).append(file)
+            known.add(file.sha256)
+        return sent, copied
+
+    def made(self, file: Described) -> str | None:
+        """Let the store copy a file; returns the tag of the copy, ``None`` if the file has to be sent."""
+        source = self._sources.get(file.sha256)
+        if source is None or not self._can_be_copy(file):
+            return None
+        tag = self._objects.copy(*source, file.path)
+        if tag is None:
+            self._works = False  # the next one would fail as well, after as many requests
+        else:
+            self._made.append(file)
+        return tag
+
+    def _can_be_copy(self, file: Described) -> bool:
+        return self._works and file.size >= _LEAST and file.path not in self._present
+
+
+def remove(objects: Objects, paths: Sequence[str]) -> None:
+    """Remove objects; those that servers act on first, so that no server finds a model without its files."""
+    for visible in (True, False):
+        objects.delete([path for path in paths if PublishedFile(path).is_visible is visible])
 
 
 def _amount(files: Sequence[Described]) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.deployment.objects.place import FETCHED
+from envpack.deployment.objects.fetch import FETCHED
 from envpack.deployment.objects.send import publish
 from envpack.deployment.signing import read_signing_key
 from envpack.store.location import parse_location

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from envpack.deployment.objects import place as module
-from envpack.deployment.objects.place import FETCHED, place_publication
+from envpack.deployment.objects import fetch as module
+from envpack.deployment.objects.fetch import FETCHED, place_publication
 from envpack.deployment.objects.send import publish
 from envpack.deployment.signing import read_signing_key, read_trust
 from envpack.store.objects import Objects
@@ -107,7 +107,7 @@ def test_a_damaged_description_names_no_models(objects, place, content):
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from envpack.deployment.objects.place import place_publication
+from envpack.deployment.objects.fetch import place_publication
 from envpack.store.location import parse_location
 from envpack.store.objects import Objects
 from envpack.support.progress import NoProgress
