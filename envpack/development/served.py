@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import linecache
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from envpack.server.interface import Server, StopResult
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import configuration_error, is_poll_failure, plain_lines, read_model_error, request_failures
 from envpack.support.errors import EnvpackError
+from envpack.support.processes import signal_name
 from envpack.verification.loading import DeadStubTimer, abort_and_read_frames
 from envpack.verification.stub_processes import dead_stubs, instances
 
@@ -150,9 +150,7 @@ class Served:
     def end_in_words(self) -> str:
         """How the server ended."""
         code = self._ended.exit_code if self._ended is not None else 0
-        if code >= 0:
-            return f"with status {code}"
-        return f"by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"by signal {-code}"
+        return f"with status {code}" if code >= 0 else f"by {signal_name(-code)}"
 
     def _load(self, name: str, started: float) -> None:
         """Load one model; called in the thread of the loader."""

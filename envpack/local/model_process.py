@@ -16,6 +16,7 @@ from envpack.local.connection import MORE_TIME, Connection, Kind, Limit, Message
 from envpack.local.starting import ModelSource, Output, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server.log import read_abort_frames
+from envpack.support.processes import signal_name
 
 _BACKEND = Path(__file__).with_name("python")
 _STOP_SECONDS = 15.0
@@ -305,12 +306,8 @@ class ModelProcess:
         if self._ended_because:
             return f"the process of '{self.name}' was ended: {self._ended_because}{at}"
         status = self._child.returncode
-        how = f"by {_signal_name(-status)}" if status < 0 else f"with status {status}"
+        how = f"by {signal_name(-status)}" if status < 0 else f"with status {status}"
         return f"the process of '{self.name}' ended {how} while {self._doing}{at}"
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _check(answer: Reader) -> None:

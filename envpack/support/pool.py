@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
 from envpack.support.processes import RunningPrograms, raise_if_stopped
-from envpack.support.progress import Progress
+from envpack.support.progress import Progress, count_bytes
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -93,12 +93,7 @@ def transfer_all(
     done: Callable[[int, _Result], None],
 ) -> None:
     """Run transfers in threads; the first failure cancels those that have not begun."""
-    moved = 0
-
-    def add(size: int) -> None:
-        nonlocal moved
-        moved += size
-        progress.advance(min(moved, total), total, "bytes")
+    add = count_bytes(progress, total)
 
     def report(size: int) -> None:
         pool.call(partial(add, size))

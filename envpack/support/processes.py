@@ -327,6 +327,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             return
 
 
+def signal_name(number: int) -> str:
+    """The name of a signal, such as ``SIGKILL``; ``signal 64`` for one without."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
 def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)

@@ -5,6 +5,7 @@ The core calls a `Progress`. The command line passes one that draws on the termi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -57,6 +58,18 @@ class WithinStep(NoProgress):
 
     def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
         self._outer.advance(done, total, unit, size=size)
+
+
+def count_bytes(progress: Progress, total: int) -> Callable[[int], None]:
+    """What reports bytes of a step; it is called with the number of those that were moved since its last call."""
+    moved = 0
+
+    def add(size: int) -> None:
+        nonlocal moved
+        moved += size
+        progress.advance(min(moved, total), total, "bytes")
+
+    return add
 
 
 def format_advance(done: int, total: int, unit: str, *, size: int = 0) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from envpack.server.interface import Process, Server
 from envpack.server.log import StubReport, stub_reports
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import StubError
+from envpack.support.processes import signal_name
 from envpack.verification.verdict import StubIdentity
 
 _MODEL_FILE, _INSTANCE, _ARGUMENTS = 1, 8, 9
@@ -136,9 +136,7 @@ def describe_exit(server: Server, ignore: frozenset[int]) -> str:
 def _in_words(status: int) -> str:
     if not os.WIFSIGNALED(status):
         return f"it ended with exit status {os.WEXITSTATUS(status)}"
-    number = os.WTERMSIG(status)
-    known = number in set(signal.Signals)
-    return f"it was ended by {signal.Signals(number).name if known else f'signal {number}'}"
+    return f"it was ended by {signal_name(os.WTERMSIG(status))}"
 
 
 def abort_workers(server: Server, model: str) -> None:

@@ -26,7 +26,7 @@ from envpack.deployment.plan import SERVER_BACKENDS
 from envpack.deployment.signing import Trust
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.errors import InputError, storage_errors
-from envpack.support.progress import Progress
+from envpack.support.progress import Progress, count_bytes
 
 _MOST_CONFIG = 8 << 20  # bytes
 _COMPRESSED = (LAYER, "application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.image.layer.v1.tar+zstd")
@@ -143,14 +143,9 @@ def _image(content: bytes, address: ImageAddress) -> Image:
 def _fetch(registry: Registry, image: Image, folder: Path, progress: Progress) -> None:
     """Unpack the layers with models; those of the base image are not needed."""
     wanted = [layer for layer in image.layers if CONTENT in layer.annotations]
-    unpacker, total, done, left = LayerUnpacker(folder), sum(layer.size for layer in wanted), 0, _MOST_CONTENT
+    unpacker, left = LayerUnpacker(folder), _MOST_CONTENT
     file = folder.with_name(f"{folder.name}.layer")
-
-    def report(size: int) -> None:
-        nonlocal done
-        done += size
-        progress.advance(done, total, "bytes")
-
+    report = count_bytes(progress, sum(layer.size for layer in wanted))
     for layer in wanted:
         registry.save_blob(layer, file, report)
         with storage_errors(file):

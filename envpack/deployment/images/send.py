@@ -22,7 +22,7 @@ from envpack.deployment.plan import Deployment, server_arguments
 from envpack.deployment.signing import SigningKey
 from envpack.support.errors import InputError, storage_errors
 from envpack.support.platforms import MACHINES, this_machine
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import NoProgress, Progress, count_bytes
 from envpack.support.temp_dirs import temp_dir
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -204,34 +204,20 @@ class _Sending:
     def _packed(self, layer: ImageLayer) -> tuple[PackedLayer, Path]:
         self._progress.begin(f"pack {layer.title}")
         file = self._folder / "layer"
-        counter = _Counter(self._progress, layer.size)
         with storage_errors(file):
-            packed = pack_layer(layer.members, file, counter)
+            packed = pack_layer(layer.members, file, count_bytes(self._progress, layer.size))
         self._memory.remember(layer, packed)
         self._progress.end(_megabytes(packed.size))
         return packed, file
 
     def _send(self, blob: Descriptor, file: Path, title: str) -> None:
         self._progress.begin(f"send {title}")
-        self._registry.send_blob(blob, file, _Counter(self._progress, blob.size))
+        self._registry.send_blob(blob, file, count_bytes(self._progress, blob.size))
         self._progress.end(_megabytes(blob.size))
 
     def _note(self, title: str, size: int) -> None:
         self.sent.append(title)
         self.size += size
-
-
-class _Counter:
-    """Reports bytes of one step."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = 0
-
-    def __call__(self, size: int) -> None:
-        self._done += size
-        self._progress.advance(min(self._done, self._total), self._total, "bytes")
 
 
 def _config(
