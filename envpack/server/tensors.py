@@ -14,7 +14,7 @@ from envpack.repository.config_rules import kserve_type
 
 Value = bool | int | float | bytes
 
-_CODES = {
+CODES = {
     "BOOL": "?",
     "UINT8": "B",
     "UINT16": "H",
@@ -71,14 +71,14 @@ def encode(datatype: str, data: Sequence[Value]) -> bytes:
     if datatype == "BF16":
         words = (struct.unpack("<I", struct.pack("<f", float(item)))[0] for item in data)
         return struct.pack(f"<{len(data)}H", *(_rounded_to_bf16(word) for word in words))
-    return struct.pack(f"<{len(data)}{_CODES[datatype]}", *data)
+    return struct.pack(f"<{len(data)}{CODES[datatype]}", *data)
 
 
 def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
     """Decode KServe's binary form; the inverse of `encode`."""
     if datatype == "BYTES":
         return _decode_strings(raw)
-    code = "H" if datatype == "BF16" else _CODES[datatype]
+    code = "H" if datatype == "BF16" else CODES[datatype]
     width = struct.calcsize(f"<{code}")
     if len(raw) % width:
         raise ValueError(f"{len(raw)} bytes are not a whole number of {datatype} elements")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response
 from envpack.server.log import stated
-from envpack.server.tensors import decode, encode, read_served_config
+from envpack.server.tensors import CODES, decode, encode, read_served_config
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
 from envpack.support.replacement import replaced_file
@@ -27,21 +27,7 @@ if TYPE_CHECKING:
     Arrays = dict[str, NDArray[Any]]
 
 
-_TYPES = {
-    "BOOL": "?",
-    "UINT8": "<u1",
-    "UINT16": "<u2",
-    "UINT32": "<u4",
-    "UINT64": "<u8",
-    "INT8": "<i1",
-    "INT16": "<i2",
-    "INT32": "<i4",
-    "INT64": "<i8",
-    "FP16": "<f2",
-    "FP32": "<f4",
-    "FP64": "<f8",
-    "BF16": "<u2",  # NumPy has no such type: the bits
-}
+_TYPES = {name: f"<{code}" for name, code in CODES.items()} | {"BF16": "<H"}  # NumPy has no BF16: its bits
 MOST_BYTES = 2 << 30  # of one file
 # What numpy.load raises for damaged files, and for archives with a password.
 _DAMAGED = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)

@@ -25,7 +25,7 @@ from envpack.server.procfs import (
     read_processes,
 )
 from envpack.server.stale_runs import owner_is_gone, this_owner
-from envpack.server.tensors import _CODES, decode, encode
+from envpack.server.tensors import CODES, decode, encode
 from envpack.verification.loading import explain
 from envpack.verification.measurements import read_phases
 from envpack.verification.report import last_load, ticks
@@ -124,7 +124,7 @@ def test_answers(content):
 
 
 @hostile
-@given(st.sampled_from([*_CODES, "BF16", "BYTES"]), st.binary(max_size=40))
+@given(st.sampled_from([*CODES, "BF16", "BYTES"]), st.binary(max_size=40))
 def test_binary_tensors(datatype, raw):
     try:
         data = decode(datatype, raw)
