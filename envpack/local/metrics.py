@@ -69,14 +69,10 @@ class Metrics:
             known = (metric for metric in self._metrics.values() if (metric.family, metric.labels) == (owner, found))
             return self._add(self._metrics, next(known, None) or _Metric(owner, found))
 
-    def delete_family(self, number: int) -> None:
-        """Forget a number of a family."""
+    def delete(self, number: int) -> None:
+        """Forget the number of a family or a metric."""
         with self._lock:
             self._families.pop(number, None)
-
-    def delete_metric(self, number: int) -> None:
-        """Forget a number of a metric."""
-        with self._lock:
             self._metrics.pop(number, None)
 
     def change(self, number: int, change: int, value: float) -> None:

@@ -74,9 +74,9 @@ class LocalServer:
         self._open_streams: dict[int, Responses] = {}
         self._answers: dict[Kind, Callable[[Reader, Writer], None]] = {
             Kind.CREATE_METRIC_FAMILY: self._create_family,
-            Kind.DELETE_METRIC_FAMILY: lambda content, _: self.metrics.delete_family(content.number()),
+            Kind.DELETE_METRIC_FAMILY: lambda content, _: self.metrics.delete(content.number()),
             Kind.CREATE_METRIC: self._create_metric,
-            Kind.DELETE_METRIC: lambda content, _: self.metrics.delete_metric(content.number()),
+            Kind.DELETE_METRIC: lambda content, _: self.metrics.delete(content.number()),
             Kind.CHANGE_METRIC: lambda content, _: self.metrics.change(
                 content.number(), content.number(), content.fraction()
             ),

@@ -28,11 +28,11 @@ def test_equal_names_and_labels_share_one_value():
     assert len({*families, *numbers, same, other}) == 6
     metrics.change(numbers[0], INCREMENT, 3)
     assert [metrics.value(number) for number in (*numbers, same, other)] == [3, 3, 3, 0]
-    metrics.delete_metric(numbers[0])
-    metrics.delete_metric(numbers[0])  # again
+    metrics.delete(numbers[0])
+    metrics.delete(numbers[0])  # again
     assert metrics.value(numbers[1]) == 3, "another model still has it"
-    metrics.delete_family(families[0])
-    metrics.delete_family(families[0])
+    metrics.delete(families[0])
+    metrics.delete(families[0])
     with pytest.raises(KeyError):
         metrics.create_metric(families[0], "{}")
 
