@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.repository.code import called_models
-from envpack.repository.folders import find_folder, looks_like_model, no_models
+from envpack.repository.folders import find_folder, no_models
 from envpack.repository.model import Model, not_in_python
 from envpack.repository.selection import examine_readable, model_folders, needed_first
-from envpack.support.errors import EnvpackError
+from envpack.support.errors import EnvpackError, InputError
 
 Phase = Literal["waiting", "building", "loading", "attaching", "ready", "failed", "removed"]
 
@@ -122,14 +122,9 @@ class ServedModels:
 
     def _all(self) -> list[str]:
         try:
-            folders = sorted(self._repository.iterdir())
-        except OSError:
+            return [folder.name for folder in model_folders(self._repository)]
+        except (InputError, OSError):
             return []
-        return [
-            folder.name
-            for folder in folders
-            if not folder.name.startswith(".") and folder.is_dir() and looks_like_model(folder)
-        ]
 
 
 def _needs(model: Model | None) -> tuple[str, ...]:

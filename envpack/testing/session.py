@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from envpack.repository.folders import Stamps, looks_like_model, source_stamps
+from envpack.repository.selection import model_folders
 from envpack.settings.project import FILE_NAME, Project, open_project
 from envpack.settings.table import Settings
 from envpack.support.errors import EnvpackError
@@ -62,7 +63,7 @@ class _Repository:
             self._failures.pop(changed, None)
             if self.is_open:
                 self.models.forget(changed)
-        names = sorted(entry.name for entry in self._folder.iterdir() if entry.is_dir() and looks_like_model(entry))
+        names = [folder.name for folder in model_folders(self._folder)]
         if name not in names:
             known = ", ".join(names) or "no models"
             raise ModelError(f"there is no model '{name}': {self._folder} has {known}")

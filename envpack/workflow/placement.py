@@ -16,7 +16,6 @@ from envpack.archive.manifest import archive_metadata_file, is_made_by_envpack, 
 from envpack.archive.tarball import pack_archive
 from envpack.environment.store import Environment
 from envpack.repository.config_choices import custom_configs, python_configs
-from envpack.repository.folders import looks_like_model
 from envpack.repository.model import Model, examine_model
 from envpack.repository.placement import (
     ONE_AT_A_TIME,
@@ -32,7 +31,7 @@ from envpack.repository.placement import (
     remove_stub,
     unpacking_backends,
 )
-from envpack.repository.selection import examine_readable
+from envpack.repository.selection import examine_readable, model_folders
 from envpack.settings.project import Project
 from envpack.settings.releases import Release
 from envpack.stub.build import check_compiling
@@ -224,8 +223,8 @@ def unpacked_at_once(project: Project, placed: Collection[str]) -> str:
     """A warning after a build for some backends if servers unpack archives at once, and mix their files."""
     if set(placed) <= {"", PYTHON_BACKEND}:
         return ""  # a folder of models without backends of their own may hold anything
-    folders = [folder for folder in project.repository.iterdir() if folder.is_dir() and looks_like_model(folder)]
-    examined = (examine_readable(folder)[0] for folder in folders)  # other models of the repository may be broken
+    # Other models of the repository may be broken.
+    examined = (examine_readable(folder)[0] for folder in model_folders(project.repository))
     unpacking = unpacking_backends(model for model in examined if model)
     if len(unpacking) < 2:
         return ""
