@@ -30,7 +30,7 @@ def chosen_folders(project: Project, names: Sequence[str]) -> list[str]:
 
 def repository_digest(project: Project, names: Sequence[str]) -> str:
     """The digest of all files of models, by default all, as they are now; a model that is not here has none."""
-    from envpack.deployment.objects.digests import content_digest
+    from envpack.deployment.objects.content import content_digest
     from envpack.support.bounded_reading import sha256_of
 
     repository = project.repository

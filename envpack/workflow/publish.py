@@ -12,8 +12,7 @@ from envpack.deployment.content import texts_with_credentials
 from envpack.deployment.folder import assemble, is_inside
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.send import PublishedImage, publish_image
-from envpack.deployment.objects.content import published_files
-from envpack.deployment.objects.digests import pin
+from envpack.deployment.objects.content import pin, published_files
 from envpack.deployment.objects.fetch import place_publication
 from envpack.deployment.objects.prune import DigestAddress, parse_digest_address
 from envpack.deployment.objects.send import Published, publish

@@ -21,8 +21,7 @@ from urllib.parse import unquote
 import pytest
 
 from envpack.deployment.objects import send
-from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.deployment.objects.digests import pin
+from envpack.deployment.objects.content import Publication, PublishedFile, pin
 from envpack.deployment.objects.fetch import copy_publication
 from envpack.deployment.objects.prune import parse_digest_address
 from envpack.deployment.objects.send import publish

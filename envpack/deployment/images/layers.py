@@ -19,7 +19,7 @@ from envpack.archive.layer import LayerMember, PackedLayer
 from envpack.archive.segments import compressor
 from envpack.deployment.content import ContentEntry, content_of, content_of_model
 from envpack.deployment.folder import MANIFEST_NAME, describe
-from envpack.deployment.objects.digests import has_settled, stamp_of
+from envpack.deployment.objects.content import has_settled, stamp_of
 from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.errors import EnvpackError, InputError, ModelsError, storage_errors

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from envpack.archive.folder import locked_destination
-from envpack.deployment.objects.digests import content_digest
+from envpack.deployment.objects.content import content_digest
 from envpack.deployment.objects.record import MOST_STATEMENT, STATEMENT, PublicationRecord
 from envpack.deployment.signing import Statement, Trust, check_statement, signature_invalid
 from envpack.store.location import Location, is_object_path

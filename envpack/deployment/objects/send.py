@@ -15,8 +15,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.deployment.objects.digests import PIECE, Described, changed, describe_files, pieces
+from envpack.deployment.objects.content import (
+    PIECE,
+    Described,
+    Publication,
+    PublishedFile,
+    changed,
+    describe_files,
+    pieces,
+)
 from envpack.deployment.objects.record import (
     MOST_STATEMENT,
     OWN,

@@ -13,7 +13,7 @@ from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import MANIFEST, digest_of
 from envpack.deployment.images.layers import LayerMemory, image_layers
 from envpack.deployment.images.send import publish_image
-from envpack.deployment.objects import digests
+from envpack.deployment.objects import content as module
 from envpack.deployment.plan import plan_deployment
 from envpack.support.errors import InputError
 
@@ -23,7 +23,7 @@ from .images import ARCHITECTURE, Image, Steps
 @pytest.fixture
 def settled(monkeypatch):
     """Files count as unchanged from the moment when they are written."""
-    monkeypatch.setattr(digests, "_SETTLED", 0)
+    monkeypatch.setattr(module, "_SETTLED", 0)
 
 
 def test_models_share_the_layers_of_what_they_share(registry, plan, address):

@@ -8,7 +8,7 @@ import pytest
 from envpack.archive.layer import LayerMember, PackedLayer
 from envpack.deployment.images import layers as module
 from envpack.deployment.images.layers import ImageLayer, LayerMemory
-from envpack.deployment.objects import digests
+from envpack.deployment.objects import content
 from tests.tables import every_row
 
 PACKED = PackedLayer("a" * 64, 5, "b" * 64)
@@ -16,7 +16,7 @@ PACKED = PackedLayer("a" * 64, 5, "b" * 64)
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
-    monkeypatch.setattr(digests, "_SETTLED", 0)
+    monkeypatch.setattr(content, "_SETTLED", 0)
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache/publications/images.json"
 
@@ -98,7 +98,7 @@ def test_what_changed_just_before_or_since_is_not_remembered(file, place, monkey
     os.utime(file, ns=(0, 2**62))
     memory.remember(layer(member(file)), PACKED)
     os.utime(file, ns=(0, 0))
-    monkeypatch.setattr(digests, "_SETTLED", 10**12)
+    monkeypatch.setattr(content, "_SETTLED", 10**12)
     memory.content_of([member(file)])
     memory.save()
     assert not place.exists()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from envpack.deployment.objects.digests import content_digest
+from envpack.deployment.objects.content import content_digest
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.store.shared import open_store

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.deployment.objects.content import Publication, PublishedFile
-from envpack.deployment.objects.digests import describe_files, pieces
+from envpack.deployment.objects.content import Publication, PublishedFile, describe_files, pieces
 from envpack.deployment.objects.record import RECORD
 from envpack.deployment.objects.send import publish
 from envpack.support.errors import DISK_FULL_TEXT, InputError, StorageError

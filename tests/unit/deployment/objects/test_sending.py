@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.deployment.objects import digests, send
+from envpack.deployment.objects import content as module, send
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import PublicationRecord
 from envpack.deployment.objects.send import publish
@@ -38,7 +38,7 @@ def test_a_large_file_is_sent_in_parts(objects, remote, tmp_path, monkeypatch, s
     uploaded, upload = [], objects.upload
     monkeypatch.setattr(objects, "upload", lambda path, content: uploaded.append(path) or upload(path, content))
     monkeypatch.setattr(send, "PIECE", 4)
-    monkeypatch.setattr(digests, "PIECE", 2)  # what is read at once
+    monkeypatch.setattr(module, "PIECE", 2)  # what is read at once
     (tmp_path / "weights").write_bytes(b"w" * size)
     steps = Steps()
     published = publish(Publication((PublishedFile("a/weights", tmp_path / "weights"),), ()), objects, progress=steps)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.deployment.objects import digests
+from envpack.deployment.objects import content as module
 from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.fetch import check_signed
 from envpack.deployment.objects.record import RECORD
@@ -186,17 +186,17 @@ class TestDigests:
 
     @pytest.fixture
     def file(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(digests, "_SETTLED", 0)
+        monkeypatch.setattr(module, "_SETTLED", 0)
         (tmp_path / "weights.bin").write_bytes(b"before")
         return tmp_path / "weights.bin"
 
     def digest(self, file):
-        (described,) = digests.describe_files([PublishedFile("m/weights.bin", file)], "place")
+        (described,) = module.describe_files([PublishedFile("m/weights.bin", file)], "place")
         return described.sha256
 
     def test_an_unchanged_file_is_not_read_again(self, file, monkeypatch):
         before = self.digest(file)
-        monkeypatch.setattr(digests, "_sha256", lambda *_: pytest.fail("it was read"))
+        monkeypatch.setattr(module, "_sha256", lambda *_: pytest.fail("it was read"))
         assert self.digest(file) == before
 
     def test_a_change_that_keeps_size_and_modification_time_is_noticed(self, file):
@@ -215,9 +215,9 @@ class TestDigests:
 
     def test_what_has_just_been_written_is_read_again(self, file, monkeypatch):
         """Its next change may have the same time stamps."""
-        monkeypatch.setattr(digests, "_SETTLED", 10**12)
+        monkeypatch.setattr(module, "_SETTLED", 10**12)
         self.digest(file)
-        monkeypatch.setattr(digests, "_sha256", lambda *_: "read")
+        monkeypatch.setattr(module, "_sha256", lambda *_: "read")
         assert self.digest(file) == "read"
 
     def test_a_changed_file_is_never_signed_with_its_old_digest(self, file, objects, remote, keys, tmp_path):
