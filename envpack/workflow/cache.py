@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,8 +225,8 @@ class CacheCheck:
     damaged: tuple[DamagedEntry, ...]
 
 
-class _Damage(Exception):  # noqa: N818 - it carries a result
-    """An entry differs in the files that are its arguments."""
+_Check = Callable[[Path], Iterable[str]]
+"""Returns the files of an entry that differ, as paths below it; raises what reading it raises."""
 
 
 def verify_cache(cache: Path | None = None, *, progress: Progress | None = None) -> CacheCheck:
@@ -254,46 +254,39 @@ def verify_cache(cache: Path | None = None, *, progress: Progress | None = None)
     return CacheCheck(len(entries), tuple(damaged))
 
 
-def _checked(kind: CacheFolder, path: Path, check: Callable[[Path], None]) -> DamagedEntry | None:
+def _checked(kind: CacheFolder, path: Path, check: _Check) -> DamagedEntry | None:
     with in_use(path, recorded=False):
         if not path.exists():
             return None  # it was removed meanwhile
         try:
-            check(path)
-        except _Damage as damage:
-            return DamagedEntry(kind, path, damage.args)
+            files = tuple(check(path))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return DamagedEntry(kind, path, ())
-    return None
+        return DamagedEntry(kind, path, files if path.is_dir() else ()) if files else None
 
 
-def _check_environment(prefix: Path) -> None:
+def _check_environment(prefix: Path) -> Iterable[str]:
     if read_json(prefix / MANIFEST)["content"] != sha256_of(prefix / INVENTORY):
-        raise _Damage(INVENTORY)
-    _raise_for(differing(prefix, read_inventory(prefix)))
+        return (INVENTORY,)
+    return differing(prefix, read_inventory(prefix))
 
 
-def _check_archive(archive: Path) -> None:
-    if read_json(archive_metadata_file(archive))["sha256"] != sha256_of(archive):
-        raise _Damage
+def _check_archive(archive: Path) -> Iterable[str]:
+    is_whole = read_json(archive_metadata_file(archive))["sha256"] == sha256_of(archive)
+    return () if is_whole else (archive.name,)
 
 
-def _check_selection(folder: Path) -> None:
+def _check_selection(folder: Path) -> Iterable[str]:
     manifest = read_json(folder / MANIFEST)
     if manifest["content"] != sha256_of(folder / INVENTORY):
-        raise _Damage(INVENTORY)
-    if not is_cached_as(manifest, folder.name):
-        raise _Damage(MANIFEST)
+        return (INVENTORY,)
+    return () if is_cached_as(manifest, folder.name) else (MANIFEST,)
 
 
-def _check_stub(folder: Path) -> None:
-    _raise_for(changed_stub_files(folder))
-
-
-def _check_conda_package(folder: Path) -> None:
+def _check_conda_package(folder: Path) -> Iterable[str]:
     # Packages without a SHA-256 are in folders of their own.
     packages = [folder] if (folder / "info").exists() else [*_entries(folder)] or [folder]
-    _raise_for(
+    return (
         str((package / path).relative_to(folder))
         for package in packages
         for path, record in _paths_of(package)
@@ -312,27 +305,21 @@ def _matches(file: Path, record: dict[str, Any]) -> bool:
     return file.is_file() and sha256_of(file) == record["sha256"]
 
 
-def _check_channel(folder: Path) -> None:
+def _check_channel(folder: Path) -> Iterable[str]:
     description = read_json(folder / "envpack-package.json")
-    if sha256_of(folder / description["file"]) != description["sha256"]:
-        raise _Damage(description["file"])
+    is_whole = sha256_of(folder / description["file"]) == description["sha256"]
+    return () if is_whole else (description["file"],)
 
 
-def _check_wheel(folder: Path) -> None:
-    _raise_for(wheel.name for wheel in folder.glob("*.whl") if not sha256_of(wheel).startswith(folder.name))
+def _check_wheel(folder: Path) -> Iterable[str]:
+    return (wheel.name for wheel in folder.glob("*.whl") if not sha256_of(wheel).startswith(folder.name))
 
 
-def _raise_for(files: Iterator[str] | tuple[str, ...]) -> None:
-    found = tuple(files)
-    if found:
-        raise _Damage(*found)
-
-
-_CHECKS: dict[CacheFolder, Callable[[Path], None]] = {
+_CHECKS: dict[CacheFolder, _Check] = {
     "environments": _check_environment,
     "archives": _check_archive,
     "selections": _check_selection,
-    "stubs": _check_stub,
+    "stubs": changed_stub_files,
     "conda-packages": _check_conda_package,
     "channel": _check_channel,
     "wheels": _check_wheel,
