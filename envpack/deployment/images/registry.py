@@ -34,31 +34,22 @@ _PATIENCE = 120.0  # seconds
 _NOT_FOUND = "credentials not found"  # begins what helpers print for a registry without an account
 
 
-class HelperError(Exception):
-    """A credential helper gives no answer; the text is the reason, in one line."""
-
-
-def account_of_helper(name: object, registry: str) -> dict[str, str] | None:
-    """What a helper has for a registry, as an entry of docker's config.json; None if it has no account.
-
-    Raises:
-        HelperError: it is not there, fails or waits.
-        ValueError, TypeError, KeyError: its answer is damaged.
-    """
+def _of_helper(name: object, registry: str, asked: str) -> dict[str, str] | None:
+    """What a helper has for a registry, as an entry of docker's config.json; None if it has no account."""
     program = f"docker-credential-{name}"
     found = shutil.which(program)
     if found is None:
-        raise HelperError(f"its credential helper {program} is not on PATH")
+        raise _bad(registry, f"its credential helper {program} is not on PATH")
     try:
-        ended = run([found, "get"], env=users_environment(), timeout=_PATIENCE, text=registry)
+        ended = run([found, "get"], env=users_environment(), timeout=_PATIENCE, text=asked)
     except subprocess.TimeoutExpired:
-        raise HelperError(f"its credential helper {program} did not answer within {_PATIENCE:g} s") from None
+        raise _bad(registry, f"its credential helper {program} did not answer within {_PATIENCE:g} s") from None
     except OSError as error:
-        raise HelperError(f"its credential helper {program} cannot be run: {error.strerror}") from error
+        raise _bad(registry, f"its credential helper {program} cannot be run: {error.strerror}") from error
     if ended.returncode:
         if _NOT_FOUND in ended.stdout + ended.stderr:
             return None
-        raise HelperError(f"its credential helper {program} ended with status {ended.returncode}")
+        raise _bad(registry, f"its credential helper {program} ended with status {ended.returncode}")
     answer = parse_json(ended.stdout)
     user, secret = str(answer["Username"]), str(answer["Secret"])
     if user == "<token>":
@@ -89,12 +80,10 @@ def account_at(registry: str) -> Account | None:
         config = docker.auth.load_config()
         helper = config.get_credential_store(registry)
         asked = docker.auth.INDEX_URL if registry == docker.auth.INDEX_NAME else registry
-        found: dict[str, Any] | None = account_of_helper(helper, asked) if helper else None
+        found: dict[str, Any] | None = _of_helper(helper, registry, asked) if helper else None
         if found is None:
             entries = docker.auth.AuthConfig({"auths": config.auths})  # without helpers, which have been asked
             found = entries.resolve_authconfig(registry)
-    except HelperError as error:
-        raise _bad(registry, str(error)) from error
     except docker.errors.DockerException as error:
         raise _bad(registry, "its content is unusable") from error
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, binascii.Error) as error:
