@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from envpack.server.tensors import Tensor, decode, encode
+from envpack.server.tensors import CODES, Tensor, decode, encode
 
 _NUMBER = struct.Struct("<Q")
 _SIGNED = struct.Struct("<q")
@@ -21,16 +21,7 @@ _ALIGNMENT = 16
 MALFORMED = (struct.error, LookupError, OverflowError, ValueError)
 
 # Triton's numbers of the types, by KServe's names.
-_NUMBERS = {
-    name: number
-    for number, name in enumerate(
-        (
-            *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
-            *("FP16", "FP32", "FP64", "BYTES", "BF16"),
-        ),
-        start=1,
-    )
-}
+_NUMBERS = {name: number for number, name in enumerate((*CODES, "BYTES", "BF16"), start=1)}
 _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 # Triton's codes of errors.

@@ -138,23 +138,14 @@ def single_minor(python_range: str) -> str:
     return minors[0] if len(minors) == 1 else ""
 
 
-# Packages that no Linux has, in conda or on the package index; a star stands for the rest of a name.
-_ONLY_WINDOWS = (
-    *(
-        "console_shortcut*",
-        "icc_rt",
-        "m2w64-*",
-        "menuinst",
-        "msys2-*",
-        "pypiwin32",
-        "pyreadline",
-        "pywin32",
-        "pywinpty",
+# Packages that no Linux has, in conda or on the package index.
+_ONLY = {
+    "Windows": re.compile(
+        r"console_shortcut.*|icc_rt|m2w64-.*|menuinst|msys2-.*|pypiwin32|pyreadline|pywin32|pywinpty|ucrt|vc|vc14_runtime"
+        r"|vcomp14|vs20.*_runtime|win_inet_pton|win-inet-pton|wincertstore|windows-curses|winpty"
     ),
-    *("ucrt", "vc", "vc14_runtime", "vcomp14", "vs20*_runtime", "win_inet_pton", "wincertstore", "windows-curses"),
-    *("win-inet-pton", "winpty"),
-)
-_ONLY_MACOS = ("applaunchservices", "appnope", "pyobjc*", "python.app", "tensorflow-macos", "tensorflow-metal")
+    "macOS": re.compile(r"applaunchservices|appnope|pyobjc.*|python\.app|tensorflow-(?:macos|metal)"),
+}
 _WINDOWS_PREFIX = re.compile(r"[A-Za-z]:[\\/]")
 _MACOS_PREFIX = re.compile(r"/(?:Users|Applications|opt/homebrew|usr/local/(?:Caskroom|anaconda|miniconda))")
 _SELECTOR = re.compile(r"\s#\s*\[(?P<selector>[^\]#]+)\]\s*$")
@@ -169,10 +160,7 @@ def system_of_prefix(prefix: str) -> str:
 
 def only_system(name: str) -> str:
     """The system that is the only one with a package of this name: ``"Windows"``, ``"macOS"``, or ``""``."""
-    for system, names in (("Windows", _ONLY_WINDOWS), ("macOS", _ONLY_MACOS)):
-        if any(re.fullmatch(re.escape(known).replace(r"\*", ".*"), name.lower()) for known in names):
-            return system
-    return ""
+    return next((system for system, names in _ONLY.items() if names.fullmatch(name.lower())), "")
 
 
 def selector_of(line: str) -> str:

@@ -14,6 +14,7 @@ from envpack.repository.config_rules import kserve_type
 
 Value = bool | int | float | bytes
 
+# The types whose elements `struct` packs, in the order of Triton's numbers for them.
 CODES = {
     "BOOL": "?",
     "UINT8": "B",
