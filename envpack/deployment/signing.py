@@ -50,12 +50,11 @@ class PublicKey:
 def require_library() -> None:
     """Check that the extra is installed."""
     try:
-        import cryptography
+        import cryptography  # noqa: F401
         import securesystemslib.dsse  # noqa: F401
     except ImportError:
         what = "signatures need securesystemslib and cryptography, which are not installed"
         raise UsageError("signing-missing", what, install_command("sign")) from None
-    del cryptography
 
 
 def read_signing_key(file: Path) -> SigningKey:

@@ -121,8 +121,7 @@ def skip_probe(models: Sequence[Model]) -> Check:
 
 def _library_of(model: Model) -> str:
     try:
-        place = model.environment
-        size = measure_environment(model) if place else None
+        size = measure_environment(model)
     except InputError:
         return ""
     names = {package.name.lower() for package in size.packages} if size else set()

@@ -124,7 +124,6 @@ def _models(repository: Path | Location, names: Sequence[str]) -> tuple[dict[str
     wanted = [name for name in found if not names or name in names]
     if not wanted:
         ModelsError.raise_any(errors, len(errors))
-    if not wanted:
         raise no_models(repository) if isinstance(repository, Path) else no_published_models(repository)
     return {name: found[name] for name in wanted}, tuple(name for name in errors if not names or name in names)
 

@@ -129,7 +129,8 @@ def published_files(deployment: Deployment, progress: Progress, *, shares: bool 
     with contextlib.ExitStack() as kept:
         for model in deployment.models:
             try:
-                archive = kept.enter_context(_archive(model, progress)) if model.environment else None
+                place = model.environment
+                archive = kept.enter_context(_archive(model, place, progress)) if place else None
                 backend = backends.get(model.backend)
                 files += _storable(model, _model_files(model, archive, backend, cautions, archives))
             except (InputError, EnvironmentBuildError) as error:
@@ -166,11 +167,8 @@ def _packages(environment: Path) -> list[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _archive(model: DeployedModel, progress: Progress) -> Iterator[Path]:
+def _archive(model: DeployedModel, place: Path, progress: Progress) -> Iterator[Path]:
     """The archive of a model's environment: the one beside the model, or one that is made of its folder's."""
-    place = model.environment
-    if place is None:
-        raise ValueError(f"{model.name} has no environment")
     if place.is_file() and is_archive(place):
         yield place
         return
