@@ -179,7 +179,6 @@ class ServedConfig:
         sequences_at_once: how many sequences the model answers at the same time, 0 without sequences; further ones wait
             until one has ended.
         instances: number of model instances.
-        kinds: kinds of the instances, ``"KIND_CPU"``, ``"KIND_GPU"``, …, without duplicates.
         merges: whether the server merges requests that wait into one batch (``dynamic_batching``).
         refuses: whether the server may refuse requests that wait: a policy limits their number or their time.
     """
@@ -190,7 +189,6 @@ class ServedConfig:
     decoupled: bool
     sequence: bool
     instances: int
-    kinds: tuple[str, ...]
     merges: bool = False
     refuses: bool = False
     iterative: bool = False
@@ -220,7 +218,6 @@ def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
         decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled", False)),
         sequence="sequence_batching" in config,
         instances=instances,
-        kinds=tuple(dict.fromkeys(str(group.get("kind", "")) for group in groups)),
         merges="dynamic_batching" in config,
         refuses=_has_queue_policy(config.get("dynamic_batching", {})),
         iterative=bool(config.get("sequence_batching", {}).get("iterative_sequence", False)),

@@ -60,9 +60,6 @@ class Image:
 
     config: Descriptor
     layers: Sequence[Descriptor]  # the lowest first
-    artifact_type: str = ""  # "" of an image
-    subject: str = ""  # digest of the image that an artifact is about
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def digest_of(content: bytes) -> str:
@@ -79,13 +76,7 @@ def parse_image(content: bytes) -> Image:
     """Read a manifest."""
     document = _document(content, MANIFEST)
     try:
-        return Image(
-            _descriptor(document["config"]),
-            tuple(map(_descriptor, document["layers"])),
-            str(document.get("artifactType", "")),
-            _descriptor(document["subject"]).digest if document.get("subject") else "",
-            _texts(document.get("annotations")),
-        )
+        return Image(_descriptor(document["config"]), tuple(map(_descriptor, document["layers"])))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("it is no manifest of an image") from error
 

@@ -14,7 +14,7 @@ def config_with(**options):
         "inputs": (TensorConfig("X", "INT32", (-1, 1)),),
         "outputs": (TensorConfig("Y", "INT32", (-1, 1)),),
     }
-    usual = {"largest_batch": 8, "decoupled": False, "sequence": False, "instances": 1, "kinds": (), "merges": True}
+    usual = {"largest_batch": 8, "decoupled": False, "sequence": False, "instances": 1, "merges": True}
     return ServedConfig(**{**tensors, **usual, **options})
 
 
