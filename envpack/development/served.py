@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from envpack.development.debugger import WAITING, Debugger
 from envpack.development.models import ModelState, in_lines
@@ -229,19 +228,14 @@ class Served:
         except (RequestError, KeyError, ValueError):
             return
         now, before = time.monotonic(), self._counts.get(name, _Counts())
-        requests, nanoseconds = _totals(entry)
+        totals = entry.get("inference_stats", {}).get("success", {})
+        requests, nanoseconds = int(totals.get("count", 0)), int(totals.get("ns", 0))
         new = max(0, requests - before.requests)
         state.requests = requests
         state.failures = int(entry.get("inference_stats", {}).get("fail", {}).get("count", 0))
         state.per_second = new / max(now - before.at, 1e-3)
         state.latency = (nanoseconds - before.nanoseconds) / new / 1e9 if new else 0.0
         self._counts[name] = _Counts(now, requests, nanoseconds)
-
-
-def _totals(entry: Mapping[str, Any]) -> tuple[int, int]:
-    """How many requests a model has answered, and the nanoseconds that they took."""
-    success = entry.get("inference_stats", {}).get("success", {})
-    return int(success.get("count", 0)), int(success.get("ns", 0))
 
 
 _SYNTAX = re.compile(r"\((?P<file>\w+\.py), line (?P<line>\d+)\)$")

@@ -53,7 +53,8 @@ class ImageAddress:
     @property
     def is_local(self) -> bool:
         """Whether the registry runs on this machine, so that it needs no encryption."""
-        return is_loopback(self.registry.rpartition(":")[0] if _has_port(self.registry) else self.registry)
+        has_port = ":" in self.registry.rpartition("]")[2]
+        return is_loopback(self.registry.rpartition(":")[0] if has_port else self.registry)
 
     def __str__(self) -> str:
         return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag}"
@@ -99,10 +100,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def _has_port(registry: str) -> bool:
-    return ":" in registry.rpartition("]")[2]
 
 
 def _looks_like_host(registry: str) -> bool:

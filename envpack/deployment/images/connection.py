@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from envpack.deployment.images.address import ImageAddress, is_loopback
 from envpack.support.errors import StorageError, UsageError
@@ -54,7 +55,7 @@ def client_class() -> type[DXF]:
 
         def send(self, request: PreparedRequest, stream: bool = False, **options: Any) -> Response:  # type: ignore[override]
             url = request.url or ""
-            if url.lower().startswith("http:") and not is_loopback(_host_of(url)):
+            if url.lower().startswith("http:") and not is_loopback(urlsplit(url).hostname or ""):
                 raise PlainTextError(url)
             response = super().send(request, stream=True, **options)
             response.raw = _Paced(response.raw)
@@ -93,19 +94,15 @@ class _Paced:
 
     def stream(self, amount: int, decode_content: bool | None = None) -> Iterator[bytes]:
         """Pieces of the content as they come."""
+        from requests.exceptions import RequestException
+
         begun, received = time.monotonic(), 0
         while piece := self._raw.read1(amount, decode_content=decode_content):
             received += len(piece)
             yield piece
             if time.monotonic() - begun > _LONGEST + received / _SLOWEST:
                 self._raw.close()
-                raise _slow_answer()
-
-
-def _slow_answer() -> Exception:
-    from requests.exceptions import RequestException
-
-    return RequestException("the answer comes too slowly")
+                raise RequestException("the answer comes too slowly")
 
 
 def _read_bounded(response: Response) -> None:
@@ -118,12 +115,6 @@ def _read_bounded(response: Response) -> None:
             raise AnswerTooLongError
         pieces.append(piece)
     response._content = b"".join(pieces)  # noqa: SLF001 - as `Response.content` does
-
-
-def _host_of(url: str) -> str:
-    from urllib.parse import urlsplit
-
-    return urlsplit(url).hostname or ""
 
 
 _REFUSES = (401, 403)

@@ -67,7 +67,9 @@ def copy_publication(
     else:
         expected = _recorded(objects, record, present) if record and record.exists else dict.fromkeys(present, "")
     fix = _PUBLISH_AGAIN if trust is None else _SIGN_AGAIN
-    _refuse_others(objects, present, expected, fix)
+    for path in present:
+        if path not in expected:  # a server may load it
+            raise _changed(f"{path} was not published", str(objects.location), fix)
     missing = sorted(expected.keys() - present.keys())
     if missing:
         raise _changed(f"{missing[0]} is missing", str(objects.location), fix)
@@ -154,13 +156,6 @@ def _statement(envelope: bytes | None, model: str, trust: Trust, where: str, add
     if statement.parameters.get("model") != model:
         raise signature_invalid(where, "it belongs to another model", trust.keys)
     return statement
-
-
-def _refuse_others(objects: Objects, present: Iterable[str], expected: Mapping[str, str], fix: str) -> None:
-    """Refuse files that were not published: a server may load them."""
-    for path in present:
-        if path not in expected:
-            raise _changed(f"{path} was not published", str(objects.location), fix)
 
 
 def _inside(folder: Path, path: str, objects: Objects) -> Path:
