@@ -6,7 +6,9 @@ Starting a process in a container takes about 0.1 s, and podman keeps a helper p
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import secrets
 import shlex
 import threading
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import ServerError
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 
 _ANSWER_SECONDS = 60
+_DOCKER, _PODMAN = "unix:///var/run/docker.sock", "unix:///run/podman/podman.sock"
+_NETWORK = re.compile(r"(?:tcp|https?|ssh)://\S")
+_LOOPBACK = re.compile(r"[a-z]+://(?:[^@/]*@)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?:[:/]|$)")
 _NO_GPU = ("could not select device driver", "nvidia.com/gpu", "Unknown runtime specified nvidia", "/dev/nvidia")
 
 
@@ -45,14 +51,20 @@ class Daemon:
 
 
 def find_daemon() -> Daemon:
-    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman."""
+    """Connect to the daemon in ``DOCKER_HOST``, else of docker's context, else to Docker on this machine, or podman."""
     reasons, denied = [], ""
-    for address in _addresses():
+    named = os.environ.get("DOCKER_HOST") or _host_of_context()
+    for address in [named] if named else _usual_addresses():
         if not address.startswith(("unix://", "npipe://")):
-            what = "the container daemon runs on another machine, which has no access to this model repository"
-            raise ServerError("docker-remote", what, "run envpack on that machine, or unset DOCKER_HOST", address)
+            raise _not_a_socket(address)
         file = Path(address.removeprefix("unix://"))
-        if not file.exists():
+        try:
+            file.stat()
+        except PermissionError:  # only root may enter /run/podman, whether or not podman runs
+            denied = denied or (address if named else "")
+            reasons.append(f"{address}: this user may not enter its folder")
+            continue
+        except (OSError, ValueError):
             reasons.append(f"{address}: the socket does not exist")
             continue
         if not os.access(file, os.R_OK | os.W_OK):
@@ -68,6 +80,22 @@ def find_daemon() -> Daemon:
         raise ServerError("docker-denied", what, f"{fix} --runtime process", denied, details="\n".join(reasons))
     fix = "start Docker, or podman's socket (systemctl start podman.socket), or use --runtime process"
     raise ServerError("docker-missing", "no container daemon is running", fix, details="\n".join(reasons))
+
+
+def _not_a_socket(address: str) -> ServerError:
+    if not _NETWORK.match(address):
+        what = "this is no address of a container daemon"
+        return ServerError("docker-missing", what, f"write it as {_DOCKER}, or {_unset()}", address)
+    if _LOOPBACK.match(address):
+        what = "the container daemon is reached by the network, and may not have this machine's folders"
+        return ServerError("docker-remote", what, f"name its socket: DOCKER_HOST={_DOCKER}", address)
+    what = "the container daemon runs on another machine, which has no access to this model repository"
+    return ServerError("docker-remote", what, f"run envpack on that machine, or {_unset()}", address)
+
+
+def _unset() -> str:
+    named = next((name for name in ("DOCKER_HOST", "DOCKER_CONTEXT") if os.environ.get(name)), "")
+    return f"unset {named}" if named else "run docker context use default"
 
 
 @contextlib.contextmanager
@@ -103,13 +131,30 @@ def _connect(address: str) -> Daemon:
     return Daemon(client, "podman" if is_podman else "docker", address)
 
 
-def _addresses() -> list[str]:
-    named = os.environ.get("DOCKER_HOST", "")
-    if named:
-        return [named]
+def _host_of_context() -> str:
+    """The daemon that the command docker uses instead of the default; ``""`` if it uses the default."""
+    folder = Path(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"))  # noqa: PTH111 - never raises
+    name = os.environ.get("DOCKER_CONTEXT") or _said_in(folder / "config.json", "currentContext")
+    if name in ("", "default"):
+        return ""
+    context = folder / "contexts/meta" / hashlib.sha256(name.encode()).hexdigest() / "meta.json"
+    return _said_in(context, "Endpoints", "docker", "Host")
+
+
+def _said_in(file: Path, *keys: str) -> str:
+    try:
+        value = read_json(file)
+        for key in keys:
+            value = value[key]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return value if isinstance(value, str) else ""
+
+
+def _usual_addresses() -> list[str]:
     own = os.environ.get("XDG_RUNTIME_DIR", "")
     rootless = [f"unix://{own}/docker.sock", f"unix://{own}/podman/podman.sock"] if own else []
-    return ["unix:///var/run/docker.sock", *rootless, "unix:///run/podman/podman.sock"]
+    return [_DOCKER, *rootless, _PODMAN]
 
 
 _SCRIPT_SECONDS = 10.0
