@@ -16,11 +16,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from envpack.inspection.facts import Host, image_host
+from envpack.server.container_start import entrypoint_before, image_missing, pull_errors, start_errors, start_failed
 from envpack.server.daemon import ContainerShell, Daemon, daemon_errors
 from envpack.server.interface import StopResult
 from envpack.server.kserve import Client
 from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_probe
-from envpack.server.log import excerpt, start_error
+from envpack.server.log import excerpt
 from envpack.server.procfs import ContainerProcfs
 from envpack.server.stale_runs import (
     KEPT_LABEL,
@@ -31,7 +32,6 @@ from envpack.server.stale_runs import (
     this_owner,
 )
 from envpack.settings.releases import Release, all_releases
-from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import protect
 
@@ -323,7 +323,6 @@ class ContainerRuntime(ContainerSettings):
             mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
             mounts = (*open_homes(mounts, home / "homes"), *mounts)
             with self._running_container(mounts) as server:
-                self._wait_until_live(server)
                 yield server
 
     @contextlib.contextmanager
@@ -331,10 +330,11 @@ class ContainerRuntime(ContainerSettings):
         container = self._create(mounts)
         server = None
         try:
-            with daemon_errors():
+            with start_errors(container, self.image, self.port), daemon_errors():
                 container.start()
                 container.reload()
             server = ContainerServer(container, self._url(container), mounts, self.name)
+            self._wait_until_live(server, container)
             yield server
         finally:
             if server is None or not server.kept:
@@ -357,22 +357,26 @@ class ContainerRuntime(ContainerSettings):
         options = container_options(self, mounts, _HTTP_PORT)
         image = self._known_image() or self._pull()
         with daemon_errors():
+            said = self.daemon.client.images.get(image).attrs.get("Config") or {}
+            before = entrypoint_before(said.get("Entrypoint") or ())
+            if before is not None:
+                options["entrypoint"], command = [*before, command[0]], command[1:]
             return self.daemon.client.containers.create(image, command, **options)
 
     def _pull(self) -> str:
         if not self.pull:
-            raise _image_missing(self.image)
-        with daemon_errors():
+            raise image_missing(self.image)
+        with pull_errors(self.image), daemon_errors():
             self.daemon.client.images.pull(self.image)
         return self.image
 
     def _url(self, container: Container) -> str:
         ports = container.attrs["NetworkSettings"]["Ports"].get(f"{_HTTP_PORT}/tcp") or []
         if not ports:
-            raise _failed(container.logs().decode("utf-8", "replace"))
+            raise start_failed(container.logs().decode("utf-8", "replace"), self.image, container)
         return f"http://127.0.0.1:{ports[0]['HostPort']}"
 
-    def _wait_until_live(self, server: ContainerServer) -> None:
+    def _wait_until_live(self, server: ContainerServer, container: Container) -> None:
         client = Client(server.url, timeout=2)
         until = time.monotonic() + self.start_seconds
         while time.monotonic() < until and not server.ended():
@@ -380,16 +384,4 @@ class ContainerRuntime(ContainerSettings):
                 return
             time.sleep(_POLL_SECONDS)
         server.stop(force=True)
-        raise _failed(server.log())
-
-
-def _image_missing(image: str) -> ServerError:
-    fix = "pull it with --set pull=true, name another with --image, or use --runtime process"
-    return ServerError("image-missing", f"the daemon does not have the image {image}", fix)
-
-
-def _failed(log: str) -> ServerError:
-    lines = "\n".join(start_error(log)) or "(no output)"
-    what = f"the Triton server did not start in its container; its last lines:\n{lines}"
-    fix = "check server_arg if you set it; docker run the image to see the full output"
-    return ServerError("server-failed", what, fix)
+        raise start_failed(server.log(), self.image, container)

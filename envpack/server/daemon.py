@@ -110,6 +110,9 @@ def daemon_errors() -> Iterator[None]:
         text = str(getattr(error, "explanation", None) or error)
         if any(phrase in text for phrase in _NO_GPU):
             raise no_gpu(text) from error
+        if "invalid reference format" in text:
+            fix = "correct the name: registry/name:tag, in lower case"
+            raise ServerError("image-missing", f"no image has such a name: {text}", fix) from error
         fix = "read the daemon's log; docker info shows whether the daemon is running"
         raise ServerError("docker-failed", f"the container daemon failed: {text}", fix) from error
 

@@ -239,6 +239,12 @@ def refuse_unsafe_folder(home: Path) -> None:
         raise ServerError("bad-path", what, fix, str(home.parent))
 
 
+def port_taken(port: int) -> ServerError:
+    """The error for a port of this machine that another program has."""
+    what = f"port {port} is in use"
+    return ServerError("port-taken", what, "choose another port, or name none to use a free one", f"127.0.0.1:{port}")
+
+
 def write_user_site_probe(home: Path) -> None:
     """Write a ``usercustomize`` module for every supported Python below ``home/.local``.
 

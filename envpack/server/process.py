@@ -22,6 +22,7 @@ from envpack.server.launch import (
     default_stub,
     library_path,
     link_backends,
+    port_taken,
     refuse_unsafe_folder,
     server_command,
     write_user_site_probe,
@@ -42,6 +43,7 @@ from envpack.server.supervisor import Supervisor
 from envpack.support.errors import Finding, ServerError
 
 _POLL_SECONDS = 0.02
+_READ = (os.R_OK, os.R_OK | os.X_OK)  # of a file, and of a folder
 _KILL_SECONDS = 10.0
 _ATTEMPTS = 5
 _TAKEN = ("ddress already in use", "port is already", "navailable: Socket", "navailable - Socket")
@@ -118,6 +120,9 @@ class ProcessServer:
             return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - only names are needed
         except OSError:
             return ()
+
+    def unreadable(self, places: Sequence[str]) -> str:
+        return next((place for place in places if not os.access(place, _READ[Path(place).is_dir()])), "")
 
     def read_text(self, file: str) -> str:
         try:
@@ -200,7 +205,7 @@ class ProcessRuntime:
     def start(self, repository: Path, extra_repository: Path | None = None) -> Iterator[ProcessServer]:
         """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
         if self.port is not None and not is_free(self.port):
-            raise _port_taken(self.port)
+            raise port_taken(self.port)
         remove_stale_homes()
         home = new_home()
         server = None
@@ -238,7 +243,7 @@ class ProcessRuntime:
             if not any(phrase in log for phrase in _TAKEN):
                 raise _failed(log, home)
             if self.port is not None or attempt == _ATTEMPTS:
-                raise _port_taken(port)
+                raise port_taken(port)
         raise AssertionError("unreachable")
 
     def _launch(
@@ -305,11 +310,6 @@ def _free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _port_taken(port: int) -> ServerError:
-    what = f"port {port} is in use"
-    return ServerError("port-taken", what, "choose another port, or name none to use a free one", f"127.0.0.1:{port}")
 
 
 def _failed(log: str, home: Path) -> ServerError:

@@ -62,6 +62,18 @@ def test_a_missing_image_is_an_error_and_nothing_is_pulled(envpack, daemon):
     assert "--set pull=true" in document["error"]["hint"]
 
 
+@pytest.mark.thorough
+def test_an_image_whose_entrypoint_is_the_server_is_verified(envpack, daemon):
+    container = daemon.client.containers.create(daemon.image, "true")
+    tag = container.commit("envpack-test/entrypoint", "1", changes='ENTRYPOINT ["tritonserver"]').tags[0]
+    container.remove()
+    try:
+        code, document = envpack.verify("--image", tag)
+    finally:
+        daemon.client.images.remove(tag)
+    assert code == 0, document
+
+
 def test_a_daemon_without_gpus_is_an_error(envpack, daemon):
     if "nvidia" in daemon.client.info()["Runtimes"] or Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
