@@ -119,7 +119,7 @@ def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], ht
         "tmpfs": {"/tmp": f"exec,mode=1777,size={settings.tmp_bytes}"},  # noqa: S108
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
-        "user": _user(),
+        "user": _user(settings.daemon),
         "init": settings.daemon.name == "docker",  # podman's init is a separate package, which is often missing
         "pids_limit": _MOST_PROCESSES,
         "ulimits": [docker.types.Ulimit(name=name, soft=most, hard=most) for name, most in _limits(settings).items()],
@@ -152,8 +152,10 @@ def _at_most(most: int, kind: int) -> int:
     return most if own == resource.RLIM_INFINITY else min(most, own)
 
 
-def _user() -> str:
+def _user(daemon: Daemon) -> str:
     """User and group of the container: those of the caller, who can read the models; for root those of nobody."""
+    if daemon.rootless:  # the caller's own number is another user's there
+        return "0:0"
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else f"{_NOBODY}:{_NOBODY}"
 
 

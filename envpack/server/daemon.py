@@ -13,7 +13,7 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,11 +43,13 @@ class Daemon:
         client: the Docker SDK's client, connected to it.
         name: ``"docker"`` or ``"podman"``.
         address: its socket, in the form of ``DOCKER_HOST``.
+        rootless: whether it runs as this user, who is root then in its containers.
     """
 
     client: docker.DockerClient
     name: str
     address: str
+    rootless: bool = False
 
 
 def find_daemon() -> Daemon:
@@ -130,8 +132,14 @@ def _connect(address: str) -> Daemon:
         client = docker.DockerClient(base_url=address, timeout=_ANSWER_SECONDS)
         with contextlib.closing(client):  # closes the connections that this request opens
             components = client.version().get("Components") or []
+            rootless = os.getuid() != 0 and _is_rootless(client.info())
     is_podman = any("podman" in str(component.get("Name", "")).lower() for component in components)
-    return Daemon(client, "podman" if is_podman else "docker", address)
+    return Daemon(client, "podman" if is_podman else "docker", address, rootless)
+
+
+def _is_rootless(info: Mapping[str, Any]) -> bool:
+    """What podman, or Docker, says of itself."""
+    return bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ())
 
 
 def _host_of_context() -> str:

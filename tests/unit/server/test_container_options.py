@@ -15,7 +15,8 @@ MOUNTS = (Mount(Path("/data/models"), "/models"), Mount(Path("/opt/envs"), "/opt
 
 
 def options(daemon="docker", **changes):
-    settings = ContainerSettings(daemon=Daemon(None, daemon, "unix:///socket"), image="triton:24.10", **changes)
+    daemon = daemon if isinstance(daemon, Daemon) else Daemon(None, daemon, "unix:///socket")
+    settings = ContainerSettings(daemon=daemon, image="triton:24.10", **changes)
     return container_options(settings, MOUNTS, 8000)
 
 
@@ -42,6 +43,11 @@ def test_the_user_is_the_callers_and_never_root(monkeypatch, user, expected):
     monkeypatch.setattr("os.getuid", lambda: user)
     monkeypatch.setattr("os.getgid", lambda: 100)
     assert options()["user"] == expected
+
+
+def test_with_a_daemon_of_the_caller_the_container_has_the_user_that_is_the_caller(monkeypatch):
+    monkeypatch.setattr("os.getuid", lambda: 1000)  # which is another user in a user namespace
+    assert options(Daemon(None, "podman", "unix:///socket", rootless=True))["user"] == "0:0"
 
 
 def test_every_mount_is_read_only():
