@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,9 @@ class Server(Protocol):
 
     def list_folder(self, folder: str) -> tuple[str, ...]:
         """Names in a folder on the server's file system; empty if the folder cannot be read."""
+
+    def unreadable(self, places: Sequence[str]) -> str:
+        """The first of these paths on its file system that the server's user cannot read, ``""`` if it can read all."""
 
     def read_text(self, file: str) -> str:
         """Content of a small text file on the server's file system; empty if it cannot be read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from envpack.server import proc
 from envpack.server.interface import Process
@@ -35,6 +35,12 @@ done
 _READ_TEXT = 'printf "%s" "$(<"$1")"'
 _READ_VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry"; done < "$1" """
 _LIST_FOLDER = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
+# In a shell of its own, since it changes how words are split.
+_FIRST_UNREADABLE = r"""
+(set -f; IFS=$'\n'; for file in $1; do
+  [[ -r $file && (! -d $file || -x $file) ]] || { printf '%s' "$file"; break; }
+done)
+"""
 _READ_LINK = 'readlink "$1"'
 _ABORT = 'kill -ABRT "$1"'
 _WATCHED = re.compile(r"^Pid:\t(-?\d{1,9})$", re.MULTILINE)
@@ -158,6 +164,9 @@ class ContainerProcfs:
 
     def list_folder(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._text(_LIST_FOLDER, folder).split("\0") if name))
+
+    def unreadable(self, places: Sequence[str]) -> str:
+        return self._text(_FIRST_UNREADABLE, "\n".join(places))
 
     def _text(self, script: str, argument: str) -> str:
         return self._run(script, argument).decode("utf-8", "replace")

@@ -22,6 +22,7 @@ from envpack.settings.releases import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import concurrency, inference, process
+from envpack.verification.hidden_files import explain_hidden
 from envpack.verification.loading import (
     LoadResult,
     MissingBackends,
@@ -179,10 +180,9 @@ class Judge:
             return self._check_loaded(model, loaded)
         if unverified := self._missing.verdict_on_load(model, loaded.failure.reason):
             return unverified
-        checks = (failed("load", loaded.failure.reason, loaded.failure.fix), *_check_files(model))
-        return ModelVerdict(
-            name=model.name, ok=False, load_seconds=loaded.seconds, failure=loaded.failure, checks=checks
-        )
+        failure = explain_hidden(self.server, model, loaded.failure)
+        checks = (failed("load", failure.reason, failure.fix), *_check_files(model))
+        return ModelVerdict(name=model.name, ok=False, load_seconds=loaded.seconds, failure=failure, checks=checks)
 
     def _verdict_before_load(self, model: Model, state: BuildState) -> ModelVerdict | None:
         """The verdict on a model that is not loaded, because of its files or of a model that it runs."""
@@ -321,7 +321,8 @@ class Judge:
         sent = f"sent {error.sent}: " if error.sent else ""
         if error.sent == TWO_ITEMS and kind == "inference-failed":
             fix += ", or set max_batch_size: 1 if it takes one item at a time"
-        return Failure(kind, f"{sent}{append_exit(model_error.reason, ended)}", details, fix)
+        failure = Failure(kind, f"{sent}{append_exit(model_error.reason, ended)}", details, fix)
+        return explain_hidden(self.server, model, failure)
 
     def _log(self) -> str:
         """The log since the verification of this model began."""

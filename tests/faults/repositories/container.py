@@ -14,6 +14,12 @@ def _private(site: Site):
     site.own("1/model.py").chmod(0o600)
 
 
+def _link_out(site: Site):
+    file = site.own("1/model.py")
+    elsewhere = file.rename(file.parents[3] / "elsewhere.py")
+    file.symlink_to(elsewhere)
+
+
 def _absolute(site: Site):
     folder = site.own_environment()
     site.configure(f"{KEYWORD}/{ENVIRONMENT}", str(folder))
@@ -41,8 +47,16 @@ ENTRIES = (
         "the server's user may not read `model.py`",
         _private,
         "not-for-everybody",
-        "PermissionError: [Errno 13] Permission denied: '/models/private_for_nobody/1/model.py'",
-        "the server runs as another user: chmod -R a+rX on the model's folder",
+        "private_for_nobody/1/model.py can only be read by its owner or group, and the server runs as another user",
+        "chmod -R a+rX … private_for_nobody",
+    ),
+    _v(
+        "link-out",
+        "`model.py` is a link to a file outside of the repository, which the container does not have",
+        _link_out,
+        "broken-link",
+        "link_out/1/model.py is a link to … elsewhere.py, which the server does not have or may not read",
+        "replace the link by what it leads to, as `envpack layout` does, or add --runtime process",
     ),
     _v(
         "absolute-path",

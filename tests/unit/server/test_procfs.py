@@ -68,6 +68,16 @@ def test_descriptors_of_other_kinds_and_of_lost_processes_name_none():
     assert pids_in("tfd: 5 Pid:\t42\n") == []
 
 
+def test_the_first_of_many_paths_that_the_containers_user_cannot_read(tmp_path):
+    (tmp_path / "a folder *").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "absent")
+    there = [str(tmp_path), str(tmp_path / "a folder *")]
+    find = ContainerProcfs(by_bash).unreadable
+    assert find(there) == find([]) == ""
+    assert find([*there, str(tmp_path / "out"), str(tmp_path / "absent")]) == str(tmp_path / "out")
+    assert find([*there, "/proc/1/absent $(true)"]) == "/proc/1/absent $(true)"
+
+
 @pytest.mark.parametrize("read", [procfs.memory_bytes, ContainerProcfs(by_bash).memory_bytes])
 def test_memory_is_the_proportional_one(watching, read):
     pid, _ = watching

@@ -145,6 +145,9 @@ class Server:
     def server_path(self, path):
         return "/srv/m"
 
+    def unreadable(self, places):
+        return ""
+
 
 def judged(model, client, server=None):
     return Judge(server or Server(7), client, JudgeOptions(5.0, requests=1)).judge(model)

@@ -1,0 +1,59 @@
+"""Files of a model that are here, and that its server does not have or may not read: why a load fails then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from envpack.inspection.files import ACTIVATE
+from envpack.repository.model import Model
+from envpack.server.interface import Server
+from envpack.support.placed_files import CONFIG_NAME
+from envpack.verification.verdict import Failure
+
+
+def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
+    """The failure with a file as its cause that the server cannot read; the same failure if it can read all it needs.
+
+    The server of a container sees only what is mounted, and may be another user.
+    """
+    said = "\n".join((failure.reason, *failure.details))
+    places = {place: path for path, place in _places(server, model, said)}
+    hidden = places.get(server.unreadable(tuple(places)))
+    if hidden is None:
+        return failure
+    details = (failure.reason, *failure.details)
+    if hidden.is_symlink():
+        reason = f"{hidden} is a link to {hidden.readlink()}, which the server does not have or may not read"
+        fix = "replace the link by what it leads to, as `envpack layout` does, or add --runtime process"
+        return Failure("broken-link", reason, details, fix)
+    reason = f"{hidden} can only be read by its owner or group, and the server runs as another user"
+    is_all_of_it = hidden == model.folder.parent  # other models are none of this one's business
+    closed = hidden if is_all_of_it or not hidden.is_relative_to(model.folder) else model.folder
+    return Failure("not-for-everybody", reason, details, f"chmod {'' if is_all_of_it else '-R '}a+rX {closed}")
+
+
+def _places(server: Server, model: Model, said: str) -> Iterator[tuple[Path, str]]:
+    """What the server needs to load a model, and what its failure mentions: here, and on the server, parents first."""
+    repository = model.folder.parent
+    yield repository, server.server_path(repository)
+    yield model.folder, _place(server, model.folder)
+    environments = [model.environment] if model.environment else []
+    for path in [*_entries(model.folder, environments), *environments, *(place / ACTIVATE for place in environments)]:
+        place = _place(server, path)
+        is_needed = path.parent == model.folder and (
+            path.is_symlink() or path.name.isdecimal() or path.name == CONFIG_NAME
+        )
+        if (is_needed or place in said) and os.path.lexists(path) and "\n" not in place:
+            yield path, place
+
+
+def _place(server: Server, path: Path) -> str:
+    return f"{server.server_path(path.parent)}/{path.name}"
+
+
+def _entries(folder: Path, without: list[Path]) -> Iterator[Path]:
+    for here, folders, files in os.walk(folder):
+        yield from (Path(here, name) for name in sorted((*folders, *files)))
+        folders[:] = [name for name in folders if Path(here, name) not in without and name != "__pycache__"]

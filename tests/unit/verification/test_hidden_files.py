@@ -1,0 +1,103 @@
+"""What is here, and not for the server, is the cause of a failure that is about it."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from envpack.repository.model import open_model
+from envpack.server.procfs import ContainerProcfs
+from envpack.verification.hidden_files import explain_hidden
+from envpack.verification.verdict import Failure
+
+NOBODY = 65534 if os.getuid() == 0 else None
+POLLED = "failed to poll from model repository"
+
+
+class Container(ContainerProcfs):
+    """A server of another user with a copy of a repository, in which links lead where they say, and nothing else."""
+
+    def __init__(self, repository, place):
+        super().__init__(self.run_as_nobody)
+        self._repository, self._place = repository, place
+        shutil.copytree(repository, place, symlinks=True)
+
+    @staticmethod
+    def run_as_nobody(script, argument):
+        command = ["bash", "-c", script, "bash", argument]
+        return subprocess.run(command, capture_output=True, check=False, user=NOBODY, cwd="/").stdout
+
+    def server_path(self, path):
+        real = Path(os.path.realpath(path))
+        inside = real.is_relative_to(self._repository)
+        return str(self._place / real.relative_to(self._repository) if inside else real)
+
+
+@pytest.fixture
+def model():
+    """The folder of a model, which all users can read."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "models/m/1").mkdir(parents=True)
+        (Path(folder) / "models/m/1/model.py").touch()
+        (Path(folder) / "models/m/config.pbtxt").write_text('backend: "python"\n')
+        yield Path(folder) / "models/m"
+
+
+def explained(model, reason, closed=None):
+    place = model.parents[1] / "mounted/somewhere/models"
+    server = Container(model.parent, place)
+    if closed:
+        (place / "m" / closed).chmod(0)
+    failure = Failure("bad-config", reason.replace("THERE", f"{place}/m"), (), "correct config.pbtxt")
+    return failure, explain_hidden(server, open_model(model), failure)
+
+
+def move_out(path):
+    """Replace a file or folder by a relative link to a place outside of the repository."""
+    outside = path.rename(Path(tempfile.mkdtemp(dir=path.parents[len(path.parts) - 4])) / path.name)
+    path.symlink_to(os.path.relpath(outside, path.parent))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (".", POLLED),
+        ("1", "failed to stat file THERE/1"),
+        ("1", POLLED),
+        ("1/model.py", "Python model file not found in 'THERE/1/model.py'"),
+    ],
+)
+def test_a_link_that_leads_out_of_the_container_is_the_cause(model, name, reason):
+    path = Path(os.path.normpath(model / name))
+    move_out(path)
+    before, after = explained(model, reason)
+    what = f"{path} is a link to {path.readlink()}, which the server does not have or may not read"
+    assert (after.kind, after.reason, after.details) == ("broken-link", what, (before.reason,))
+    assert "--runtime process" in after.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "command"),
+    [
+        ("..", POLLED, "chmod a+rX models"),
+        (".", POLLED, "chmod -R a+rX models/m"),
+        ("1", POLLED, "chmod -R a+rX models/m"),
+        ("1/model.py", "PermissionError: [Errno 13] Permission denied: 'THERE/1/model.py'", "chmod -R a+rX models/m"),
+    ],
+)
+def test_what_only_its_owner_can_read_is_the_cause(model, name, reason, command):
+    _, after = explained(model, reason, closed=name)
+    assert after.kind == "not-for-everybody"
+    assert after.reason.startswith(f"{os.path.normpath(model / name)} can only be read by its owner or group")
+    assert after.fix.replace(f"{model.parents[1]}/", "") == command
+
+
+def test_what_the_failure_is_not_about_is_not_its_cause(model):
+    (model / "1/notes").write_text("")
+    move_out(model / "1/notes")
+    before, after = explained(model, "ValueError: boom")
+    assert after == before
