@@ -6,7 +6,6 @@ The errors for models that are not where a user named them name the place where 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import os
 import re
@@ -142,6 +141,8 @@ def _backend_in_name(folder: Path) -> str:
 
 def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError | None:
     """The error for the name of a backend that is almost the name of one that servers come with; None for others."""
+    import difflib
+
     if backend in _NAMES or backend.startswith("python_") or (backends / backend).is_dir():
         return None
     alike = difflib.get_close_matches(backend, _NAMES, n=1, cutoff=_ALIKE)
@@ -204,6 +205,8 @@ def no_models(repository: Path) -> InputError:
 
 def no_such_model(folder: Path) -> InputError:
     """The error for a model whose folder does not exist."""
+    import difflib
+
     repository, name = folder.parent, folder.name
     models = [model.name for model in _models_in(repository)]
     alike = difflib.get_close_matches(name, models, n=1)

@@ -6,27 +6,32 @@ import contextlib
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
 from envpack.settings.pythons import pybind11_for
 from envpack.settings.table import ToolchainName
-from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
+from envpack.stub.inspection import StubFacts, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt, prebuilt_pythons
 from envpack.stub.recipe import Cell, Recipe, ensure_entry, is_intact
+from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, find_toolchain, header_folders
+from envpack.support.elf import version_key
 from envpack.support.entry_locks import in_use, kept
 from envpack.support.errors import DISK_FULL_TEXT, StubError, UsageError, disk_full
 from envpack.support.folders import cache_folder
 from envpack.support.installation import repair_command
 from envpack.support.placed_files import STUB_NAME
+from envpack.support.platforms import this_machine
 from envpack.support.processes import CompletedProcess, clean_environment, run
 from envpack.support.progress import NoProgress, Progress
 
 # Bytes: less than any object file of a stub.
 _ROOM = 16 * 1024
+# Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
+_RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
 
 
 @dataclass(frozen=True)
@@ -256,3 +261,34 @@ class _StubBuild:
         }
         tree.configure(common | definitions)
         return tree
+
+
+def check_compiled_stub(made: Path, cell: Cell, tools: Toolchain) -> None:
+    """Check the facts of a stub that was just compiled, and start it if it is for this machine."""
+    wrong = [*_mismatches(inspect_stub(made), cell, tools), *_failures(made, cell.target)]
+    if wrong:
+        what = f"the compiled stub is unusable: {'; '.join(wrong)}"
+        raise StubError("compile-failed", what, OTHER_COMPILER, str(made))
+
+
+def _mismatches(facts: StubFacts, cell: Cell, tools: Toolchain) -> Iterator[str]:
+    target = cell.target
+    if facts.machine != target.machine:
+        yield f"it is for {facts.machine}, not for {target.machine}"
+    if facts.python != target.minor:
+        yield f"it is for Python {facts.python}, not for {target.minor}"
+    unknown = [release.name for release in cell.releases if release.stub_abi not in facts.epochs]
+    if unknown:
+        yield f"it does not support Triton {', '.join(unknown)}"
+    if tools.glibc and version_key(facts.glibc) > version_key(tools.glibc):
+        yield f"it requires glibc {facts.glibc}, newer than {tools.glibc}"
+    yield from (f"it requires {library}" for library in facts.needs if library.startswith(_RUNTIMES))
+
+
+def _failures(made: Path, target: StubTarget) -> Iterator[str]:
+    if target.machine != this_machine():
+        return
+    # The server's trial run: without arguments and without any library path it must exit with status 1.
+    status = run([made], env={}).returncode
+    if status != 1:
+        yield f"it exits with status {status}; the server expects 1"

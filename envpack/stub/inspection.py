@@ -1,30 +1,23 @@
-"""Reads the facts of a stub from its file, and rejects a compiled stub that does not meet its specification."""
+"""Reads the facts of a stub from its file."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envpack.stub.recipe import Cell
-from envpack.stub.target import StubTarget
-from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
 from envpack.support.bounded_reading import parse_json, read_bytes
 from envpack.support.elf import needed_glibc, needed_libraries, parse_elf, version_key
 from envpack.support.errors import StubError
-from envpack.support.platforms import machine_named, this_machine
-from envpack.support.processes import run
+from envpack.support.platforms import machine_named
 
 _LARGEST = 64 << 20  # bytes; a stub has 4 MB
 _MOST_KNOWN = 32
 _known: dict[bytes, StubFacts] = {}  # by the SHA-256 of the stub, the oldest first
 _FACTS = ".envpack.facts"
 _BODY = ".envpack.body"
-# Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
-_RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,34 +113,3 @@ def _checked(facts: Any) -> dict[str, Any]:
 
 def _not_a_stub(path: Path, why: str) -> StubError:
     return StubError("not-a-stub", f"not a stub of envpack: {why}", "build one with `envpack stub`", str(path))
-
-
-def check_compiled_stub(made: Path, cell: Cell, tools: Toolchain) -> None:
-    """Check the facts of a stub that was just compiled, and start it if it is for this machine."""
-    wrong = [*_mismatches(inspect_stub(made), cell, tools), *_failures(made, cell.target)]
-    if wrong:
-        what = f"the compiled stub is unusable: {'; '.join(wrong)}"
-        raise StubError("compile-failed", what, OTHER_COMPILER, str(made))
-
-
-def _mismatches(facts: StubFacts, cell: Cell, tools: Toolchain) -> Iterator[str]:
-    target = cell.target
-    if facts.machine != target.machine:
-        yield f"it is for {facts.machine}, not for {target.machine}"
-    if facts.python != target.minor:
-        yield f"it is for Python {facts.python}, not for {target.minor}"
-    unknown = [release.name for release in cell.releases if release.stub_abi not in facts.epochs]
-    if unknown:
-        yield f"it does not support Triton {', '.join(unknown)}"
-    if tools.glibc and version_key(facts.glibc) > version_key(tools.glibc):
-        yield f"it requires glibc {facts.glibc}, newer than {tools.glibc}"
-    yield from (f"it requires {library}" for library in facts.needs if library.startswith(_RUNTIMES))
-
-
-def _failures(made: Path, target: StubTarget) -> Iterator[str]:
-    if target.machine != this_machine():
-        return
-    # The server's trial run: without arguments and without any library path it must exit with status 1.
-    status = run([made], env={}).returncode
-    if status != 1:
-        yield f"it exits with status {status}; the server expects 1"

@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-import configparser
 import re
 from typing import Any
 
-from packaging.dependency_groups import DependencyGroupResolver
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -223,6 +221,8 @@ class _Reader:
 
 def _of_groups(table: dict[str, Any], names: list[str]) -> list[str]:
     """The requirements of dependency groups, each group once: groups can include others in many ways."""
+    from packaging.dependency_groups import DependencyGroupResolver
+
     resolver = DependencyGroupResolver(table)
     found: list[str] = []
     done: set[str] = set()
@@ -256,6 +256,8 @@ def read_setup_cfg(source: Source) -> Requirements:
 
     Refused: requirements in another file, `file:`
     """
+    import configparser
+
     location = source.location
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:

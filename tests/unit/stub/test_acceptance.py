@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from envpack.settings.releases import find_release
-from envpack.stub import inspection
-from envpack.stub.inspection import OTHER_COMPILER, StubFacts, check_compiled_stub
+from envpack.stub import build
+from envpack.stub.build import check_compiled_stub
+from envpack.stub.inspection import StubFacts
 from envpack.stub.recipe import Cell
 from envpack.stub.target import StubTarget
-from envpack.stub.toolchain import Toolchain
+from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
 from envpack.support.errors import StubError
 
 TARGET = StubTarget("3.10", platform.machine(), Path("include"), Path("libpython3.10.so.1.0"))
@@ -40,7 +41,7 @@ def made(tmp_path):
 @pytest.fixture
 def accept(made, monkeypatch):
     def run(tools=TOOLS, **differences):
-        monkeypatch.setattr(inspection, "inspect_stub", lambda _: replace(RIGHT, **differences))
+        monkeypatch.setattr(build, "inspect_stub", lambda _: replace(RIGHT, **differences))
         check_compiled_stub(made, Cell(TARGET, (find_release("24.10"),)), tools)
 
     return run
