@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envpack.server.log import stated
-from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
+from envpack.server.tensors import BINARY_ONLY, Tensor, Value, decode, encode
 from envpack.support.bounded_reading import parse_json
 from envpack.support.processes import trusted_certificates
 
@@ -267,17 +267,16 @@ def _parsed(content: bytes) -> Any:
 def needs_binary(tensor: Tensor) -> bool:
     """Whether a tensor is larger than 64 KiB or has a type that JSON cannot represent."""
     if tensor.datatype == "BYTES":
-        items = [item for item in tensor.data if isinstance(item, bytes)]
-        return sum(len(item) for item in items) > _LARGE or not all(_is_text(item) for item in items)
+        return sum(len(i) for i in tensor.data if isinstance(i, bytes)) > _LARGE or not all(map(is_text, tensor.data))
     return tensor.datatype in BINARY_ONLY or len(tensor.data) * 8 > _LARGE
 
 
-def _is_text(item: bytes) -> bool:
+def is_text(item: Value) -> bool:
+    """Whether JSON can represent a string of a tensor."""
     try:
-        item.decode("utf-8")
+        return not isinstance(item, bytes) or item.decode("utf-8") is not None
     except UnicodeDecodeError:
         return False
-    return True
 
 
 def _request(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from envpack.server.kserve import Client, Event, InferMessage, RequestError
+from envpack.server.kserve import Client, Event, InferMessage, RequestError, is_text
 from envpack.server.tensors import (
     BINARY_ONLY,
     FLOATING,
@@ -36,16 +36,9 @@ def unsendable(config: ServedConfig, inputs: Sequence[Tensor] = ()) -> str:
         return f"requests to a decoupled model are JSON, which cannot represent {binary_only[0]}"
     if config.in_sequences:
         return "a request to a decoupled model cannot name its sequence over HTTP"
-    if not all(_is_text(item) for tensor in inputs for item in tensor.data):
+    if not all(is_text(item) for tensor in inputs for item in tensor.data):
         return "requests to a decoupled model are JSON, which cannot represent bytes that are no text"
     return ""
-
-
-def _is_text(item: Value) -> bool:
-    try:
-        return not isinstance(item, bytes) or item.decode("utf-8") is not None
-    except UnicodeDecodeError:
-        return False
 
 
 @dataclass(frozen=True)
