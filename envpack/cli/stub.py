@@ -11,7 +11,7 @@ import click
 from envpack.cli import options
 from envpack.cli.console import Console, Failure, plain, table
 from envpack.cli.each_model import ClusterWork, on_cluster
-from envpack.support.errors import EnvpackError, InputError
+from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
     from envpack.fleet.tasks import Task
@@ -79,13 +79,13 @@ def stub(
 
     With several Pythons or releases, --all-pythons, --only or --skip: a matrix of stubs, each in a folder of its own.
     """
-    from envpack.workflow.stubs import WantedStubs, plan_build, plan_stubs
+    from envpack.workflow.stubs import WantedStubs, output_missing, plan_build, plan_stubs
 
     stubs = WantedStubs(**wanted)
     _refuse(stubs, said)
     folder = output.absolute().parent if stubs.is_matrix else output
     if not (print_matrix or dry_run or folder.is_dir()):
-        raise InputError("output-missing", "this folder does not exist", "create it", str(folder))
+        raise output_missing(folder)
     plan = plan_stubs(stubs, said, console)
     console.warned(*plan.warnings)
     for minor, error in plan.missing.items():
@@ -136,13 +136,6 @@ def _build_one(cell: Cell, output: Path, said: Settings, console: Console, done:
         "seconds": round(placed.stub.seconds, 3),
     }
     console.result(document | done.as_json())
-
-
-def _require_output(output: Path) -> None:
-    if not output.is_dir():
-        from envpack.workflow.stubs import output_missing
-
-        raise output_missing(output)
 
 
 def _build_matrix(

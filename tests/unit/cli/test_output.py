@@ -48,6 +48,12 @@ def test_help_names_every_command_and_exit_code(arguments, capsys):
     assert all(f"{code} " in said for code in (0, 1, 2, 3, 4, 5, 6, 70, 130))
 
 
+def test_an_output_that_is_no_folder_is_named_as_such(tmp_path, capsys):
+    (tmp_path / "out").symlink_to("nowhere")
+    assert run(["stub", "--python", "3.10", "--output", str(tmp_path / "out")]) == 3
+    assert "out: this is not a folder (output-missing)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_json_and_quiet(name, capsys):
     assert run([name, "--help"]) == 0
