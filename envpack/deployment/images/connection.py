@@ -158,23 +158,21 @@ def faults_of(address: ImageAddress) -> Iterator[None]:
     except DXFAuthInsecureError as error:
         raise _unreachable(address, "it wants a password, which is only sent over TLS") from error
     except HTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
+        answer = error.response
+        status, words = (answer.status_code, str(answer.reason)) if answer is not None else (0, "")
         if status in _REFUSES:
             raise _forbidden(address) from error
-        reason = (
-            f"it answers {status} {printable_line(str(error.response.reason if error.response is not None else ''))}"
-        )
-        raise _unreachable(address, reason.strip()) from error
+        raise _unreachable(address, f"it answers {status} {printable_line(words)}".strip()) from error
     except PlainTextError as error:
         raise _unreachable(address, "it leads to an address without encryption") from error
     except AnswerTooLongError as error:
         raise registry_corrupt(address, "an answer is too long") from error
-    except (JSONDecodeError, DXFError, ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        if isinstance(error, RequestException) and not isinstance(error, JSONDecodeError):
-            raise _unreachable(address, _reason(error)) from error
-        raise registry_corrupt(address, _wrong(error)) from error
     except RequestException as error:
+        if isinstance(error, JSONDecodeError):
+            raise registry_corrupt(address, _wrong(error)) from error
         raise _unreachable(address, _reason(error)) from error
+    except (DXFError, ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        raise registry_corrupt(address, _wrong(error)) from error
 
 
 def _reason(error: BaseException) -> str:
