@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from envpack.inspection.facts import Host
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
 from envpack.inspection.state import BuildState, build_state
 from envpack.inspection.stubs import fit_findings
@@ -103,7 +104,7 @@ class _Verification:
         with _folder_for_probe(self.said) as probe, contextlib.ExitStack() as servers:
             start = functools.partial(self._start, servers, probe)
             server, client, version = start()
-            release = all_releases().get(self.runtime.release) or release_of_server(version)
+            release = release_of_server(version) or all_releases().get(self.runtime.release)  # a tag may be any text
             judge = self._judge(server, client, release)
             rejected = tuple(judge.reject(name, error) for name, error in self.errors.items())
             judged, died = self._judge_all(judge, start)
@@ -186,11 +187,12 @@ class _Verification:
             yield unchecked("release", what, f"verify with the image of {wanted}: --runtime docker --set pull=true")
 
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
+        says_so = release is None or self.runtime.release in ("", release.name)
         mismatches = functools.partial(
             preflight_model,
             default_stub=self.runtime.default_stub,
             release=release,
-            host=self.runtime.host,
+            host=self.runtime.host if says_so else Host(f"the image {self.runtime.image}", "", "", ""),
             backends=self.spec.backends,
         )
 

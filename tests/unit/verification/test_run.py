@@ -5,7 +5,9 @@ import contextlib
 import pytest
 
 from envpack.inspection.facts import this_host
+from envpack.server.choice import ServerSpec
 from envpack.server.interface import StopResult
+from envpack.settings.table import Settings
 from envpack.verification import run as module
 from envpack.verification.judge import Judge
 from envpack.verification.loading import LoadResult
@@ -89,3 +91,24 @@ def test_a_server_that_ends_between_two_models_is_the_first_ones_failure(reposit
     assert first.failure.details == ("Signal (11) received.",)
     assert [model.ok for model in others] == [True, True]
     assert (verdict.ok, len(runtime.started)) == (False, 2)
+
+
+def test_the_servers_own_version_counts_more_than_the_tag_of_its_image(repository, monkeypatch):
+    runtime = Runtime()
+    runtime.name, runtime.image, runtime.release = "docker", "registry.example/ours:23.04", "23.04"
+    asked = []
+
+    def preflight(model, *, release, host, **_):
+        asked.append((release.name, host.name, host.glibc))
+        return ()
+
+    monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
+    monkeypatch.setattr(module, "preflight_model", preflight)
+    monkeypatch.setattr(Judge, "_check_loaded", lambda *_: ModelVerdict(name="a", ok=False, load_seconds=0.1))
+    monkeypatch.setattr("envpack.verification.judge.load_model", lambda *_, **__: LOADED)
+    spec = ServerSpec(Settings(triton="23.04"), together=False)
+    verdict = verify(repository, ["a"], spec=spec, runtime=runtime)
+    (release,) = (check for check in verdict.checks if check.id == "release")
+    assert (verdict.release, release.status) == ("24.10", "unchecked")
+    assert asked == [("24.10", "the image registry.example/ours:23.04", "")]
