@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -131,6 +132,7 @@ _POLL_SECONDS = 0.05
 _GRACE_COMPLETING = 0.3
 _GRACE_INSTANCE = 4.0
 _LONGEST_INTERVAL = 0.25
+_NOT_RUN = re.compile(r"Failed to run python backend stub\. Errno = (?P<number>\d{1,4})\b")
 _FRAMES = 5
 _LOG_SECONDS = 1.0
 
@@ -206,6 +208,8 @@ def load_model(
             dead.update(frozenset(dead_stubs(server)) - ignore_dead, now)
             ended = describe_exit(server, ignore_dead) or ended  # the server reaps the stub before it responds
             next_poll = now + server.poll_seconds
+        if not_run := _NOT_RUN.search(fresh):
+            return LoadResult(seconds, _shell_missing(fresh, not_run["number"]), stuck=True)
         grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE
         if dead.seconds > grace:
             return LoadResult(seconds, _stub_died(model, fresh), stuck=True)
@@ -277,6 +281,12 @@ def _stub_died(model: Model, log: str) -> Failure:
     reason = "the model's process ended during the load, and the server would wait forever"
     fix = _named(fix, model) or "find what ends the process: os._exit, or a crash in an import"
     return Failure(kind, reason, lines, fix)
+
+
+def _shell_missing(log: str, number: str) -> Failure:
+    """The server waits forever for a stub that it could not start: it starts every stub with bash."""
+    reason = f"the server cannot run bash, with which it starts every stub: {os.strerror(int(number))}"
+    return Failure("stub-died", reason, plain_lines(log), "use an image, or a PATH of the server, that has bash")
 
 
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:

@@ -1,11 +1,13 @@
 """Measuring for how long a dead stub has not been reaped by the server."""
 
+import threading
 from types import SimpleNamespace
 
 from envpack.verification import loading
 from envpack.verification.loading import DeadStubTimer
 
 FIRST, SECOND = 7, 8
+NO_BASH = "Failed to run python backend stub. Errno = 2\nPython backend stub path: /m/triton_python_backend_stub\n"
 
 
 def test_a_dead_stub_counts_from_its_first_observation():
@@ -48,3 +50,18 @@ def test_the_command_that_gives_a_model_its_python_names_the_model():
         "libpython-missing",
         "envpack build m --python 3.8",
     )
+
+
+def test_a_server_without_bash_is_not_waited_for():
+    unending = threading.Event()
+    server = SimpleNamespace(log=lambda _=0: NO_BASH, log_size=lambda: 0, ended=lambda: False, children=lambda: ())
+    server.poll_seconds = 0.1
+    client = SimpleNamespace(load=lambda *_, **__: unending.wait())
+    try:
+        result = loading.load_model(
+            server, client, SimpleNamespace(name="m"), timeout=threading.TIMEOUT_MAX, ignore_dead=frozenset()
+        )
+    finally:
+        unending.set()
+    assert (result.stuck, result.failure.kind) == (True, "stub-died")
+    assert "the server cannot run bash" in result.failure.reason
