@@ -78,6 +78,11 @@ MODEL_FAULTS = (
     ),
     Fault(
         "backend-missing",
+        "this server has no Python backend: name an image that has it with --image, or a server with --server",
+        reported=r"unable to find backend library for backend 'python'",
+    ),
+    Fault(
+        "backend-missing",
         "correct backend in config.pbtxt, or name the folder of the backend {backend} with --set backends=DIRECTORY",
         reported=r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
     ),

@@ -64,6 +64,10 @@ KNOWN = [
         {"reported": ["unable to find backend library for backend 'pythn', try specifying runtime on the model"]},
     ),
     (
+        ("backend-missing", "this server has no Python backend: name an image that has it"),
+        {"reported": ["Invalid argument: unable to find backend library for backend 'python', try specifying runtime"]},
+    ),
+    (
         ("version-missing", "put what the backend loads into a folder net/1, or name"),
         {"reported": ["at least one version must be available under the version policy of model 'net'"]},
     ),
