@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import envpack.verification.judge  # noqa: F401 - registers the checks of a model
 from envpack.verification.verdict import CHECKS
 from tests.faults.catalogue import CONFIG, DOUBLE
 from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site, Step
