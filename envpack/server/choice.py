@@ -7,12 +7,12 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from envpack.repository.model import Model
+from envpack.repository.model import SHELL_CHARACTER, Model
 from envpack.repository.placement import ONE_AT_A_TIME, unpacking_backends
-from envpack.server.container import ContainerRuntime
+from envpack.server.container import HOME, ContainerRuntime
 from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
 from envpack.server.launch import find_preload, find_server, is_other_backend
@@ -23,6 +23,9 @@ from envpack.support.errors import Finding, ServerError, UsageError, caution
 from envpack.support.placed_files import STUB_NAME
 
 _GIB = 1 << 30
+# What a repository cannot replace or contain in a container.
+_OF_THE_SERVER = ("/opt/tritonserver/backends", "/usr/bin", "/usr/lib", "/bin", "/sbin", "/lib", "/lib64", "/etc", HOME)
+_OF_THE_KERNEL = ("/proc", "/sys", "/dev")
 _LOAD_THREADS = "--model-load-thread-count"
 # By which users of a machine that they share say which of its GPUs are theirs.
 GPUS = "CUDA_VISIBLE_DEVICES"
@@ -138,6 +141,20 @@ def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: Finding
     )
 
 
+def _served_from(said: Settings) -> str:
+    """Path of the repository in the container; refused if it would hide what the server needs."""
+    path = said.served_from or "/models"
+    if odd := SHELL_CHARACTER.search(path):
+        what = f"served_from = {path!r} contains {odd.group()!r}, and Triton passes paths to a shell unquoted"
+    elif any(PurePosixPath(own).is_relative_to(path) for own in _OF_THE_SERVER) or any(
+        PurePosixPath(path).is_relative_to(kernel) for kernel in _OF_THE_KERNEL
+    ):
+        what = f"served_from = {path!r} would hide files of the server in its container"
+    else:
+        return path
+    raise UsageError("usage", what, "name a folder of its own, such as /models")
+
+
 def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple[Model, ...]) -> ContainerRuntime:
     said = spec.settings
     named = (place for model in models if (place := model.environment) and place.exists())
@@ -146,7 +163,7 @@ def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple
     return ContainerRuntime(
         daemon=daemon,
         image=said.image or find_release(said.triton or DEFAULT_RELEASE).image,
-        served_from=said.served_from or "/models",
+        served_from=_served_from(said),
         same_path_mounts=(
             *(place for place in environments if not place.is_relative_to(repository)),
             *(library for library in spec.preload if library.exists()),

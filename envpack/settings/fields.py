@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,6 +51,16 @@ class Kind:
     def parse(self, word: str) -> object:
         """What a word of the command line means, as envpack.toml would have it."""
         return word
+
+
+class ServerPlace(Kind):
+    """The path of a folder on a server."""
+
+    def read(self, key: str, value: object, file: Path, place: str) -> Any:
+        text = str(super().read(key, value, file, place))
+        if text and not text.startswith("/"):
+            raise BadValueError(f"{key} in {place} must begin with /", f'write it like {key} = "{self.example}"')
+        return text and f"/{posixpath.normpath(text).lstrip('/')}"
 
 
 class Choice(Kind):

@@ -3,8 +3,9 @@
 import pytest
 
 from envpack.server.choice import ServerSpec, choose_runtime
+from envpack.server.daemon import Daemon
 from envpack.settings.table import Settings
-from envpack.support.errors import ServerError
+from envpack.support.errors import ServerError, UsageError
 from envpack.verification.checks.server import check_runtime
 
 
@@ -59,3 +60,22 @@ def test_a_daemon_of_another_machine_is_named_where_a_process_serves_instead(mon
     warned = check_runtime(choose_runtime(ServerSpec(), tmp_path, ()))
     assert "runs on another machine" in warned.evidence
     assert "unset DOCKER_HOST" in warned.fix
+
+
+@pytest.mark.parametrize("path", ["/", "/opt", "/opt/tritonserver", "/usr", "/tmp", "/etc", "/proc/m", "/dev/shm/m"])
+def test_a_repository_that_would_hide_files_of_the_server_is_refused(monkeypatch, tmp_path, path):
+    monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
+    with pytest.raises(UsageError, match="would hide files of the server"):
+        choose_runtime(ServerSpec(Settings(runtime="docker", served_from=path)), tmp_path, ())
+
+
+@pytest.mark.parametrize("path", ["/models", "/tmp/models", "/opt/models", "/root/m", "/device"])
+def test_a_repository_can_be_served_from_any_other_path(monkeypatch, tmp_path, path):
+    monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
+    assert choose_runtime(ServerSpec(Settings(runtime="docker", served_from=path)), tmp_path, ()).served_from == path
+
+
+def test_a_path_that_the_servers_shell_would_take_apart_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
+    with pytest.raises(UsageError, match="contains ' '"):
+        choose_runtime(ServerSpec(Settings(runtime="docker", served_from="/my models")), tmp_path, ())
