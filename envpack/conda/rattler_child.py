@@ -209,7 +209,9 @@ def _fault_of(name: str, folder: Path) -> str:
         own = f"conda-meta/{folder.name}.json"
         faults = (_fault_of_path(path, own) for path in _paths(folder / "info"))
         return next((f"{folder.name}: {fault}" for fault in faults if fault), "")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except OSError as error:  # nothing has looked at the paths that the engine is about to write
+        return f"{folder.name}: its extracted files cannot be read: {error.strerror}"
+    except (ValueError, LookupError, TypeError, AttributeError):
         return ""
 
 

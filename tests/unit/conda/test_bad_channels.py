@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from envpack.conda.engine import EngineError, _install_error, install_conda
-from envpack.conda.rattler_child import _fault_of_path
+from envpack.conda.rattler_child import _fault_of, _fault_of_path
 from envpack.conda.resolve import resolve_conda
 from envpack.conda.settings import CondaSettings
 from envpack.requirements.model import CondaPackage
@@ -133,6 +133,17 @@ def test_a_package_with_a_path_that_no_package_has_is_refused_before_it_is_insta
 def test_paths_of_packages(path, reason):
     found = _fault_of_path(path, "conda-meta/own-1-0.json")
     assert found == (f"its path {path!r} {reason}" if reason else "")
+
+
+@pytest.mark.parametrize("missing", ["", "info", "info/index.json", "info/paths.json"])
+def test_a_package_whose_paths_cannot_be_read_is_not_installed(tmp_path, missing):
+    folder = tmp_path / "own-1-0"
+    (folder / "info").mkdir(parents=True)
+    (folder / "info/index.json").write_text('{"name": "own"}')
+    (folder / "info/paths.json").write_text('{"paths": []}')
+    assert _fault_of("own", folder) == ""
+    (folder / missing).rename(tmp_path / "elsewhere")
+    assert _fault_of("own", folder) == "own-1-0: its extracted files cannot be read: No such file or directory"
 
 
 def test_a_package_that_says_to_be_another_one_is_named(tmp_path):
