@@ -134,6 +134,11 @@ def last_lines(log: str, count: int = _LAST) -> tuple[str, ...]:
     return tuple(clipped(line) for line in lines[-count:])
 
 
+# What the system says where a process or a thread would be one too many, and what to do then.
+NO_MORE = "Resource temporarily unavailable"
+LIMIT = "raise the limits of threads and memory where the server starts: ulimit -u and -v, or docker run --pids-limit"
+
+
 def start_error(log: str) -> tuple[str, ...]:
     """Why a server did not start: its last lines, or the first lines if it printed its usage."""
     complaint, usage, _ = log.partition("\nUsage: ")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from envpack.server.log import UNHEALTHY
+from envpack.server.log import LIMIT, NO_MORE, UNHEALTHY
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,8 @@ MODEL_FAULTS = (
     Fault(
         "shared-memory-full",
         "the server cannot write to its /dev/shm: mount a writable tmpfs there",
-        reported=r"[Uu]nable to initialize shared memory key[^\n]{0,2000}(?:Read-only file system|Permission denied)",
+        reported=r"[Uu]nable to initialize shared memory key[^\n]{0,2000}"
+        r"(?:Read-only file system|Permission denied|No such file or directory)",
     ),
     Fault(
         "shared-memory-full",
@@ -169,6 +170,17 @@ MODEL_FAULTS = (
         "close files that the model no longer uses, or raise the server's limit: docker run --ulimit nofile=65536",
         raised=_system("OSError", 24, "Too many open files"),
         reported=r"Too many open files",
+    ),
+    Fault(
+        "",
+        LIMIT,
+        raised=r"RuntimeError: can't start new thread",
+        reported=rf"(?:thread cannot be created|process cannot be started)[^\n]{{0,1000}}{NO_MORE}",
+    ),
+    Fault(
+        "stub-died",
+        LIMIT,
+        printed=rf"\s{{0,10}}what\(\):  {NO_MORE}|[^\n]{{0,300}}: fork: (?:retry: )?{NO_MORE}",
     ),
     Fault(
         "read-only",

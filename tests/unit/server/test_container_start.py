@@ -45,6 +45,12 @@ def test_an_image_without_a_server_is_named(log):
     assert error.hint.startswith("name an image of a Triton server with --image")
 
 
+def test_a_limit_of_processes_is_named():
+    log = "terminate called after throwing an instance of X\n  what():  Resource temporarily unavailable"
+    assert "--pids-limit" in start_failed(log, IMAGE, container_of()).hint
+    assert "ENTRYPOINT" in start_failed("other", IMAGE, container_of()).hint
+
+
 def test_an_image_for_another_processor_is_named(monkeypatch):
     monkeypatch.setattr("envpack.server.container_start.this_machine", lambda: "x86_64")
     error = start_failed(f"{TINI}Exec format error", IMAGE, container_of("arm64"))

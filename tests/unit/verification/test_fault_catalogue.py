@@ -143,6 +143,7 @@ def test_a_model_that_prints_what_looks_like_a_report_is_harmless():
     [
         ("Read-only file system", "mount a writable tmpfs there"),
         ("Permission denied", "mount a writable tmpfs there"),
+        ("No such file or directory", "mount a writable tmpfs there"),
         ("No space left on device", "--shm-size=1g"),
     ],
 )

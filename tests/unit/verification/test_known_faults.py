@@ -68,6 +68,17 @@ KNOWN = [
         {"reported": ["Invalid argument: unable to find backend library for backend 'python', try specifying runtime"]},
     ),
     (
+        ("load-failed", "raise the limits of threads and memory where the server starts"),
+        {
+            "raised": ["RuntimeError: can't start new thread"],
+            "reported": ["a thread cannot be created: Resource temporarily unavailable"],
+        },
+    ),
+    (
+        ("stub-died", "raise the limits of threads and memory where the server starts"),
+        {"printed": [f"{what} Resource temporarily unavailable" for what in ("  what(): ", "bash: fork: retry:")]},
+    ),
+    (
         ("version-missing", "put what the backend loads into a folder net/1, or name"),
         {"reported": ["at least one version must be available under the version policy of model 'net'"]},
     ),
