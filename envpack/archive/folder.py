@@ -186,7 +186,7 @@ def _fill(source: Path, target: Path, selected: SelectedFiles, transfer: Transfe
     for entry in selected.entries:
         folders.make(entry.path if entry.kind == "folder" else entry.path.rpartition("/")[0])
         if entry.kind == "link":
-            Path(target, entry.path).symlink_to(entry.target)
+            transfer.link(entry.target, f"{target}/{entry.path}")
         elif entry.placeholder:
             file, copy = Path(source, entry.path), Path(target, entry.path)
             copy.write_bytes(replace_placeholder(file.read_bytes(), selected.final_prefix, entry.placeholder))

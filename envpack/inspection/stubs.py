@@ -24,6 +24,12 @@ _COMPILE = "compile one: `envpack stub --python VERSION --output {}`"
 _REBUILD = "create the folder again: `envpack build --set layout=backend MODEL`"
 
 
+def mode_fix(stub: Path) -> str:
+    """What makes a stub executable; mounts of object stores ignore chmod."""
+    otherwise = "where that does nothing, mount the file system with such modes: rclone's --file-perms 0755"
+    return f"chmod 755 {stub}; {otherwise}"
+
+
 def stub_findings(stub: Path) -> Iterator[Finding]:
     """Problems that prevent a server from starting a stub: its mode, and the libraries that it is linked against."""
     try:
@@ -35,7 +41,7 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
         what = (
             f"its mode is {mode:04o}: a server cannot run it from a read-only mount, or as a user who does not own it"
         )
-        yield fault("stub-not-executable", stub, what, f"chmod 755 {stub}")
+        yield fault("stub-not-executable", stub, what, mode_fix(stub))
     if not os.access(stub, os.R_OK):
         return
     try:

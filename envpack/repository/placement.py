@@ -147,8 +147,13 @@ def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = N
     return (
         (release is None or names_release(model_folder, release))
         and _holds(destination, binary)
-        and stat.S_IMODE(destination.stat().st_mode) == STUB_MODE
+        and has_stub_mode(destination)
     )
+
+
+def has_stub_mode(stub: Path) -> bool:
+    """Whether a stub has the mode that `place_stub` gives it."""
+    return stat.S_IMODE(stub.stat().st_mode) == STUB_MODE
 
 
 def names_release(model_folder: Path, release: Release) -> bool:
@@ -164,10 +169,10 @@ def _holds(destination: Path, binary: Path) -> bool:
 def _place_binary(binary: Path, model_folder: Path) -> bool:
     destination = model_folder / STUB_NAME
     if _holds(destination, binary):
-        if stat.S_IMODE(destination.stat().st_mode) == STUB_MODE:
+        if has_stub_mode(destination):
             return False
         destination.chmod(STUB_MODE)
-        return True
+        return has_stub_mode(destination)  # a mount of an object store ignores this
     with replaced_file(destination, mode=STUB_MODE) as temporary:
         shutil.copyfile(binary, temporary)
     return True

@@ -67,6 +67,8 @@ class Folders:
 LinkMode = Literal["auto", "clone", "hardlink", "copy"]
 
 _FICLONE = 0x40049409  # of linux/fs.h
+# What file systems without symbolic links say; that of rclone says EIO.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EIO}
 # Error numbers of file systems that do not clone files, or not between these two.
 _CLONE_UNSUPPORTED = {errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM}
 
@@ -100,6 +102,16 @@ class Transfer:
                 del self._ways[0]
             else:
                 return
+
+    def link(self, text: str, place: str) -> None:
+        """Make a symbolic link with a text."""
+        try:
+            os.symlink(text, place)  # noqa: PTH211 - text is faster than Path
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            what = f"no symbolic links can be made here, and an environment's folder has some: {error.strerror}"
+            raise StorageError("file-unusable", what, "build with --format tar.gz", str(self._destination)) from error
 
 
 def is_result_of(mode: LinkMode, placed: Path, source: Path) -> bool:

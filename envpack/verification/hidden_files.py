@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.inspection.files import ACTIVATE
+from envpack.inspection.stubs import mode_fix
 from envpack.repository.model import Model
 from envpack.server.interface import Server
-from envpack.support.placed_files import CONFIG_NAME
+from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.verification.verdict import Failure
 
 
@@ -18,12 +19,14 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
 
     The server of a container sees only what is mounted, and may be another user.
     """
-    said = "\n".join((failure.reason, *failure.details))
+    said, details = "\n".join((failure.reason, *failure.details)), (failure.reason, *failure.details)
+    stub = model.folder / STUB_NAME
+    if failure.kind == "noexec-mount" and stub.is_file() and stub.stat().st_mode & 0o111 != 0o111:
+        return Failure("stub-not-executable", f"the server may not run {stub}", details, mode_fix(stub))
     places = {place: path for path, place in _places(server, model, said)}
     hidden = places.get(server.unreadable(tuple(places)))
     if hidden is None:
         return failure
-    details = (failure.reason, *failure.details)
     if hidden.is_symlink():
         reason = f"{hidden} is a link to {hidden.readlink()}, which the server does not have or may not read"
         fix = "replace the link by what it leads to, as `envpack layout` does, or add --runtime process"

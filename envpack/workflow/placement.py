@@ -15,6 +15,7 @@ from envpack.archive.folder import place_folder
 from envpack.archive.manifest import archive_metadata_file, is_made_by_envpack, read_metadata
 from envpack.archive.tarball import pack_archive
 from envpack.environment.store import Environment
+from envpack.inspection.stubs import mode_fix
 from envpack.repository.config_choices import custom_configs, python_configs
 from envpack.repository.model import Model, examine_model
 from envpack.repository.placement import (
@@ -24,6 +25,7 @@ from envpack.repository.placement import (
     check_server_backend,
     edited_configs,
     forget_release,
+    has_stub_mode,
     in_model_folder,
     place_stub,
     point_to_environment,
@@ -71,10 +73,13 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     changed |= point_to_environment(*_pointing(request, environment.minor))
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
-    removed = f"{model.folder / STUB_NAME} was removed: {unfit}" if unfit else ""
-    kept = [_remove_previous(request, value, path) for value in sorted(previous)]
     stub = backend.stub if backend else model.folder / STUB_NAME
-    return PlacedModel(path, stub, backend.name if backend else "", changed, tuple(filter(None, [removed, *kept])))
+    warnings = [_remove_previous(request, value, path) for value in sorted(previous)]
+    if unfit:
+        warnings.append(f"{stub} was removed: {unfit}")
+    if binary is not None and not has_stub_mode(stub):
+        warnings.append(f"{stub} is not executable, and its file system keeps no other mode: {mode_fix(stub)}")
+    return PlacedModel(path, stub, backend.name if backend else "", changed, tuple(filter(None, warnings)))
 
 
 def check_placement(request: Placement, minor: str) -> None:

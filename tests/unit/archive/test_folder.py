@@ -1,5 +1,6 @@
 """Folders made of a small environment."""
 
+import errno
 import hashlib
 import json
 import os
@@ -266,3 +267,14 @@ def test_a_change_in_place_is_noticed_whatever_its_size_and_however_soon(cache, 
     place_folder(environment, tmp_path / "env")
     (tmp_path / "env/lib/changed-by-pip.txt").write_text("AS TESTED")
     assert changed_files(tmp_path / "env", "one") == ("lib/changed-by-pip.txt",)
+
+
+def test_where_no_links_can_be_made_the_form_without_links_is_named(environment, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.symlink", refuse)
+    with pytest.raises(StorageError, match="no symbolic links can be made here") as caught:
+        place_folder(environment, tmp_path / "env")
+    assert (caught.value.where, caught.value.hint) == (str(tmp_path / "env"), "build with --format tar.gz")
+    assert not (tmp_path / "env").exists()

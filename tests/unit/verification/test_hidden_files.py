@@ -10,6 +10,7 @@ import pytest
 
 from envpack.repository.model import open_model
 from envpack.server.procfs import ContainerProcfs
+from envpack.support.placed_files import STUB_NAME
 from envpack.verification.hidden_files import explain_hidden
 from envpack.verification.verdict import Failure
 
@@ -101,3 +102,13 @@ def test_what_the_failure_is_not_about_is_not_its_cause(model):
     move_out(model / "1/notes")
     before, after = explained(model, "ValueError: boom")
     assert after == before
+
+
+@pytest.mark.parametrize(("mode", "kind"), [(0o644, "stub-not-executable"), (0o755, "noexec-mount")])
+def test_a_stub_without_its_mode_is_no_matter_of_the_mount(model, mode, kind):
+    stub = model / STUB_NAME
+    stub.touch()
+    stub.chmod(mode)
+    failure = Failure("noexec-mount", f"env: {stub}: Permission denied", (), "mount it with exec")
+    server = Container(model.parent, model.parents[1] / "mounted/models")
+    assert explain_hidden(server, open_model(model), failure).kind == kind

@@ -391,3 +391,11 @@ def test_a_warm_start_needs_a_stub(folder, tmp_path, policy, start, wanted):
     own = environment(tmp_path, packages=[Package(name="numpy", version="1.26.4", source="pip")])
     own = replace(own, minor="3.10")
     assert wants_stub(recipe_for(request_for(configured(folder), stub=policy, start=start)), own) is wanted
+
+
+def test_a_stub_that_the_file_system_does_not_let_run_is_a_warning(folder, tmp_path, placed, binary, monkeypatch):
+    monkeypatch.setattr(placement, "has_stub_mode", lambda stub: False)
+    done = place(request_for(configured(folder), stub="always"), environment(tmp_path), binary, NoProgress())
+    (warning,) = done.warnings
+    assert warning.startswith(f"{folder / STUB_NAME} is not executable")
+    assert f"chmod 755 {folder / STUB_NAME}" in warning
