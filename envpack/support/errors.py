@@ -154,6 +154,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LIMITS = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _OF_FILES = {errno.EIO, errno.ESTALE, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.EROFS, errno.ELOOP}
 _REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM}
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EIO}  # of file systems without symbolic links
 
 
 @contextlib.contextmanager
@@ -169,7 +170,7 @@ def storage_errors(where: Path) -> Iterator[None]:
         if error.errno in _FULL:
             raise disk_full(where) from error
         if error.errno in _REFUSED:
-            raise _refused(error, where) from error
+            raise (_link_refused(error) or _refused(error, where)) from error
         raise
 
 
@@ -192,10 +193,22 @@ def storage_error(error: OSError) -> StorageError | None:
         return system_limit(error.strerror or "")
     if not _name_of(error):
         return _unnamed(error) if error.errno in _OF_FILES else None
+    if refused := _link_refused(error):
+        return refused
     if error.errno in _REFUSED:
         return _refused(error, Path(_name_of(error)))
     fix = "look at what this path is, and give another one or repair it"
     return StorageError("file-unusable", f"cannot be read or written: {error.strerror}", fix, _name_of(error))
+
+
+def _link_refused(error: OSError) -> StorageError | None:
+    """The error for a relative symbolic link that a file system cannot have; that of rclone says EIO."""
+    if error.errno not in NO_LINKS or not error.filename2 or Path(os.fsdecode(error.filename)).is_absolute():
+        return None
+    fix = "use a file system that has them: set ENVPACK_CACHE_DIR if this is in the cache"
+    return StorageError(
+        "file-unusable", f"no symbolic link can be made here: {error.strerror}", fix, os.fsdecode(error.filename2)
+    )
 
 
 def _refused(error: OSError, where: Path) -> StorageError:

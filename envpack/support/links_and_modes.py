@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from envpack.support.errors import StorageError
+from envpack.support.errors import NO_LINKS, StorageError
 from envpack.support.replacement import LINK_UNSUPPORTED
 
 FILE = 0o444
@@ -67,8 +67,6 @@ class Folders:
 LinkMode = Literal["auto", "clone", "hardlink", "copy"]
 
 _FICLONE = 0x40049409  # of linux/fs.h
-# What file systems without symbolic links say; that of rclone says EIO.
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EIO}
 # Error numbers of file systems that do not clone files, or not between these two.
 _CLONE_UNSUPPORTED = {errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM}
 
@@ -108,7 +106,7 @@ class Transfer:
         try:
             os.symlink(text, place)  # noqa: PTH211 - text is faster than Path
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
             what = f"no symbolic links can be made here, and an environment's folder has some: {error.strerror}"
             raise StorageError("file-unusable", what, "build with --format tar.gz", str(self._destination)) from error

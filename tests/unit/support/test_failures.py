@@ -2,8 +2,11 @@
 
 import errno
 import os
+from pathlib import Path
 
-from envpack.support.errors import storage_error
+import pytest
+
+from envpack.support.errors import StorageError, storage_error, storage_errors
 from tests.tables import every_row
 
 
@@ -27,3 +30,15 @@ def test_what_is_wrong_with_a_file_is_named_with_what_helps(number, where, kind,
     assert (error.kind, error.where) == (kind, where or "")
     assert error.message.startswith(message)
     assert error.hint.startswith(hint)
+
+
+@every_row(("number", "what"), [(errno.EIO, "Input/output error"), (errno.EPERM, "Operation not permitted")])
+def test_a_link_that_a_file_system_cannot_have_is_named_by_its_place(number, what):
+    """The system names what the link says first, which is no path."""
+    error = OSError(number, os.strerror(number), "python3.10", None, "/mount/cache/bin/python3")
+    found = storage_error(error)
+    assert (found.kind, found.where) == ("file-unusable", "/mount/cache/bin/python3")
+    assert found.message == f"no symbolic link can be made here: {what}"
+    assert found.hint.startswith("use a file system that has them: set ENVPACK_CACHE_DIR")
+    with pytest.raises(StorageError, match="no symbolic link"), storage_errors(Path("/mount")):
+        raise OSError(errno.EPERM, "Operation not permitted", "python3.10", None, "/mount/cache/bin/python3")
