@@ -205,7 +205,7 @@ def _link_refused(error: OSError) -> StorageError | None:
     """The error for a relative symbolic link that a file system cannot have; that of rclone says EIO."""
     if error.errno not in NO_LINKS or not error.filename2 or Path(os.fsdecode(error.filename)).is_absolute():
         return None
-    fix = "use a file system that has them: set ENVPACK_CACHE_DIR if this is in the cache"
+    fix = "use a file system that has them, or --format tar.gz; if this is in the cache, set ENVPACK_CACHE_DIR"
     return StorageError(
         "file-unusable", f"no symbolic link can be made here: {error.strerror}", fix, os.fsdecode(error.filename2)
     )

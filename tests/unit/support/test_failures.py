@@ -39,6 +39,6 @@ def test_a_link_that_a_file_system_cannot_have_is_named_by_its_place(number, wha
     found = storage_error(error)
     assert (found.kind, found.where) == ("file-unusable", "/mount/cache/bin/python3")
     assert found.message == f"no symbolic link can be made here: {what}"
-    assert found.hint.startswith("use a file system that has them: set ENVPACK_CACHE_DIR")
+    assert found.hint.startswith("use a file system that has them, or --format tar.gz")
     with pytest.raises(StorageError, match="no symbolic link"), storage_errors(Path("/mount")):
         raise OSError(errno.EPERM, "Operation not permitted", "python3.10", None, "/mount/cache/bin/python3")
