@@ -19,7 +19,7 @@ from envpack.deployment.objects.send import Published, publish
 from envpack.deployment.plan import MODELS_ON_SERVER, Deployment, docker_command, plan_deployment, server_arguments
 from envpack.deployment.signing import Trust, read_signing_key
 from envpack.settings.project import Project
-from envpack.store.location import parse_location, server_address
+from envpack.store.location import obstore_for, parse_location, server_address
 from envpack.store.objects import Objects
 from envpack.support.errors import UsageError
 from envpack.support.folders import whole_path
@@ -87,6 +87,7 @@ def publish_objects(
     place = template.of if template else lambda _: parse_location(url)
     example = place("0" * 64)
     _refuse_inside(example.folder, plan, url)
+    obstore_for(example)  # it is missed before archives are packed
     only = tuple(model.name for model in plan.models) if names else ()
     # Other stores' file systems of the server were not seen to fetch such an archive.
     shares = template is not None and example.scheme == "s3" and plan.release.fetches_archives

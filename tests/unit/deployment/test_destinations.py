@@ -1,6 +1,7 @@
 """From a repository to each place where servers read it, as `envpack layout` and `envpack publish` do it."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,14 @@ def test_a_layout_leaves_out_texts_with_passwords_and_names_them(project, tmp_pa
     )
     named = {"pip.conf", "setup.sh", "requirements.txt"}
     assert [path.parent.name for path in (tmp_path / "tree").rglob("*") if path.name in named] == ["python3.8"]
+
+
+def test_a_missing_library_is_missed_before_environments_are_packed(project, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    steps = Steps()
+    with pytest.raises(UsageError) as caught:
+        publish_objects(project.saying(Settings(backends=tmp_path / "backends")), [], "s3://bucket/models", steps)
+    assert (caught.value.kind, steps.seen) == ("obstore-missing", [])
 
 
 def test_the_layout_of_an_absent_model_leaves_no_folder(project, tmp_path):
