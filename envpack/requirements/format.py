@@ -1,4 +1,7 @@
-"""Read requirements files: each module in `envpack.requirements.formats` registers its readers here."""
+"""Read requirements files: each module in `envpack.requirements.formats` registers its readers here.
+
+Those of other tools are refused.
+"""
 
 from __future__ import annotations
 
@@ -161,6 +164,34 @@ def _format(source: Source) -> Format:
     raise source.location.error(
         "is not a lock of pixi or conda-lock", hint="name the lock, or the file it was resolved from"
     )
+
+
+# Files of other tools that are not read, each with why, and the command that makes a file that is.
+_CONVERSIONS = {
+    "pixi.toml": ("pixi resolves it into a pixi.lock", "pixi lock"),
+    "pdm.lock": (
+        "PDM writes it out as a pylock.toml",
+        "pdm export --format pylock --output pylock.toml",
+    ),
+    "Pipfile": ("pipenv resolves it into a Pipfile.lock", "pipenv lock"),
+    "setup.py": (
+        "it is a program, so its requirements cannot be read",
+        "uv pip compile setup.py --output-file requirements.txt",
+    ),
+}
+
+
+@reads(*_CONVERSIONS, order=90)
+def refuse(source: Source) -> Requirements:
+    """`pixi.toml`, `pdm.lock`, `Pipfile`, `setup.py`
+
+    Read: nothing
+
+    Refused: with the command that makes a file that is read: `pixi lock`, `pdm export`, `pipenv lock`, `uv pip compile
+    setup.py`
+    """
+    reason, command = _CONVERSIONS[source.path.name]
+    raise source.location.error(f"{source.path.name} is not read: {reason}", hint=f"run in its folder: {command}")
 
 
 _FOR_DEVELOPERS = re.compile(r"(?:^|[-_.])(?:dev|develop|development|tests?|testing|docs?|lint|build|ci)(?=[-_.])")
