@@ -119,9 +119,8 @@ def try_model(
     load_seconds = time.perf_counter() - started
     progress.end(f"ready in {load_seconds:.2f} s")
     config = read_served_config(models.config(name))
-    given = read_requests(sources, config, name, folder)
-    answers = tuple(map(Answer, given.requests)) if given else _make_up(models, config, name, folder)
-    samples = given.samples if given else None
+    given, samples = read_requests(sources, config, name, folder)
+    answers = tuple(map(Answer, given)) or _make_up(models, config, name, folder)
     for done in range(repeat):
         for answer in answers:
             if len(answer.seconds) == done:  # what was made up has been sent once
@@ -247,20 +246,15 @@ def _error(responses: Sequence[Response]) -> str | None:
 _ARRAYS = (".npy", ".npz")
 
 
-@dataclass(frozen=True)
-class Given:
-    """What is sent to a model."""
-
-    requests: tuple[Request, ...]
-    # The samples that they are, with expected answers and tolerances; None if they come from elsewhere.
-    samples: Samples | None = None
+_Given = tuple[tuple[Request, ...], Samples | None]
+"""Requests, and the samples that they are, with expected answers and tolerances; None if they come from elsewhere."""
 
 
-def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> Given | None:
-    """What is given to be sent: files, else the samples of the model; None if there are neither."""
+def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> _Given:
+    """What is given to be sent: files, else the samples of the model; no requests if there are neither."""
     if not sources:
         own = folder / SAMPLES_FILE
-        return _from_samples(own, config, model) if os.path.lexists(own) else None
+        return _from_samples(own, config, model) if os.path.lexists(own) else ((), None)
     given = [_split(source, config) for source in sources]
     samples = [file for name, file in given if not name and file.suffix == ".json"]
     if samples and len(given) > 1:
@@ -273,7 +267,7 @@ def read_requests(sources: Sequence[str], config: ServedConfig, model: str, fold
             if tensor.name in inputs:
                 raise _bad(file, f"the input {tensor.name!r} is given twice", "give each input once")
             inputs[tensor.name] = tensor
-    return Given((Request(tuple(inputs.values()), model=model),))
+    return (Request(tuple(inputs.values()), model=model),), None
 
 
 def check_sources(sources: Sequence[str]) -> None:
@@ -299,9 +293,9 @@ def _split(source: str, config: ServedConfig) -> tuple[str, Path]:
     return "", Path(source)
 
 
-def _from_samples(file: Path, config: ServedConfig, model: str) -> Given:
+def _from_samples(file: Path, config: ServedConfig, model: str) -> _Given:
     samples = read_samples(file, config)
-    return Given(tuple(_request(sample.inputs, sample.parameters, model) for sample in samples.samples), samples)
+    return tuple(_request(sample.inputs, sample.parameters, model) for sample in samples.samples), samples
 
 
 def _request(inputs: Sequence[Tensor], parameters: Mapping[str, Any], model: str) -> Request:

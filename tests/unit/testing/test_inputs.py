@@ -52,7 +52,7 @@ def array(tmp_path):
 
 def sent(sources, served, folder):
     """The inputs of the only request, by name, as lists."""
-    (request,) = read_requests(list(map(str, sources)), served, "m", folder).requests
+    (request,), _ = read_requests(list(map(str, sources)), served, "m", folder)
     assert request.model == "m"
     return {
         tensor.name: (tensor.datatype, tensor.shape, list(decode(tensor.datatype, bytes(tensor.content))))
@@ -138,9 +138,9 @@ def test_a_name_that_is_no_input_is_refused_unless_it_is_part_of_a_file(tmp_path
 def test_samples_are_whole_requests(tmp_path, file):
     text = json.dumps({"data": [{"A": [1]}, {"A": [2, 3]}], "validation_data": [{"OUT": [1]}, {}]})
     samples = file("samples.json", text.encode())
-    given = read_requests([str(samples)], ONE, "m", tmp_path)
-    assert [list(decode("INT32", bytes(request.inputs[0].content))) for request in given.requests] == [[1], [2, 3]]
-    assert len(given.samples.samples) == 2
+    requests, found = read_requests([str(samples)], ONE, "m", tmp_path)
+    assert [list(decode("INT32", bytes(request.inputs[0].content))) for request in requests] == [[1], [2, 3]]
+    assert len(found.samples) == 2
     assert refused([samples, samples], ONE, tmp_path) == (
         str(samples),
         "samples hold all inputs of a request, but --input is given more than once",
@@ -149,12 +149,12 @@ def test_samples_are_whole_requests(tmp_path, file):
 
 
 def test_without_sources_the_samples_of_the_model_are_sent_if_there_are_any(tmp_path):
-    assert read_requests([], ONE, "m", tmp_path) is None
+    assert read_requests([], ONE, "m", tmp_path) == ((), None)
     (tmp_path / SAMPLES_FILE).parent.mkdir()
     (tmp_path / SAMPLES_FILE).write_text('{"data": [{"A": [7]}]}')
-    given = read_requests([], ONE, "m", tmp_path)
-    assert bytes(given.requests[0].inputs[0].content) == encode("INT32", (7,))
-    assert given.samples is not None
+    (request,), samples = read_requests([], ONE, "m", tmp_path)
+    assert bytes(request.inputs[0].content) == encode("INT32", (7,))
+    assert samples is not None
 
 
 UNREADABLE = {
@@ -190,7 +190,7 @@ def test_samples_of_a_sequence_are_placed_in_it(tmp_path, file):
         "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [-1]}],
     }
     samples = file("samples.json", json.dumps({"data": [[{"A": [1]}, {"A": [2]}, {"A": [3]}]]}).encode())
-    requests = read_requests([str(samples)], read_served_config(document), "m", tmp_path).requests
+    requests, _ = read_requests([str(samples)], read_served_config(document), "m", tmp_path)
     assert [request.flags for request in requests] == [1, 0, 2]
     assert {request.correlation_id for request in requests} == {1}
 

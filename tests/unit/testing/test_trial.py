@@ -265,7 +265,7 @@ def served(*inputs):
 
 
 def read(tmp_path, config, *sources):
-    return read_requests([source.replace("@", f"{tmp_path}/") for source in sources], config, "m", tmp_path).requests
+    return read_requests([source.replace("@", f"{tmp_path}/") for source in sources], config, "m", tmp_path)[0]
 
 
 @pytest.fixture
