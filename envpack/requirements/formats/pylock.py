@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from packaging.markers import Environment, Marker
 from packaging.utils import canonicalize_name
@@ -78,9 +78,8 @@ def _select_wheels(
     lock = _validated(_with_files(content, target), location)
     named = {"extras": (extras, lock.extras or ()), "groups": (groups, lock.dependency_groups or ())}
     warnings = [_check_selected(kind, *names, location) for kind, names in named.items()]
-    files, projects = _select(
-        _Selection(lock, extras if lock.extras else (), groups if lock.dependency_groups else ()), source, target
-    )
+    selected = extras if lock.extras else (), groups if lock.dependency_groups else ()
+    files, projects = _select(lock, *selected, source, target)
     places = {package.name: str(_place(package.name, source)) for package in files}
     return replace(
         found,
@@ -139,18 +138,13 @@ def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
         raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
 
 
-class _Selection(NamedTuple):
-    lock: Pylock
-    extras: Sequence[str]
-    groups: Sequence[str]
-
-
-def _select(selection: _Selection, source: Source, target: Target) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
+def _select(
+    lock: Pylock, extras: Sequence[str], groups: Sequence[str], source: Source, target: Target
+) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
     """The wheels and source distributions for a target, and the folders of projects to build."""
     from packaging.pylock import PackageDirectory, PylockSelectError, PylockValidationError
 
     environment = cast("Environment", marker_environment(target))
-    lock, extras, groups = selection
     files, projects = [], []
     try:
         for package, file in lock.select(
