@@ -114,7 +114,7 @@ class ModelProcess:
         for text in (str(source.file), str(_BACKEND), self.name):
             start.text(text)
         start.number(release)
-        start.number(source.python.is_environment)
+        start.number(True)  # the model has an execution environment, which a server does not require
         self._send(Kind.START, start)
 
     @property

@@ -77,7 +77,6 @@ class Python:
 
     stub: Path  # our stub for this Python
     prefix: Path  # folder of the Python, with bin and lib
-    is_environment: bool = True  # whether that is an execution environment, not the machine's Python
 
 
 def start_stub(
@@ -105,7 +104,7 @@ def start_stub(
 def _command_line(python: Python, release: int, argument: str) -> list[str]:
     """What starts the stub: itself or, as a server does it, a shell that activates the environment before."""
     activate = python.prefix / "bin/activate"
-    if release > _LAST_WITH_ACTIVATE or not python.is_environment or not activate.is_file():
+    if release > _LAST_WITH_ACTIVATE or not activate.is_file():
         return [str(python.stub), argument]
     bash = shutil.which("bash") or "/bin/bash"  # a user may have a PATH without it, and a server has one of its own
     return [bash, "-c", 'source "$0" && exec "$1" "$2"', str(activate), str(python.stub), argument]

@@ -80,18 +80,6 @@ def test_releases_up_to_25_07_start_a_model_with_the_environments_activate(repos
     assert variables["LD_LIBRARY_PATH"] == f"{repository.prefix}/lib"
 
 
-def test_the_machines_python_is_not_activated(repository, monkeypatch):
-    (repository.prefix / "bin/activate").write_text("export ACTIVATED=yes\n")
-    monkeypatch.setattr(repository, "source", lambda name, found=repository.source: plain(found(name)))
-    repository.add("m", TELL)
-    (*_, in_environment, _), variables = told(repository)
-    assert (in_environment, "ACTIVATED" in variables) == (False, False)
-
-
-def plain(source):
-    return replace(source, python=replace(source.python, is_environment=False))
-
-
 def test_a_stub_that_cannot_be_started_is_an_error(repository, server):
     repository.add("m")
     repository.stub.chmod(0o644)

@@ -25,7 +25,6 @@ def test_servers_up_to_25_07_activate_the_environment(prefix, monkeypatch):
     through = ["/bin/bash", "-c", 'source "$0" && exec "$1" "$2"', f"{prefix}/bin/activate", "/opt/stub", "--local=7"]
     assert _command_line(python, 2507, "--local=7") == through
     assert _command_line(python, 2508, "--local=7") == ["/opt/stub", "--local=7"]
-    assert _command_line(Python(STUB, prefix, is_environment=False), 2507, "--local=7") == ["/opt/stub", "--local=7"]
     (prefix / "bin/activate").unlink()
     assert _command_line(python, 2507, "--local=7") == ["/opt/stub", "--local=7"]
 
