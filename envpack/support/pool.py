@@ -102,21 +102,27 @@ def transfer_all(
         pool.run([partial(task, report) for task in tasks], lambda number, future: done(number, future.result()))
 
 
-def interruptible(request: Callable[[], _Result]) -> _Result:
-    """The result of a request, for which Ctrl-C, or the end of a `Pool`, need not wait.
-
-    A library that waits for an answer does not look at signals. So the request runs in a thread of its own, which ends
-    with the program, and this one waits for it in a way that can be interrupted.
-    """
-    answer: Future[_Result] = Future()
+def in_background(function: Callable[[], _Result], name: str) -> Future[_Result]:
+    """The result of a function, which runs in a thread of its own that ends with the program, whatever it waits for."""
+    result: Future[_Result] = Future()
 
     def run() -> None:
         try:
-            answer.set_result(request())
+            result.set_result(function())
         except BaseException as error:
-            answer.set_exception(error)
+            result.set_exception(error)
 
-    threading.Thread(target=run, name="request", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return result
+
+
+def interruptible(request: Callable[[], _Result]) -> _Result:
+    """The result of a request, for which Ctrl-C, or the end of a `Pool`, need not wait.
+
+    A library that waits for an answer does not look at signals. So the request runs in the background, and this thread
+    waits for it in a way that can be interrupted.
+    """
+    answer = in_background(request, "request")
     while not wait([answer], _PAUSE).done:
         raise_if_stopped()
     return answer.result()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 
 from envpack.repository.code import called_models
 from envpack.repository.model import Model
@@ -24,6 +25,7 @@ from envpack.server.log import (
     read_abort_frames,
     read_model_error,
 )
+from envpack.support.pool import in_background
 from envpack.support.text import clipped
 from envpack.verification.fault_catalogue import (
     CALLS,
@@ -146,19 +148,13 @@ class LoadResult:
     stuck: bool = False  # the server still waits for the model, so a requested stop would hang
 
 
-class _Request(threading.Thread):
-    """The load request; it blocks, so it runs in its own thread."""
-
-    def __init__(self, client: Client, model: str, timeout: float) -> None:
-        super().__init__(name=f"load {model}", daemon=True)
-        self.error: RequestError | None = None
-        self._client, self._model, self._seconds = client, model, timeout
-
-    def run(self) -> None:
-        try:
-            self._client.load(self._model, timeout=self._seconds)
-        except RequestError as error:
-            self.error = error
+def _request(client: Client, model: str, seconds: float) -> RequestError | None:
+    """Send the request to load a model, which blocks; returns the error."""
+    try:
+        client.load(model, timeout=seconds)
+    except RequestError as error:
+        return error
+    return None
 
 
 class DeadStubTimer:
@@ -190,20 +186,20 @@ def load_model(
     """Load a model and wait until it is ready, fails, or can never become ready."""
     started = time.monotonic()
     log_start = server.log_size()
-    request = _Request(client, model.name, timeout + 5)
-    request.start()
+    request = in_background(partial(_request, client, model.name, timeout + 5), f"load {model.name}")
     dead = DeadStubTimer(started)
     next_poll = started
     ended = ""
     while True:
-        request.join(_POLL_SECONDS)
+        answered = bool(wait([request], _POLL_SECONDS).done)
+        error = request.result() if answered else None
         now = time.monotonic()
         seconds = now - started
         fresh = server.log(log_start)
-        if server.ended() or (request.error and request.error.connection_lost):
+        if server.ended() or (error and error.connection_lost):
             return LoadResult(seconds, _server_died(fresh))
-        if not request.is_alive():
-            return LoadResult(seconds, _load_failure(server, request.error, client, model, fresh, ended))
+        if answered:
+            return LoadResult(seconds, _load_failure(server, error, client, model, fresh, ended))
         if now >= next_poll:
             dead.update(frozenset(dead_stubs(server)) - ignore_dead, now)
             ended = describe_exit(server, ignore_dead) or ended  # the server reaps the stub before it responds

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from envpack.support.errors import EnvpackError, StubError
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
 from envpack.support.platforms import is_supported, this_machine
+from envpack.support.pool import in_background
 from envpack.workflow.doctor.services import Observation, channels, containers, index, is_set, server, unreachable
 
 _DEVICES = Path("/dev")
@@ -265,32 +266,21 @@ def examine(project: Project, seconds: float = 6.0, probes: Mapping[str, Probe] 
     Returns:
         The observations, in the order of the probes. A probe that raises an exception becomes an observation.
     """
-    seen: dict[str, tuple[Observation, ...]] = {}
-    threads = {
-        # Daemon threads: a probe usually hangs in a name server or a socket, which cannot be interrupted.
-        name: threading.Thread(target=_run_probe, args=(name, probe, project, seen), name=f"probe {name}", daemon=True)
-        for name, probe in probes.items()
+    # A probe usually hangs in a name server or a socket, which cannot be interrupted.
+    made = {
+        name: in_background(partial(_observed, name, probe, project), f"probe {name}") for name, probe in probes.items()
     }
-    for thread in threads.values():
-        thread.start()
-    until = time.monotonic() + seconds
-    for thread in threads.values():
-        thread.join(max(0.0, until - time.monotonic()))
-    timeout = f"no response within {seconds:g} s"
-    return tuple(
-        observation
-        for name in probes
-        for observation in seen.get(
-            name, (Observation(name, "warn", timeout, "find why it hangs, and run envpack doctor again"),)
-        )
-    )
+    wait(made.values(), seconds)
+    what, fix = f"no response within {seconds:g} s", "find why it hangs, and run envpack doctor again"
+    late = {name: (Observation(name, "warn", what, fix),) for name in probes}
+    return tuple(seen for name, found in made.items() for seen in (found.result() if found.done() else late[name]))
 
 
-def _run_probe(name: str, probe: Probe, project: Project, seen: dict[str, tuple[Observation, ...]]) -> None:
+def _observed(name: str, probe: Probe, project: Project) -> tuple[Observation, ...]:
     try:
-        seen[name] = tuple(probe(project))
+        return tuple(probe(project))
     except EnvpackError as error:
-        seen[name] = (Observation(name, "missing", error.message, error.hint),)
+        return (Observation(name, "missing", error.message, error.hint),)
     except Exception as error:  # a fault of one probe must not hide the others
         what = f"the probe failed: {type(error).__name__}: {error}"
-        seen[name] = (Observation(name, "warn", what, "report it as a bug in envpack"),)
+        return (Observation(name, "warn", what, "report it as a bug in envpack"),)
