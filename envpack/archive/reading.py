@@ -33,6 +33,7 @@ _OTHER_FORMATS = {
 _USTAR = 257  # offset of the magic of a tar file
 _AT_ONCE = 2 << 20  # bytes of one read; headers of real members are far smaller
 _MOST_GLOBAL = 16  # global pax headers
+_SPARSE = "is a sparse file, which envpack never writes"
 _FREE = 256 << 20  # bytes of content after which the ratio is checked
 _HIGHEST_RATIO = 100  # content to file; environments have 3 to 5
 _MOST_MEMBERS = 500_000
@@ -225,7 +226,7 @@ class _PlainInfo(tarfile.TarInfo):
         return super()._proc_pax(tarfile_)  # type: ignore[misc,no-any-return]
 
     def _proc_sparse(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:  # noqa: ARG002 - the signature is tarfile's
-        raise tarfile.ReadError(f"{self.name!r} is a sparse file, which envpack never writes")
+        raise tarfile.ReadError(f"{self.name!r} {_SPARSE}")
 
     def _proc_gnusparse_00(self, *_: object) -> None:
         self._proc_sparse(None)  # type: ignore[arg-type]
@@ -281,6 +282,8 @@ def _reading(path: Path) -> Iterator[None]:
     ) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or "damaged"
         fix = "copy it again from where it was made, or build it again"
+        if reason.endswith(_SPARSE):
+            fix = "make it again without tar's option --sparse, or build it again"
         raise InputError("environment-unreadable", f"this archive cannot be read: {reason}", fix, str(path)) from error
 
 

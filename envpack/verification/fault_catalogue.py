@@ -258,7 +258,12 @@ SERVER_FAULTS = (
     Fault(
         "environment-missing",
         "EXECUTION_ENV_PATH does not name a usable environment; run envpack build",
-        reported=r"bin/activate does not exist|archive_read_open_filename\(\) failed",
+        reported=r"bin/activate does not exist",
+    ),
+    Fault(
+        "archive-unsupported",
+        "servers read plain and gzipped tar only: unpack it and name the folder, or envpack build --format tar.gz",
+        reported=r"archive_read_open_filename\(\) failed",
     ),
     Fault(
         "shared-memory-full",

@@ -43,11 +43,11 @@ def _places(server: Server, model: Model, said: str) -> Iterator[tuple[Path, str
     yield repository, server.server_path(repository)
     yield model.folder, _place(server, model.folder)
     environments = [model.environment] if model.environment else []
-    for path in [*_entries(model.folder, environments), *environments, *(place / ACTIVATE for place in environments)]:
+    environments += [place / ACTIVATE for place in environments]
+    for path in [*_entries(model.folder, environments), *environments]:
         place = _place(server, path)
-        is_needed = path.parent == model.folder and (
-            path.is_symlink() or path.name.isdecimal() or path.name == CONFIG_NAME
-        )
+        is_first = path.is_symlink() or path.name.isdecimal() or path.name == CONFIG_NAME
+        is_needed = path in environments or (is_first and path.parent == model.folder)
         if (is_needed or place in said) and os.path.lexists(path) and "\n" not in place:
             yield path, place
 

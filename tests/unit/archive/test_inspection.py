@@ -330,6 +330,9 @@ def test_a_sparse_file_of_a_petabyte_is_refused(tmp_path, capsys):
     block[148:156] = b"%06o\0 " % sum(block)
     (tmp_path / "sparse").write_bytes(bytes(block) + bytes(1024))
     refused(capsys, tmp_path / "sparse", "environment-unreadable")
+    with pytest.raises(InputError) as caught:
+        inspect_environment(tmp_path / "sparse")
+    assert caught.value.hint.startswith("make it again without tar's option --sparse")
 
 
 def test_content_beyond_the_limit_is_refused(environment, tmp_path, capsys):

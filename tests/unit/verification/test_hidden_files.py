@@ -97,6 +97,15 @@ def test_what_only_its_owner_can_read_is_the_cause(model, name, reason, command)
     assert after.fix.replace(f"{model.parents[1]}/", "") == command
 
 
+def test_an_environment_is_needed_although_the_failure_does_not_mention_it(model):
+    with (model / "config.pbtxt").open("a") as config:
+        value = '"$$TRITON_MODEL_DIRECTORY/env.tar.gz"'
+        config.write(f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {value} }} }}\n')
+    (model / "env.tar.gz").touch()
+    _, after = explained(model, "archive_read_open_filename() failed.", closed="env.tar.gz")
+    assert (after.kind, after.reason.split()[0]) == ("not-for-everybody", str(model / "env.tar.gz"))
+
+
 def test_what_the_failure_is_not_about_is_not_its_cause(model):
     (model / "1/notes").write_text("")
     move_out(model / "1/notes")

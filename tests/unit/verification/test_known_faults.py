@@ -418,12 +418,11 @@ KNOWN = [
     ),
     (
         ("environment-missing", "EXECUTION_ENV_PATH does not name a usable environment"),
-        {
-            "reported": [
-                "Path /models/m/env/bin/activate does not exist. The Python environment should contain it.",
-                "archive_read_open_filename() failed with error code -30",
-            ]
-        },
+        {"reported": ["Path /models/m/env/bin/activate does not exist. The Python environment should contain it."]},
+    ),
+    (
+        ("archive-unsupported", "servers read plain and gzipped tar only"),
+        {"reported": ["archive_read_open_filename() failed with error code -30"]},
     ),
     (
         ("shared-memory-full", "--shm-size=1g"),
