@@ -220,6 +220,8 @@ class Judge:
         error = _error_answer(result)
         if unverified := self._missing.check_of_answer(model, error) or self._check_of_caller(model, error):
             result = _InferenceResult((unverified,))
+        elif result.ok and (without := self._missing.check_of_call(model)):
+            result = replace(result, checks=(*result.checks, without))
         checks += [*result.checks, *_check_files(model)]
         verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=tuple(checks))
         if result.failure:

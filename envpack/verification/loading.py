@@ -351,6 +351,14 @@ class MissingBackends:
         why = f'it runs or calls {called}, and this server has no backend "{self._unloaded[called]}"'
         return unchecked("infer", f"not verified: {why}; its answer: {error.splitlines()[0]}", _FIX)
 
+    def check_of_call(self, model: Model) -> Check | None:
+        """The check beside the requests that a model answers without an unverified one, which its code names."""
+        called = next((name for name in called_models(model.folder) if name in self._unloaded), "")
+        if not called:
+            return None
+        why = f'it calls {called}, and this server has no backend "{self._unloaded[called]}"'
+        return unchecked("infer", f"not verified: what it answers with {called}: {why}", _FIX)
+
     def _called_by(self, model: Model, error: str) -> str:
         """An unverified model that a loaded model may need for an answer, ``""`` if there is none."""
         needed: Sequence[str] = (*model.steps, *called_models(model.folder))

@@ -237,6 +237,11 @@ def test_a_model_that_calls_an_unverified_one_and_fails_is_not_fully_checked(ser
     (check,) = (check for check in verdict.checks if check.id == "infer")
     assert check.evidence.startswith('not verified: it runs or calls far, and this server has no backend "onnxruntime"')
     assert check.evidence.endswith("its answer: ValueError: boom")
+    client._error = None
+    verdict = judged.judge(model)
+    assert (verdict.ok, verdict.complete) == (True, False)
+    (check,) = (check for check in verdict.checks if check.status == "unchecked")
+    assert check.evidence.startswith("not verified: what it answers with far: it calls far, and this server has no")
 
 
 def test_an_ensemble_has_no_process_to_check(server, tmp_path):
