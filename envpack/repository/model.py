@@ -323,7 +323,8 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
             what = "the number of this version does not fit into 64 bits, so a server cannot load the model"
             yield InputError("odd-version", what, "give the folder a smaller number", str(version))
     if not (config.backend or config.platform or config.default_model_filename or _has_code(folder)):
-        what = f"a server cannot determine the backend: {CONFIG_NAME} names none, and no version has a {file_name}"
+        named = f"{CONFIG_NAME} {'names none' if str(config) else 'is empty'}"
+        what = f"a server cannot determine the backend: {named}, and no version has a {file_name}"
         fix = (
             f'put the model\'s code in {folder.name}/1/{file_name}, or write backend: "NAME" for a model of another one'
         )

@@ -270,10 +270,13 @@ def test_a_model_of_another_backend_needs_no_configuration(tmp_path):
 
 
 @pytest.mark.parametrize("code", ["", "1/weights.bin"])
-def test_a_model_needs_a_backend_or_a_file_that_tells_it(tmp_path, code):
+@pytest.mark.parametrize(
+    ("config", "named"), [("max_batch_size: 8", "config.pbtxt names none"), ("# to do\n", "config.pbtxt is empty")]
+)
+def test_a_model_needs_a_backend_or_a_file_that_tells_it(tmp_path, config, named, code):
     """As servers say: "Could not determine backend"."""
-    (fault,) = examine_model(make(tmp_path / "core", "max_batch_size: 8", code))[1]
-    what = "a server cannot determine the backend: config.pbtxt names none, and no version has a model.py"
+    (fault,) = examine_model(make(tmp_path / "core", config, code))[1]
+    what = f"a server cannot determine the backend: {named}, and no version has a model.py"
     assert (fault.kind, fault.message, fault.where) == ("model-without-code", what, str(tmp_path / "core"))
 
 
