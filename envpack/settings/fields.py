@@ -53,7 +53,7 @@ class Kind:
         return word
 
 
-class ServerPlace(Kind):
+class OnServer(Kind):
     """The path of a folder on a server."""
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:

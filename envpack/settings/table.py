@@ -6,19 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from envpack.settings.fields import (
-    UNSAID,
-    Choice,
-    Flag,
-    Kind,
-    Number,
-    Place,
-    ServerPlace,
-    Size,
-    Texts,
-    fields_of,
-    setting,
-)
+from envpack.settings.fields import UNSAID, Choice, Flag, Kind, Number, OnServer, Place, Size, Texts, fields_of, setting
 from envpack.settings.releases import DEFAULT_RELEASE
 from envpack.support.platforms import PLATFORMS, platform_name
 
@@ -170,7 +158,7 @@ class Settings:
         default="auto",
     )
     served_from: str = setting(
-        ServerPlace(example="/models", metavar="PATH"),
+        OnServer(example="/models", metavar="PATH"),
         "Path of the model repository on the server.",
         otherwise="the repository's path here; /models in a container",
         explained="path of the repository on the server; [some files contain "

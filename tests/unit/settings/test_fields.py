@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings.fields import BadValueError, ServerPlace
+from envpack.settings.fields import BadValueError, OnServer
 
 
 def read(text):
-    return ServerPlace(example="/models").read("served_from", text, Path("envpack.toml"), "envpack.toml")
+    return OnServer(example="/models").read("served_from", text, Path("envpack.toml"), "envpack.toml")
 
 
 @pytest.mark.parametrize(
