@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import envpack
 from envpack.support.errors import ServerError, UsageError
 from envpack.support.installation import install_command
+from envpack.support.pool import in_background
 from envpack.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -131,22 +131,11 @@ def _local_cluster(address: Address, security: Any) -> Any:
 
 def answer(call: Callable[[], T], address: Address, progress: Progress, *, seconds: float = 60) -> T:
     """What a call of dask returns that waits for the scheduler, and would wait for ever for one that stands still."""
-    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put((call(), None))
-        except BaseException as error:  # it belongs to the caller, whatever it is
-            answers.put((None, error))
-
-    threading.Thread(target=ask, daemon=True).start()
+    asked = in_background(call, "scheduler")
     started = time.monotonic()
     while (left := started + seconds - time.monotonic()) > 0:
-        with contextlib.suppress(queue.Empty):
-            found, error = answers.get(timeout=min(_REMINDER, left))
-            if error is not None:
-                raise error
-            return cast("T", found)
+        if wait([asked], min(_REMINDER, left)).done:
+            return asked.result()
         progress.detail(f"the scheduler has not answered for {time.monotonic() - started:.0f} s")
     raise lost(address, f"the scheduler did not answer within {seconds:.0f} s")
 
