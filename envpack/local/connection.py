@@ -10,6 +10,7 @@ import enum
 import fcntl
 import math
 import os
+import queue
 import resource
 import socket
 import struct
@@ -177,6 +178,14 @@ class Connection:
 _Found = TypeVar("_Found")
 MORE_TIME = "--timeout, in pytest --envpack-timeout, allows more time"
 _SLICE = 1.0  # seconds after which a wait looks again whether the clock has stood still
+
+
+def next_of(waiting: queue.SimpleQueue[_Found], seconds: float) -> tuple[_Found, ...]:
+    """The next of what waits in a queue; nothing if none comes within so many seconds."""
+    try:
+        return (waiting.get(timeout=seconds),)
+    except queue.Empty:
+        return ()
 
 
 class Limit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -10,10 +9,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import IO, Any
 
 from envpack.local.admission import admit, batches, deliver, received, warmups
-from envpack.local.connection import MORE_TIME, Kind, Limit
+from envpack.local.connection import MORE_TIME, Kind, Limit, next_of
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Answering, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
@@ -46,12 +46,6 @@ class _Open:
         self.count += response is not NOTHING
         self.has_final = self.has_final or is_last
         self.responses.put((response, is_last))
-
-    def next_within(self, seconds: float) -> tuple[tuple[Response, bool], ...]:
-        """The next response, and whether it is the last one; nothing if none comes within so many seconds."""
-        with contextlib.suppress(queue.Empty):
-            return (self.responses.get(timeout=seconds),)
-        return ()
 
 
 class Responses(Iterator[tuple[Response, bool]]):
@@ -256,7 +250,7 @@ class LocalModel:
         is_last = False
         while not is_last:
             is_late = not open_.has_final and (self._limit.now() > open_.until or open_.count > _MOST_RESPONSES)
-            found = () if is_late else self._limit.wait(open_.until, open_.next_within)
+            found = () if is_late else self._limit.wait(open_.until, partial(next_of, open_.responses))
             if not found:
                 open_.put(Response(error=self.process.end(self._missing(open_))), is_last=True)
                 open_.until = math.inf

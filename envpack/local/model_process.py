@@ -9,10 +9,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
-from envpack.local.connection import MORE_TIME, Connection, Kind, Limit, Message, connected
+from envpack.local.connection import MORE_TIME, Connection, Kind, Limit, Message, connected, next_of
 from envpack.local.starting import ModelSource, Output, start_stub
 from envpack.local.values import INTERNAL, MALFORMED, Reader, Request, Response, Writer
 from envpack.server.log import read_abort_frames
@@ -211,7 +212,7 @@ class ModelProcess:
         """Send a command and read its answer; end the process if none comes until a time, by default the limit's."""
         self._doing = doing
         self._send(kind, content)
-        answered = self._limit.wait(self._limit.end() if until is None else until, self._answer_within)
+        answered = self._limit.wait(self._limit.end() if until is None else until, partial(next_of, self._answers))
         if not answered:
             self.end(f"{self._limit} passed while {doing}; {MORE_TIME}")
         message = answered[0] if answered else self._answers.get()  # no limit: the process has ended
@@ -225,11 +226,6 @@ class ModelProcess:
             raise ModelFailed(self._death()) from error
         finally:
             self._doing = "it had requests to answer"
-
-    def _answer_within(self, seconds: float) -> tuple[Message | None, ...]:
-        with contextlib.suppress(queue.Empty):
-            return (self._answers.get(timeout=seconds),)
-        return ()
 
     def _send(self, kind: Kind, content: Writer) -> None:
         try:
