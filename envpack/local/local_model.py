@@ -19,6 +19,7 @@ from envpack.local.model_process import Afterwards, Answering, LogLine, ModelFai
 from envpack.local.starting import ModelSource
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.repository.config_rules import config_faults, warmup_faults
+from envpack.support.text import counted
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2
@@ -276,7 +277,7 @@ class LocalModel:
 
     def _missing(self, open_: _Open) -> str:
         """Why a request has no final response, and what has come."""
-        came = f"{open_.count} response{'' if open_.count == 1 else 's'} came"
+        came = f"{counted(open_.count, 'response')} came"
         if self.decoupled and not open_.has_final:
             came += f" without the final flag: {_SEND_FINAL}"
         if open_.count > _MOST_RESPONSES:

@@ -11,6 +11,7 @@ from envpack.server.log import stated
 from envpack.server.tensors import BINARY_ONLY, Tensor, Value, decode, encode
 from envpack.support.bounded_reading import parse_json
 from envpack.support.processes import trusted_certificates
+from envpack.support.text import counted
 
 _LARGE = 64 * 1024
 _CONTROL_SECONDS = 30.0
@@ -243,7 +244,7 @@ def read_events(status: int, lines: Iterable[bytes], timeout: float) -> list[Eve
 
 def unfinished(count: int, timeout: float) -> RequestError:
     """The error for a stream that has no end after so many responses and seconds."""
-    came = f"{count} response{'' if count == 1 else 's'} came within {timeout:g} s"
+    came = f"{counted(count, 'response')} came within {timeout:g} s"
     return RequestError(f"{came}, and none with the final flag", timed_out=True, streamed=count)
 
 

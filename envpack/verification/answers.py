@@ -18,6 +18,7 @@ from envpack.server.tensors import (
     difference,
 )
 from envpack.server.together import infer_together, stream, stream_together
+from envpack.support.text import counted
 
 Responses = tuple[tuple[Tensor, ...], ...]
 """The outputs of each response to a request: of one, or of any number from a decoupled model."""
@@ -103,7 +104,7 @@ def _shape(dims: Sequence[int], count: int) -> tuple[int, ...]:
 def responses_difference(expected: Responses, found: Responses, tolerance: Callable[[str], Tolerance]) -> str:
     """The first difference between two answers in one phrase, ``""`` if there is none."""
     if len(expected) != len(found):
-        return f"{len(found)} response{'' if len(found) == 1 else 's'} instead of {len(expected)}"
+        return f"{counted(len(found), 'response')} instead of {len(expected)}"
     for number, (wanted, response) in enumerate(zip(expected, found, strict=True)):
         unequal = _outputs_difference(wanted, response, tolerance)
         if unequal:

@@ -114,7 +114,7 @@ def check_constant(model: LoadedModel, request: SmokeRequest, other: SmokeReques
 
 def _in_words(responses: Responses, config: ServedConfig) -> str:
     if config.decoupled:
-        return f"streamed {len(responses)} response{'' if len(responses) == 1 else 's'}"
+        return f"streamed {counted(len(responses), 'response')}"
     return f"returned {', '.join(f'{t.name} {t.datatype}{list(t.shape)}' for t in responses[0])}"
 
 
