@@ -16,6 +16,7 @@ import docker
 from filelock import FileLock
 
 _START_SECONDS = 30
+_OTHER_SECONDS = 900  # that other tests on this machine may have a daemon
 
 
 class DaemonMissingError(Exception):
@@ -116,14 +117,12 @@ def _private(home: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def _served(command: list[str], address: str, log_file: Path) -> Iterator[None]:
     """Run a daemon during the block; the block begins when the daemon answers."""
-    # Of two daemons that start at the same time, one fails: both make Docker's chains of the firewall.
-    starting = FileLock(Path(tempfile.gettempdir()) / f"envpack-{Path(command[0]).name}.lock")
-    with log_file.open("wb") as log, contextlib.ExitStack() as until_it_answers:
-        until_it_answers.enter_context(starting)
+    # Two daemons at the same time give their containers the same addresses.
+    alone = FileLock(Path(tempfile.gettempdir()) / f"envpack-{command[0]}.lock", timeout=_OTHER_SECONDS)
+    with alone, log_file.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait(process, address, log_file)
-            until_it_answers.close()
             yield
         finally:
             process.terminate()
