@@ -19,6 +19,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.log import configuration_error, is_poll_failure, plain_lines, read_model_error, request_failures
 from envpack.support.errors import EnvpackError
 from envpack.support.processes import signal_name
+from envpack.verification.hidden_files import why_hidden
 from envpack.verification.loading import DeadStubTimer, abort_and_read_frames
 from envpack.verification.stub_processes import dead_stubs, instances
 
@@ -174,7 +175,7 @@ class Served:
             if error.timed_out:
                 state.error = load_timeout(self._timeout, frames, folder, on_server)
             else:
-                state.error = load_failure(error.message, folder, on_server, log)
+                state.error = self._with_cause(load_failure(error.message, folder, on_server, log), folder)
             state.phase = "failed"
         except EnvpackError as error:
             state.phase, state.error = "failed", in_lines(error)
@@ -190,6 +191,13 @@ class Served:
             self._load_ended(name)
         state.seconds = time.monotonic() - started
         self._changed()
+
+    def _with_cause(self, failure: str, folder: Path) -> str:
+        """What a failed load says, with the file that the server cannot read, if there is one."""
+        try:
+            return "\n".join((failure, *why_hidden(self._server, open_model(folder), failure)))
+        except EnvpackError:  # its files are being changed
+            return failure
 
     def _end_load(self, folder: Path) -> tuple[str, ...]:
         """End the processes of a model that takes too long to load; returns where they stood."""

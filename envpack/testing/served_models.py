@@ -32,6 +32,7 @@ from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
 from envpack.support.temp_dirs import temp_dir
 from envpack.testing.model import ModelError
+from envpack.verification.hidden_files import explain_hidden
 from envpack.verification.loading import abort_and_read_frames, load_model
 from envpack.verification.stub_processes import dead_stubs
 
@@ -188,7 +189,7 @@ class ServedModels:
         if result.failure is None:
             self._loaded.add(model)
             return
-        found = result.failure
+        found = explain_hidden(self._server, placed, result.failure)
         error = ModelError(*map(self._repository.here, ("\n".join((found.reason, *found.details)), found.fix)))
         if result.stuck:  # the server waits for the model for ever
             self._start_again()

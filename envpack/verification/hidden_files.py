@@ -37,6 +37,13 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     return Failure("not-for-everybody", reason, details, f"chmod {'' if is_all_of_it else '-R '}a+rX {closed}")
 
 
+def why_hidden(server: Server, model: Model, said: str) -> tuple[str, ...]:
+    """The cause and the fix of `explain_hidden` for what a server says of a model; nothing if it can read all."""
+    failure = Failure("load-failed", said)
+    explained = explain_hidden(server, model, failure)
+    return () if explained is failure else (explained.reason, explained.fix)
+
+
 def _places(server: Server, model: Model, said: str) -> Iterator[tuple[Path, str]]:
     """What the server needs to load a model, and what its failure mentions: here, and on the server, parents first."""
     repository = model.folder.parent

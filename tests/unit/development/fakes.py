@@ -50,6 +50,7 @@ class FakeServer:
     code: int = 0
     stopped: list = field(default_factory=list)
     url: str = ""
+    hidden: tuple = ()
 
     def log(self, start=0):
         return self.output[start:]
@@ -59,6 +60,9 @@ class FakeServer:
 
     def ended(self):
         return self.dead
+
+    def unreadable(self, places):
+        return next((place for place in places if place in self.hidden), "")
 
     def server_path(self, path):
         return f"/srv/{path.relative_to(self.repository)}"

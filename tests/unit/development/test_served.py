@@ -112,6 +112,18 @@ def test_a_load_has_a_limit_and_shows_where_the_model_stood(bench, monkeypatch):
     assert bench.states["two"].phase == "ready"
 
 
+def test_a_folder_that_the_server_may_not_read_is_shown_with_what_to_do(bench):
+    bench.server.errors["one"] = "failed to open directory /srv/one/1"
+    bench.server.hidden = ("/srv/one/1",)
+    bench.load("one")
+    folder = bench.served._repository / "one"
+    assert bench.states["one"].error.split("\n") == [
+        "failed to open directory /srv/one/1",
+        f"{folder}/1 can only be read by its owner or group, and the server runs as another user",
+        f"chmod -R a+rX {folder}",
+    ]
+
+
 def test_what_cannot_be_prepared_is_shown(bench):
     bench.fault = StubError("compiler-missing", "no compiler", "install one", "/bin/cc")
     bench.load("one")

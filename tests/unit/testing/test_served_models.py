@@ -52,6 +52,9 @@ class Server:
     def children(self):
         return ()
 
+    def unreadable(self, places):
+        return ""
+
     def server_path(self, path):
         return str(path)
 
