@@ -175,6 +175,15 @@ _EXTRA_REPOSITORY = "/envpack/models"
 _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 
 
+def without_mounts(names: Sequence[str], mounts: Sequence[Mount]) -> tuple[str, ...]:
+    """Names in the folder of shared memory that are not those of mounts there."""
+    inside = (PurePosixPath(mount.target) for mount in mounts)
+    mounted = {
+        place.relative_to(_SHARED_MEMORY).parts[0] for place in inside if PurePosixPath(_SHARED_MEMORY) in place.parents
+    }
+    return tuple(name for name in names if name not in mounted)
+
+
 class ContainerServer(ContainerProcfs):
     """A server in a container; created by `ContainerRuntime.start`."""
 
@@ -212,7 +221,7 @@ class ContainerServer(ContainerProcfs):
         return ()
 
     def shared_memory(self) -> tuple[str, ...]:
-        return self.list_folder(_SHARED_MEMORY)
+        return without_mounts(self.list_folder(_SHARED_MEMORY), self._mounts)
 
     def server_path(self, path: Path) -> str:
         real = real_path(path)

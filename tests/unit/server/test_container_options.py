@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server.container import ContainerSettings, Mount, container_options, open_homes
+from envpack.server.container import ContainerSettings, Mount, container_options, open_homes, without_mounts
 from envpack.server.daemon import Daemon
 from envpack.server.stale_runs import this_owner
 
@@ -84,6 +84,11 @@ def test_homes_of_the_image_are_replaced_if_something_is_mounted_below_them(tmp_
         place = Path(f"{tmp_path}/homes{target}")
         assert place.is_dir()  # in a read-only mount the daemon cannot make it
         assert all(stat.S_IMODE(folder.stat().st_mode) == 0o755 for folder in (home.source, place.parent, place))
+
+
+def test_what_is_mounted_in_the_folder_of_shared_memory_is_no_shared_memory():
+    mounts = (*MOUNTS, Mount(Path("/dev/shm/cache/env"), "/dev/shm/cache/env"))
+    assert without_mounts(("cache", "models", "region"), mounts) == ("models", "region")
 
 
 def test_the_port_is_open_for_this_machine_only():
