@@ -159,13 +159,19 @@ def _container(spec: ServerSpec, daemon: Daemon, repository: Path, models: tuple
     said = spec.settings
     named = (place for model in models if (place := model.environment) and place.exists())
     environments = list(dict.fromkeys(named))  # models can share one
+    served_from = _served_from(said)
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(
         daemon=daemon,
         image=said.image or find_release(said.triton or DEFAULT_RELEASE).image,
-        served_from=_served_from(said),
+        served_from=served_from,
         same_path_mounts=(
-            *(place for place in environments if not place.is_relative_to(repository)),
+            # Below the repository's own mount, which is read only, the daemon can make no place for another.
+            *(
+                place
+                for place in environments
+                if not (place.is_relative_to(repository) or place.is_relative_to(served_from))
+            ),
             *(library for library in spec.preload if library.exists()),
             *spec.mounts,
         ),

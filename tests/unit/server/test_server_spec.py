@@ -2,6 +2,7 @@
 
 import pytest
 
+from envpack.repository.model import open_model
 from envpack.server.choice import ServerSpec, choose_runtime
 from envpack.server.daemon import Daemon
 from envpack.settings.table import Settings
@@ -79,3 +80,20 @@ def test_a_path_that_the_servers_shell_would_take_apart_is_refused(monkeypatch, 
     monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
     with pytest.raises(UsageError, match="contains ' '"):
         choose_runtime(ServerSpec(Settings(runtime="docker", served_from="/my models")), tmp_path, ())
+
+
+def test_an_environment_below_the_place_of_the_repository_is_not_mounted_into_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
+    environments = [tmp_path / "served/env", tmp_path / "elsewhere/env", tmp_path / "models/m/env"]
+    models = []
+    for number, environment in enumerate(environments):
+        environment.mkdir(parents=True)
+        folder = tmp_path / f"models/m{number}"
+        (folder / "1").mkdir(parents=True)
+        value = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}'
+        (folder / "config.pbtxt").write_text(f'backend: "python" {value}')
+        (folder / "1/model.py").touch()
+        models.append(open_model(folder))
+    said = Settings(runtime="docker", served_from=str(tmp_path / "served"))
+    runtime = choose_runtime(ServerSpec(said), tmp_path / "models", tuple(models))
+    assert runtime.same_path_mounts == (tmp_path / "elsewhere/env",)
