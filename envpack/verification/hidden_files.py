@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from envpack.inspection.files import ACTIVATE
 from envpack.inspection.stubs import mode_fix
@@ -24,8 +24,11 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     if failure.kind == "noexec-mount" and stub.is_file() and stub.stat().st_mode & 0o111 != 0o111:
         return Failure("stub-not-executable", f"the server may not run {stub}", details, mode_fix(stub))
     places = {place: path for path, place in _places(server, model, said)}
-    hidden = places.get(server.unreadable(tuple(places)))
-    if hidden is None:
+    place = PurePosixPath(server.unreadable(tuple(places)))
+    hidden = places.get(str(place))
+    if hidden is None or place.name not in server.list_folder(
+        str(place.parent)
+    ):  # what is not there is no matter of modes
         return failure
     if hidden.is_symlink():
         reason = f"{hidden} is a link to {hidden.readlink()}, which the server does not have or may not read"

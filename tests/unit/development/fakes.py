@@ -61,6 +61,9 @@ class FakeServer:
     def ended(self):
         return self.dead
 
+    def list_folder(self, folder):
+        return [place.rpartition("/")[2] for place in self.hidden]
+
     def unreadable(self, places):
         return next((place for place in places if place in self.hidden), "")
 

@@ -106,6 +106,18 @@ def test_an_environment_is_needed_although_the_failure_does_not_mention_it(model
     assert (after.kind, after.reason.split()[0]) == ("not-for-everybody", str(model / "env.tar.gz"))
 
 
+def test_an_environment_that_is_not_on_the_server_is_no_matter_of_modes(model):
+    (model.parents[1] / "env").mkdir()
+    with (model / "config.pbtxt").open("a") as config:
+        value = f'"{model.parents[1]}/env"'
+        config.write(f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {value} }} }}\n')
+    place = model.parents[1] / "mounted/models"
+    server = Container(model.parent, place)
+    server.server_path = lambda path: str(place if path == model.parent else place / path.name)
+    failure = Failure("environment-missing", f"Failed to get the canonical path for {model.parents[1]}/env")
+    assert explain_hidden(server, open_model(model), failure) == failure
+
+
 def test_what_the_failure_is_not_about_is_not_its_cause(model):
     (model / "1/notes").write_text("")
     move_out(model / "1/notes")
