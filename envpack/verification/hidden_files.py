@@ -19,16 +19,15 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
 
     The server of a container sees only what is mounted, and may be another user.
     """
-    said, details = "\n".join((failure.reason, *failure.details)), (failure.reason, *failure.details)
+    details = (failure.reason, *failure.details)
     stub = model.folder / STUB_NAME
     if failure.kind == "noexec-mount" and stub.is_file() and stub.stat().st_mode & 0o111 != 0o111:
         return Failure("stub-not-executable", f"the server may not run {stub}", details, mode_fix(stub))
-    places = {place: path for path, place in _places(server, model, said)}
+    places = {place: path for path, place in _places(server, model, "\n".join(details))}
     place = PurePosixPath(server.unreadable(tuple(places)))
     hidden = places.get(str(place))
-    if hidden is None or place.name not in server.list_folder(
-        str(place.parent)
-    ):  # what is not there is no matter of modes
+    is_there = place.name in server.list_folder(str(place.parent))  # else it is no matter of links and modes
+    if hidden is None or not is_there:
         return failure
     if hidden.is_symlink():
         reason = f"{hidden} is a link to {hidden.readlink()}, which the server does not have or may not read"
