@@ -93,7 +93,7 @@ def check_placement(request: Placement, minor: str) -> None:
 
 
 def check_compiling_first(request: Placement, source: Recipe, *, shared: bool) -> None:
-    """Raise what a first build lacks to compile its stub, unless a store can have it; making an environment is long."""
+    """Raise what a first build lacks to compile its stub, unless other machines can; making an environment is long."""
     minor = source.target.python
     needed = source.stub == "always" or (source.stub == "auto" and release_cannot_serve(minor, "", source.release))
     if needed and not shared and not request.environment_for(minor).exists():

@@ -94,7 +94,8 @@ def _plan(project: Project, request: Build) -> ModelPlan:
         detect_prefix(source.prefix)  # raises if it is none that can be taken over
         change = PlannedChange(f"take over {source.prefix}, if it has changed", "files of an environment are compared")
         return ModelPlan(name=name, release=release.name, changes=(change,))
-    check_compiling_first(placement, source, shared=project.of().store not in ("", NO_STORE))
+    said = project.of()
+    check_compiling_first(placement, source, shared=said.store not in ("", NO_STORE) or bool(said.on))
     return ModelPlan(
         name=name,
         python=source.target.python,

@@ -81,9 +81,9 @@ def test_only_who_compiles_needs_headers(machine, options):
 
 
 @pytest.mark.usefixtures("without_headers")
-def test_a_store_can_have_what_this_machine_cannot_compile(machine, tmp_path):
-    (tmp_path / "store").mkdir()
-    assert "place a stub for Python 3.12" in dict(planned(machine, python="3.12", store=str(tmp_path / "store")))
+@pytest.mark.parametrize("elsewhere", [{"store": "s3://bucket/store"}, {"on": "local:2"}], ids=str)
+def test_other_machines_can_have_what_this_one_cannot_compile(machine, elsewhere):
+    assert "place a stub for Python 3.12" in dict(planned(machine, python="3.12", **elsewhere))
 
 
 def test_a_plan_names_packages_that_differ(ready):
