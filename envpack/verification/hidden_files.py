@@ -26,8 +26,7 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     places = {place: path for path, place in _places(server, model, "\n".join(details))}
     place = PurePosixPath(server.unreadable(tuple(places)))
     hidden = places.get(str(place))
-    is_there = place.name in server.list_folder(str(place.parent))  # else it is no matter of links and modes
-    if hidden is None or not is_there:
+    if hidden is None or not _is_there(server, place):  # what is not there is no matter of links and modes
         return failure
     if hidden.is_symlink():
         reason = f"{hidden} is a link to {hidden.readlink()}, which the server does not have or may not read"
@@ -44,6 +43,10 @@ def why_hidden(server: Server, model: Model, said: str) -> tuple[str, ...]:
     failure = Failure("load-failed", said)
     explained = explain_hidden(server, model, failure)
     return () if explained is failure else (explained.reason, explained.fix)
+
+
+def _is_there(server: Server, place: PurePosixPath) -> bool:
+    return place.name in server.list_folder(str(place.parent))
 
 
 def _places(server: Server, model: Model, said: str) -> Iterator[tuple[Path, str]]:
