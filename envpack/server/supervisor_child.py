@@ -81,13 +81,15 @@ class Supervisor:
             seconds = self._made.look(0 if self._ended else self._server)
             if self._orders in ready:
                 self._follow(os.read(self._orders, 64), poll)  # no limit: poll() found something to read
-            self._abandoned |= not self._detached and os.getppid() != self._parent
+            if not self._detached and os.getppid() != self._parent:
+                self._abandoned = True  # never False again: a signal may come between a reading of it and a writing
             self._finished |= self._detached and self._ended
 
     def _follow(self, orders: bytes, poll: select.poll) -> None:
         if not orders:
             poll.unregister(self._orders)
-            self._abandoned |= not self._detached
+            if not self._detached:
+                self._abandoned = True
         for order in map(chr, orders):
             if order == TERMINATE and not self._ended:
                 os.kill(self._server, signal.SIGTERM)
@@ -99,7 +101,8 @@ class Supervisor:
                 self._finished = True
 
     def _note(self, number: int, frame: object) -> None:  # noqa: ARG002 - the signature of a handler
-        self._abandoned |= number != signal.SIGCHLD
+        if number != signal.SIGCHLD:
+            self._abandoned = True
 
     def _kill_server(self) -> None:
         self._grace = _KILLED_GRACE_SECONDS

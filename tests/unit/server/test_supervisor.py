@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from envpack.server import supervisor_child
 from envpack.server.supervisor import Supervisor
 from envpack.support.errors import ServerError
 from tests.waiting import soon
@@ -407,3 +408,20 @@ def command_of(pid):
 def rests(pid):
     """How many times a process has waited for something."""
     return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+
+
+def test_a_signal_between_two_looks_is_not_lost(tmp_path, monkeypatch):
+    """It comes while the supervisor asks for its parent, as a signal can at every call."""
+    (orders, order), (reports, report) = os.pipe(), os.pipe()
+    parent, looks = os.getppid(), []
+    watching = supervisor_child.Supervisor(orders, report, str(tmp_path), "envpack_none_", parent)
+
+    def look():
+        looks.append(watching._note(signal.SIGTERM, None) if not looks else os.write(order, b"e"))
+        return parent
+
+    monkeypatch.setattr(os, "getppid", look)
+    watching._watch()
+    assert (watching._abandoned, len(looks)) == (True, 1)
+    for descriptor in (orders, order, reports, report):
+        os.close(descriptor)
