@@ -153,8 +153,8 @@ def _at_most(most: int, kind: int) -> int:
 
 
 def _user(daemon: Daemon) -> str:
-    """User and group of the container: those of the caller, who can read the models; for root those of nobody."""
-    if daemon.rootless:  # the caller's own number is another user's there
+    """User and group of the container: the caller, who can read the models; nobody if the caller is root."""
+    if daemon.rootless:  # it maps root to the caller, and the caller's id to another user
         return "0:0"
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else f"{_NOBODY}:{_NOBODY}"
 

@@ -11,6 +11,7 @@ from envpack.server.container import ContainerSettings, Mount, container_options
 from envpack.server.daemon import Daemon
 from envpack.server.stale_runs import this_owner
 
+ROOTS_HOME = "/root"  # in the image
 MOUNTS = (Mount(Path("/data/models"), "/models"), Mount(Path("/opt/envs"), "/opt/envs"))
 
 
@@ -63,12 +64,12 @@ def test_only_tmp_is_writable_and_its_programs_can_run():
 @pytest.mark.parametrize(
     ("target", "opened"),
     [
-        ("/root/.cache/envpack/environments", ["/root"]),
+        (f"{ROOTS_HOME}/cache/environments", [ROOTS_HOME]),
         ("/home/me/env", ["/home/me"]),
-        ("/root", []),
+        (ROOTS_HOME, []),
         ("/home/me", []),
         ("/srv/env", []),
-        ("/root/../srv/env", []),
+        (f"{ROOTS_HOME}/../srv/env", []),
     ],
 )
 def test_homes_of_the_image_are_replaced_if_something_is_mounted_below_them(tmp_path, target, opened):

@@ -70,7 +70,7 @@ def test_a_repository_that_would_hide_files_of_the_server_is_refused(monkeypatch
         choose_runtime(ServerSpec(Settings(runtime="docker", served_from=path)), tmp_path, ())
 
 
-@pytest.mark.parametrize("path", ["/models", "/tmp/models", "/opt/models", "/root/m", "/device"])
+@pytest.mark.parametrize("path", ["/models", "/tmp/models", "/opt/models", "/home/me/m", "/device"])
 def test_a_repository_can_be_served_from_any_other_path(monkeypatch, tmp_path, path):
     monkeypatch.setattr("envpack.server.choice.find_daemon", lambda: Daemon(None, "docker", "unix:///socket"))
     assert choose_runtime(ServerSpec(Settings(runtime="docker", served_from=path)), tmp_path, ()).served_from == path
