@@ -72,7 +72,7 @@ _PYTHONS_OF_SLICES = {
 NOT_QUICK = {
     f"tests/unit/{file}.py"
     for file in (
-        "adoption/test_asked_functions",
+        "repository/adoption/test_asked_functions",
         "archive/test_archives",
         "cli/test_streams",
         "conda/test_match_specs",

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.adoption.answers import Answers, ask
-from envpack.adoption.artifact import Artifact
-from envpack.adoption.files import write_artifact, write_served
-from envpack.adoption.kinds import fetched, inspect_artifact
+from envpack.repository.adoption.answers import Answers, ask
+from envpack.repository.adoption.artifact import Artifact
+from envpack.repository.adoption.files import write_artifact, write_served
+from envpack.repository.adoption.kinds import fetched, inspect_artifact
 from envpack.repository.model import UNADDRESSABLE, open_model
 from envpack.settings.project import Project, open_project
 from envpack.settings.table import Settings

@@ -6,11 +6,11 @@ import zlib
 import pytest
 from hypothesis import given, strategies as st
 
-from envpack.adoption.answers import answers_of
-from envpack.adoption.artifact import Artifact
-from envpack.adoption.kinds import inspect_artifact
+from envpack.repository.adoption.answers import answers_of
+from envpack.repository.adoption.artifact import Artifact
+from envpack.repository.adoption.kinds import inspect_artifact
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
-from tests.unit.adoption.test_mlflow_model import CONDA, MLMODEL, PYTHON_ENV
+from tests.unit.repository.adoption.test_mlflow_model import CONDA, MLMODEL, PYTHON_ENV
 
 _TENSOR = {"name": "x", "datatype": "FP32", "dims": [1], "form": "array", "is_optional": False, "is_parameter": False}
 _REPORT = {

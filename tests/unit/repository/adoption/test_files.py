@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.adoption.artifact import Artifact
-from envpack.adoption.files import write_artifact
-from envpack.adoption.kinds import inspect_artifact
+from envpack.repository.adoption.artifact import Artifact
+from envpack.repository.adoption.files import write_artifact
+from envpack.repository.adoption.kinds import inspect_artifact
 from envpack.support.errors import InputError
 from tests.tables import every_row
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from envpack.adoption.files import write_artifact
-from envpack.adoption.kinds import inspect_artifact
+from envpack.repository.adoption.files import write_artifact
+from envpack.repository.adoption.kinds import inspect_artifact
 from envpack.requirements.format import find_requirements, read_requirements
 from envpack.support.errors import InputError
 from tests.wheels import make_wheel

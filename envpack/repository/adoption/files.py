@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from envpack.adoption.answers import Answers, Tensor
-from envpack.adoption.artifact import Artifact, bad_artifact
+from envpack.repository.adoption.answers import Answers, Tensor
+from envpack.repository.adoption.artifact import Artifact, bad_artifact
 from envpack.support.errors import storage_errors
 from envpack.support.folders import real_path
 from envpack.support.tables import quote

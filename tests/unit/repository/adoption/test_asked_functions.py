@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.adoption.answers import ask
-from envpack.adoption.kinds import inspect_artifact
+from envpack.repository.adoption.answers import ask
+from envpack.repository.adoption.kinds import inspect_artifact
 from envpack.support.errors import InputError
 from tests.tables import every_row
 

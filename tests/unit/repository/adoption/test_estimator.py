@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from envpack.adoption.kinds import inspect_artifact
+from envpack.repository.adoption.kinds import inspect_artifact
 from envpack.support.errors import InputError
 from tests.tables import every_row
 

@@ -18,9 +18,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.adoption.artifact import OTHER_MODELS, Artifact, bad_artifact, python_env, requirements_in
-from envpack.adoption.mlflow_model import MLMODEL, read_mlflow_model
-from envpack.adoption.modules import imported, read_function
+from envpack.repository.adoption.artifact import OTHER_MODELS, Artifact, bad_artifact, python_env, requirements_in
+from envpack.repository.adoption.mlflow_model import MLMODEL, read_mlflow_model
+from envpack.repository.adoption.modules import imported, read_function
 from envpack.requirements.import_names import package_of
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError, UsageError

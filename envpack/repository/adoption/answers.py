@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.adoption.artifact import Artifact, bad_artifact
+from envpack.repository.adoption.artifact import Artifact, bad_artifact
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.processes import bare_environment, run

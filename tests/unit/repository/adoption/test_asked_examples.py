@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.adoption.answers import ask
-from envpack.adoption.artifact import Artifact
+from envpack.repository.adoption.answers import ask
+from envpack.repository.adoption.artifact import Artifact
 from tests.tables import every_row
 
 TENSOR = '{{"name": "x", "type": "tensor", "tensor-spec": {{"dtype": "{0}", "shape": [-1, 2]}}}}'

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from envpack.adoption.kinds import fetched, inspect_artifact
+from envpack.repository.adoption.kinds import fetched, inspect_artifact
 from envpack.support.errors import InputError, UsageError
 
 
@@ -27,9 +27,9 @@ def test_what_is_no_uri_stays_as_it_is(text):
 
 def test_mlflow_is_never_imported():
     code = (
-        "import importlib, pkgutil, sys, envpack.adoption as a; "
-        "[importlib.import_module(f'envpack.adoption.{found.name}') for found in pkgutil.iter_modules(a.__path__)]; "
-        "print('envpack.adoption.mlflow_model' in sys.modules, 'mlflow' in sys.modules)"
+        "import importlib, pkgutil, sys, envpack.repository.adoption as a; "
+        "[importlib.import_module(f'{a.__name__}.{found.name}') for found in pkgutil.iter_modules(a.__path__)]; "
+        "print('envpack.repository.adoption.mlflow_model' in sys.modules, 'mlflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]

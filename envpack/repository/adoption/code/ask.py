@@ -30,7 +30,7 @@ _UNPROVEN = (
 
 
 def report_of(facts):
-    """The report; `envpack.adoption.answers.Answers` describes it."""
+    """The report; `envpack.repository.adoption.answers.Answers` describes it."""
     kind = {"mlflow": MLflow, "sklearn": Estimator, "onnx": ONNX, "function": Function}[facts["kind"]]
     model = step("be loaded", kind, facts)
     step("declare its tensors", model.declare)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.adoption.artifact import OTHER_MODELS, Artifact, Files, bad_artifact, python_env
+from envpack.repository.adoption.artifact import OTHER_MODELS, Artifact, Files, bad_artifact, python_env
 from envpack.requirements.format import read_requirements
 from envpack.requirements.model import Requirements
 from envpack.support.bounded_reading import read_text

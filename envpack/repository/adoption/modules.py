@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from envpack.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
+from envpack.repository.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
 from envpack.requirements.import_names import package_of
 from envpack.support.bounded_reading import read_source
 from envpack.support.tables import Location
