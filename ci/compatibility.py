@@ -31,7 +31,8 @@ import pytest
 
 import envpack
 from envpack.settings.pythons import SUPPORTED
-from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases
+from envpack.settings.releases import Release, all_releases
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.replacement import write_text
 
 CHECKOUT = Path(__file__).resolve().parent.parent

@@ -55,7 +55,7 @@ def check(repository: Path) -> None:
 def main(repository: Path) -> None:
     from demo_pythons import choose, prepare
 
-    from envpack.settings.releases import DEFAULT_RELEASE
+    from envpack.settings.table import DEFAULT_RELEASE
 
     envpack = Path(sys.executable).parent / "envpack"
     os.environ["PATH"] = f"{envpack.parent}{os.pathsep}{os.environ['PATH']}"

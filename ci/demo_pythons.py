@@ -12,7 +12,8 @@ from pathlib import Path
 from envpack.cli.console import Console
 from envpack.conda.choice import interpreter_for, interpreter_here
 from envpack.conda.fetched import FetchError, fetchable
-from envpack.settings.releases import DEFAULT_RELEASE, all_releases, find_release
+from envpack.settings.releases import all_releases, find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import EnvpackError
 
 WANTED = {"preprocessing": "3.8", "core": "3.10", "postprocessing": "3.12"}

@@ -29,7 +29,8 @@ sys.path.insert(0, str(CHECKOUT))
 from envpack.server.kserve import Client, RequestError  # noqa: E402
 from envpack.server.process import ProcessRuntime, ProcessServer  # noqa: E402
 from envpack.server.tensors import Tensor  # noqa: E402
-from envpack.settings.releases import DEFAULT_RELEASE, find_release  # noqa: E402
+from envpack.settings.releases import find_release  # noqa: E402
+from envpack.settings.table import DEFAULT_RELEASE  # noqa: E402
 from envpack.verification.stub_processes import instances  # noqa: E402
 from tests.cache import kept_cache  # noqa: E402
 from tests.server.model_environments import NUMPYS, ModelEnvironments  # noqa: E402

@@ -28,7 +28,8 @@ from typing import Any
 
 from envpack.repository.selection import named_models
 from envpack.settings.examples import example_files
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))

@@ -21,7 +21,8 @@ import pytest
 from filelock import FileLock
 
 from envpack.settings.pythons import SUPPORTED
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.stub.build import BuildTree, build_stub, compile_shared
 from envpack.stub.recipe import Cell, Recipe, source_digest, source_folder
 from envpack.stub.target import target_from_interpreter

@@ -4,7 +4,8 @@ import pytest
 
 from envpack.conda.choice import interpreter_for
 from envpack.conda.interpreters import Interpreter
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import EnvpackError
 
 

@@ -41,7 +41,8 @@ def doctor(repository: Path, console: Console, *, strict: bool) -> int:
 @options.with_console
 def releases(console: Console) -> None:
     """List the Triton releases that envpack knows, with what a stub and an execution environment depend on."""
-    from envpack.settings.releases import DEFAULT_RELEASE, all_releases
+    from envpack.settings.releases import all_releases
+    from envpack.settings.table import DEFAULT_RELEASE
 
     known = list(all_releases().values())
     shown = table(*_HEADS)

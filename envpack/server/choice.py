@@ -17,8 +17,8 @@ from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
 from envpack.server.launch import find_preload, find_server, is_other_backend
 from envpack.server.process import ProcessRuntime
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
-from envpack.settings.table import Settings
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import Finding, ServerError, UsageError, caution
 from envpack.support.placed_files import STUB_NAME
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from envpack.server.daemon import daemon_errors
 from envpack.server.launch import port_taken
 from envpack.server.log import LIMIT, NO_MORE, start_error
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import ServerError
 from envpack.support.platforms import this_machine
 

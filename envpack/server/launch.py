@@ -12,7 +12,8 @@ from pathlib import Path
 
 from envpack.repository.model import SHELL_CHARACTER
 from envpack.repository.placement import library_name
-from envpack.settings.releases import DEFAULT_RELEASE, all_releases
+from envpack.settings.releases import all_releases
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command

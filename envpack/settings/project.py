@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from envpack.settings.fields import BadValueError
-from envpack.settings.releases import DEFAULT_RELEASE, Release, release_for_stub
-from envpack.settings.table import FIELDS, Settings
+from envpack.settings.releases import Release, release_for_stub
+from envpack.settings.table import DEFAULT_RELEASE, FIELDS, Settings
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.support.folders import whole_path

@@ -11,8 +11,6 @@ from typing import Any
 
 from envpack.support.errors import UsageError
 
-DEFAULT_RELEASE = "24.10"
-
 _YEAR_AND_MONTH = r"\d\d\.(?:0[1-9]|1[0-2])"
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from envpack.settings.fields import UNSAID, Choice, Flag, Kind, Number, OnServer, Place, Size, Texts, fields_of, setting
-from envpack.settings.releases import DEFAULT_RELEASE
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ Layout = Literal["model", "backend"]
 ToolchainName = Literal["auto", "system", "zig"]
 Start = Literal["warm", "cold"]
 RuntimeName = Literal["auto", "docker", "process"]
+
+DEFAULT_RELEASE = "24.10"
 
 _WEEK = 7 * 24 * 3600  # seconds
 _CONTENT, _MODEL, _SERVER, _MANY = "Content", "Model", "Server", "Many machines"

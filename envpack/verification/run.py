@@ -25,8 +25,8 @@ from envpack.server.interface import Runtime, Server, StopResult
 from envpack.server.kserve import Client, RequestError
 from envpack.server.stale_runs import temporary_home
 from envpack.settings.project import Project, open_project
-from envpack.settings.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
-from envpack.settings.table import Settings
+from envpack.settings.releases import Release, all_releases, find_release, release_of_server
+from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
 from envpack.support.folders import whole_path
 from envpack.support.interruption import once_interruptible

@@ -21,7 +21,8 @@ import pytest
 from ci.containers.daemon import DaemonMissingError, docker_daemon, podman_daemon
 from ci.containers.image import ensure_image
 from envpack.server.stale_runs import LABEL
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import ServerError
 from tests.needed_pythons import need
 

@@ -13,7 +13,8 @@ from envpack.conda.choice import interpreter_for
 from envpack.repository.placement import ONE_AT_A_TIME
 from envpack.server.kserve import Client
 from envpack.server.tensors import Tensor
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import EnvpackError
 from tests.container.inside import output_of
 

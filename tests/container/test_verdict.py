@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from tests.container.conftest import environment_in_home, write_model
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from tests.cache import kept_cache
 from tests.faults.command_line import envpack
 from tests.field.copies import copy_case

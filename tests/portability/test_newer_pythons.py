@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.stub.build import build_stub
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, manifest
 from envpack.stub.recipe import Cell
@@ -41,7 +42,8 @@ output [ { name: "Y", data_type: TYPE_STRING, dims: [ 1 ] } ]
 RUN = """
 import dataclasses, os, sys
 from envpack.cli.main import run
-from envpack.settings.releases import DEFAULT_RELEASE, all_releases
+from envpack.settings.releases import all_releases
+from envpack.settings.table import DEFAULT_RELEASE
 if sys.argv[1] == "newer":
     glibc = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
     all_releases()[DEFAULT_RELEASE] = dataclasses.replace(all_releases()[DEFAULT_RELEASE], glibc=glibc)

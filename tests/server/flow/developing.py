@@ -12,7 +12,8 @@ import pytest
 
 from envpack.server.kserve import Client
 from envpack.server.tensors import Tensor
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from tests.cache import kept_cache
 from tests.needed_pythons import need
 

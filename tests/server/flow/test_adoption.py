@@ -10,7 +10,8 @@ import pytest
 
 from envpack.repository.model import open_model
 from envpack.settings.project import open_project
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.progress import NoProgress
 from envpack.workflow.build import environment_in_cache
 from tests.needed_pythons import need

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from tests.needed_pythons import need
 
 PYTHON = "3.13"

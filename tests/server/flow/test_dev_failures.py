@@ -147,8 +147,8 @@ def test_a_server_without_completion_serves_the_same_configuration(required, mor
     from envpack.server.launch import find_server
     from envpack.server.process import ProcessRuntime
     from envpack.settings.project import open_project
-    from envpack.settings.releases import DEFAULT_RELEASE, find_release
-    from envpack.settings.table import Settings
+    from envpack.settings.releases import find_release
+    from envpack.settings.table import DEFAULT_RELEASE, Settings
     from envpack.workflow.build import build_model
 
     file = required / "config.pbtxt"

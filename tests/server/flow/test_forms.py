@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from tests.needed_pythons import need
 
 WITH_SCIPY = """

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 
 ERROR = "try:\n    {what}\n    return [reply('nothing')]\nexcept {error} as error:\n    return [reply(str(error))]"
 SERVER_PART = "Failed to process the request for model 'script_0', message: "

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from envpack.server.launch import find_server
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import ServerError
 from tests.needed_pythons import need_interpreter
 

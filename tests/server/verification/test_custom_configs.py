@@ -8,7 +8,8 @@ from envpack.repository.placement import point_to_environment
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.settings.project import Project
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 from tests.server.verification.test_inspect_agrees import CODE, PYTHON, tensors
 
 CUSTOM = {

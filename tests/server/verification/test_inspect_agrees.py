@@ -8,7 +8,8 @@ from envpack.inspection.repository import inspect_repository
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.settings.project import Project
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE
 
 CODE = """import triton_python_backend_utils as pb_utils
 

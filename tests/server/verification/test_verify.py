@@ -13,8 +13,8 @@ import pytest
 
 from envpack.cli.main import run
 from envpack.server.choice import ServerSpec
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
-from envpack.settings.table import Settings
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import InputError, ServerError
 from envpack.verification.run import verify
 from tests.cache import kept_cache

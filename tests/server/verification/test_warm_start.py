@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from envpack.server.choice import ServerSpec
-from envpack.settings.releases import DEFAULT_RELEASE, find_release
-from envpack.settings.table import Settings
+from envpack.settings.releases import find_release
+from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.verification.run import verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments

@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.settings.releases import (
-    DEFAULT_RELEASE,
-    all_abis,
-    all_releases,
-    find_release,
-    newest,
-    release_for_stub,
-    release_of_server,
-)
+from envpack.settings.releases import all_abis, all_releases, find_release, newest, release_for_stub, release_of_server
+from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import UsageError
 from tests.tables import every_row
 
