@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from envpack.conda.interpreters import (
 )
 from envpack.settings.pythons import FREE_THREADED, check_minor
 from envpack.settings.table import PythonPreference
-from envpack.support.elf import required_abi, version_key
+from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.folders import real_path
 from envpack.support.platforms import libpython_name
@@ -116,8 +115,8 @@ def _is_wanted(interpreter: Interpreter, preference: PythonPreference) -> bool:
 def _complaint(interpreter: Interpreter, *, headers: bool, glibc: str) -> str:
     """Why an interpreter does not fit, as a noun phrase; ``""`` if it does.
 
-    Of the files that need a C library, only the program and the library are read here: that takes milliseconds. All
-    others are known when the interpreter is made a package.
+    Of the files that need a C library, only the program and the library are known here; all others are when the
+    interpreter is made a package.
     """
     if interpreter.free_threaded:
         return f"no GIL, and {FREE_THREADED}"
@@ -125,23 +124,9 @@ def _complaint(interpreter: Interpreter, *, headers: bool, glibc: str) -> str:
         return f"no shared library ({libpython_name(interpreter.minor).removesuffix('.1.0')})"
     if headers and not interpreter.has_headers:
         return "no headers"
-    return _newer_symbols(interpreter.executable, interpreter.library, glibc) if glibc else ""
-
-
-def _newer_symbols(executable: Path, library: Path, glibc: str) -> str:
-    needed = _needed_glibc(executable, library, _stamp(executable), _stamp(library))
-    is_newer = version_key(needed) > version_key(glibc)
-    return f"symbols of glibc {needed} (the target has {glibc})" if is_newer else ""
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    status = file.stat()
-    return status.st_mtime_ns, status.st_size
-
-
-@functools.lru_cache(maxsize=64)  # each model of a repository asks several times about the same few files
-def _needed_glibc(executable: Path, library: Path, *_stamps: tuple[int, int]) -> str:
-    return required_abi((executable, library)).glibc.version
+    if glibc and version_key(interpreter.glibc) > version_key(glibc):
+        return f"symbols of glibc {interpreter.glibc} (the target has {glibc})"
+    return ""
 
 
 def _rank(interpreter: Interpreter) -> tuple[object, ...]:

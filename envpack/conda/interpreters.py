@@ -37,6 +37,7 @@ class Interpreter:
         distribution: whether it belongs to Debian or Ubuntu, whose interpreters install packages to other folders.
         free_threaded: whether it was built without the GIL, which no stub supports.
         managed: whether uv has installed it, for envpack or for the user.
+        glibc: newest version of a symbol that its program and its library need of glibc, for example ``"2.34"``.
     """
 
     version: str
@@ -49,6 +50,7 @@ class Interpreter:
     distribution: bool = False
     free_threaded: bool = False
     managed: bool = False
+    glibc: str = ""
 
     @property
     def fetched(self) -> bool:
@@ -236,4 +238,5 @@ def _interpreter(executable: Path, facts: Facts) -> Interpreter:
         distribution=facts["patched"],
         free_threaded=facts["free_threaded"],
         managed=any(executable.is_relative_to(folder) for folder in of_uv),
+        glibc=facts["glibc"],
     )

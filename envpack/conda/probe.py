@@ -7,9 +7,10 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, TypeGuard, cast
 
 from envpack.support.bounded_reading import parse_json, read_json
+from envpack.support.elf import required_abi
 from envpack.support.folders import cache_root
 from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import write_text
@@ -35,7 +36,10 @@ print(json.dumps({
 
 
 class Facts(TypedDict):
-    """What an interpreter says of itself; ``read`` are the files that it said it from."""
+    """What an interpreter says of itself; ``read`` are the files that it said it from.
+
+    ``glibc`` is read from its program and its library: the newest version of a symbol that they need of glibc.
+    """
 
     version: str
     prefix: str
@@ -47,6 +51,7 @@ class Facts(TypedDict):
     patched: bool
     free_threaded: bool
     read: list[str]
+    glibc: str
 
 
 class ProbeMemory:
@@ -104,7 +109,9 @@ def _stamps(executable: Path, facts: Facts) -> list[str]:
 
 
 def _is_remembered(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("stamps"), list) and _are_facts(value.get("facts"))
+    if not isinstance(value, dict) or not isinstance(value.get("stamps"), list) or not _are_facts(value.get("facts")):
+        return False
+    return re.fullmatch(r"[0-9.]{0,20}", str(value["facts"].get("glibc"))) is not None
 
 
 def _probe(executable: Path) -> Facts | None:
@@ -113,12 +120,15 @@ def _probe(executable: Path) -> Facts | None:
         facts = parse_json(completed.stdout) if completed.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    return cast("Facts", facts) if _are_facts(facts) else None
+    if not _are_facts(facts):
+        return None
+    needed = required_abi((executable, Path(facts["library"]))).glibc.version if facts["library"] else ""
+    return cast("Facts", {**facts, "glibc": needed})
 
 
-def _are_facts(facts: object) -> bool:
+def _are_facts(facts: object) -> TypeGuard[dict[str, Any]]:
     """Whether a program has printed what `_PROBE` prints."""
-    if not isinstance(facts, dict) or not Facts.__annotations__.keys() <= facts.keys():
+    if not isinstance(facts, dict) or not Facts.__annotations__.keys() - {"glibc"} <= facts.keys():
         return False
     texts = [facts[name] for name in ("version", "prefix", "include", "stdlib", "implementation")]
     is_version = re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", str(facts["version"])) is not None
