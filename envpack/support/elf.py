@@ -21,7 +21,7 @@ from envpack.support.replacement import replaced_file
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-_MOST_READS, _MOST_READ = 2_000_000, 1 << 29  # reads and bytes of one file
+_MOST_READS, _MOST_READ = 1_000_000, 1 << 29  # reads and bytes of one file; libLLVM takes 117 thousand
 _GLIBC = re.compile(r"^GLIBC_(\d+(?:\.\d+)+)$")
 _GLIBCXX = re.compile(r"^GLIBCXX_(\d+(?:\.\d+)+)$")
 

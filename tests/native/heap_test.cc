@@ -194,7 +194,7 @@ CASE(heap_survives_a_death_while_it_grows) {
 
 // What CheckAll() accepts can be used, whatever a model has written to it.
 CASE(heap_that_is_overwritten_is_found) {
-  PeerRegion peer;
+  PeerRegion peer(kMiB / 4);  // each round copies it, which the thread sanitizer watches byte by byte
   Region region(peer.name(), kMiB);
   std::vector<Block> blocks;
   Fragment(region, blocks);
