@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from envpack.support.errors import UsageError
 from envpack.support.installation import install_command
@@ -207,6 +206,8 @@ def _only_to(location: Location) -> dict[str, str]:
     The library follows redirections and sends the token along. So all other hosts are reached through a proxy that
     nothing can be. Where the user has a proxy, that one decides which hosts are reached.
     """
+    from urllib.request import getproxies  # with HTTP and TLS, which most commands do not need
+
     if location.scheme != "s3" or getproxies().keys() - {"no"}:
         return {}
     services = (_endpoint(location), *(os.environ.get(name, "") for name in _AWS_SERVICES))
@@ -221,6 +222,8 @@ def was_redirected(text: str) -> bool:
 
 def proxy_of(location: Location) -> str:
     """The proxy that the user's environment names for a store, without secrets; ``""`` if there is none."""
+    from urllib.request import getproxies, proxy_bypass
+
     address = urlsplit(_endpoint(location) or _CLOUDS.get(location.scheme, ""))
     proxies = getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all") or ""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from envpack.archive.manifest import Format, format_costs, read_metadata
 from envpack.conda.choice import interpreter_for
-from envpack.environment.from_prefix import environment_from_prefix
 from envpack.environment.store import Environment
 from envpack.inspection.facts import EnvironmentFacts, image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.preflight import find_damage, find_mismatches
@@ -249,6 +248,8 @@ def environment_to_run(
 def environment_for(source: Recipe | TakenOver, progress: Progress, store: SharedStore | None) -> Environment:
     """The environment of a model, in the cache; raises what `build_model` does."""
     if isinstance(source, TakenOver):
+        from envpack.environment.from_prefix import environment_from_prefix  # few models have a prefix
+
         environment = environment_from_prefix(
             source.prefix,
             python=source.python,

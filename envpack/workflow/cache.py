@@ -13,16 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envpack.archive.manifest import archive_metadata_file, is_cached_as
-from envpack.conda.channels import ChannelPackage, add_interpreter, default_channel, read_channel
-from envpack.conda.choice import interpreter_for
-from envpack.conda.interpreters import interpreter_at
-from envpack.environment.inventory import INVENTORY, read_inventory
-from envpack.environment.store import differing, read_environment
 from envpack.settings.table import Settings
-from envpack.stub.recipe import changed_stub_files
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.entry_locks import INGREDIENTS, in_use, ingredients_removable, last_used, lock_of, removable
 from envpack.support.errors import storage_errors
@@ -31,6 +24,9 @@ from envpack.support.placed_files import MANIFEST
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import delete, remove_stale_files
 from envpack.support.text import counted
+
+if TYPE_CHECKING:
+    from envpack.conda.channels import ChannelPackage
 
 _DAY = 86400.0  # seconds
 
@@ -143,7 +139,11 @@ def _beside(path: Path) -> list[Path]:
 
 
 def _label(kind: CacheFolder, path: Path) -> str:
-    environment = read_environment(path) if kind == "environments" else None
+    if kind != "environments":
+        return path.name
+    from envpack.environment.store import read_environment  # a listing of anything else is instant without it
+
+    environment = read_environment(path)
     if environment is None:
         return path.name
     names = ", ".join(package.name for package in environment.packages if package.name != "python")
@@ -266,21 +266,35 @@ def _checked(kind: CacheFolder, path: Path, check: _Check) -> DamagedEntry | Non
 
 
 def _check_environment(prefix: Path) -> Iterable[str]:
+    from envpack.environment.inventory import INVENTORY, read_inventory
+    from envpack.environment.store import differing
+
     if read_json(prefix / MANIFEST)["content"] != sha256_of(prefix / INVENTORY):
         return (INVENTORY,)
     return differing(prefix, read_inventory(prefix))
 
 
 def _check_archive(archive: Path) -> Iterable[str]:
+    from envpack.archive.manifest import archive_metadata_file
+
     is_whole = read_json(archive_metadata_file(archive))["sha256"] == sha256_of(archive)
     return () if is_whole else (archive.name,)
 
 
 def _check_selection(folder: Path) -> Iterable[str]:
+    from envpack.archive.manifest import is_cached_as
+    from envpack.environment.inventory import INVENTORY
+
     manifest = read_json(folder / MANIFEST)
     if manifest["content"] != sha256_of(folder / INVENTORY):
         return (INVENTORY,)
     return () if is_cached_as(manifest, folder.name) else (MANIFEST,)
+
+
+def _check_stub(folder: Path) -> Iterable[str]:
+    from envpack.stub.recipe import changed_stub_files
+
+    return changed_stub_files(folder)
 
 
 def _check_conda_package(folder: Path) -> Iterable[str]:
@@ -319,7 +333,7 @@ _CHECKS: dict[CacheFolder, _Check] = {
     "environments": _check_environment,
     "archives": _check_archive,
     "selections": _check_selection,
-    "stubs": changed_stub_files,
+    "stubs": _check_stub,
     "conda-packages": _check_conda_package,
     "channel": _check_channel,
     "wheels": _check_wheel,
@@ -337,6 +351,10 @@ class AddedPython:
 
 def add_python(python: str, place: Path | None, folder: Path | None, said: Settings, progress: Progress) -> AddedPython:
     """Put an interpreter into a channel."""
+    from envpack.conda.channels import add_interpreter
+    from envpack.conda.choice import interpreter_for
+    from envpack.conda.interpreters import interpreter_at
+
     if place:
         interpreter = interpreter_at(place, python)
     else:
@@ -350,9 +368,13 @@ def add_python(python: str, place: Path | None, folder: Path | None, said: Setti
 
 def list_channel(folder: Path | None) -> tuple[str, Sequence[ChannelPackage]]:
     """The address of a channel, by default envpack's own, and its packages."""
+    from envpack.conda.channels import read_channel
+
     channel = _channel(folder)
     return channel.as_uri(), read_channel(channel)
 
 
 def _channel(folder: Path | None) -> Path:
+    from envpack.conda.channels import default_channel
+
     return (folder or default_channel()).absolute()

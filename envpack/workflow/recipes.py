@@ -11,7 +11,6 @@ from pathlib import Path
 
 from envpack.conda.interpreters import available_interpreters
 from envpack.repository.model import open_model
-from envpack.server.launch import find_server
 from envpack.settings.project import Project
 from envpack.settings.releases import release_for_stub
 from envpack.settings.table import ToolchainName
@@ -137,6 +136,8 @@ def abilities() -> tuple[str, ...]:
 
 
 def _has_server() -> bool:
+    from envpack.server.launch import find_server  # every build imports this module
+
     try:
         find_server(None)
     except EnvpackError:

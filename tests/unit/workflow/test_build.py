@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from envpack.environment import from_prefix
 from envpack.repository.config_editor import get_string_parameter
 from envpack.repository.model import open_model
 from envpack.settings.releases import find_release
@@ -197,7 +198,7 @@ def test_an_environment_without_numpy_is_refused(machine):
 def test_an_environment_is_taken_over_from_a_folder(ready, monkeypatch, tmp_path):
     asked, found = [], ready.install(ready.lock("1.25.0"))
     monkeypatch.setattr(
-        module, "environment_from_prefix", lambda prefix, **options: asked.append((prefix, options)) or found
+        from_prefix, "environment_from_prefix", lambda prefix, **options: asked.append((prefix, options)) or found
     )
     said = Settings(python="3.10", platform="linux-64", from_prefix=tmp_path / "env", strip=True)
     request = build_request(ready.project.saying(said), open_model(ready.folder)).source
@@ -206,7 +207,7 @@ def test_an_environment_is_taken_over_from_a_folder(ready, monkeypatch, tmp_path
     assert (prefix, given.pop("progress")) == (tmp_path / "env", ready.steps)
     release = find_release("24.10")
     assert given == {"python": "3.10", "platform": "linux-64", "glibc": release.glibc, "strip": True}
-    monkeypatch.setattr(module, "environment_from_prefix", lambda prefix, **_: replace(found, packages=()))
+    monkeypatch.setattr(from_prefix, "environment_from_prefix", lambda prefix, **_: replace(found, packages=()))
     with pytest.raises(InputError, match="no NumPy in the environment") as raised:
         environment_for(request, ready.steps, None)
     assert raised.value.where == str(tmp_path / "env")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from envpack.conda import channels, choice, interpreters
 from envpack.deployment.objects.content import content_digest
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
@@ -137,10 +138,10 @@ def added(monkeypatch):
     def found(how):
         return SimpleNamespace(how=how, prefix=Path("/opt/python"))
 
-    monkeypatch.setattr(cache, "add_interpreter", add_interpreter)
-    monkeypatch.setattr(cache, "interpreter_at", lambda place, minor: found(("at", place, minor)))
-    monkeypatch.setattr(cache, "interpreter_for", lambda minor, **how: found(("for", minor, how)))
-    monkeypatch.setattr(cache, "read_channel", lambda place: [place])
+    monkeypatch.setattr(channels, "add_interpreter", add_interpreter)
+    monkeypatch.setattr(interpreters, "interpreter_at", lambda place, minor: found(("at", place, minor)))
+    monkeypatch.setattr(choice, "interpreter_for", lambda minor, **how: found(("for", minor, how)))
+    monkeypatch.setattr(channels, "read_channel", lambda place: [place])
     return asked
 
 
