@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
-import json
 import math
 import os
 import re
@@ -267,6 +266,8 @@ def table(*heads: str, **options: Any) -> Table:
 
 def _json(document: dict[str, Any]) -> str:
     """A document as JSON, which has no numbers that are not finite: these are the strings that protobuf uses."""
+    import json  # most commands print none
+
     try:
         return json.dumps(document, indent=2, allow_nan=False, default=_fields)
     except ValueError:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from envpack.cli.console import Console, Failure, plain
 from envpack.support.errors import EnvpackError, storage_error
@@ -92,8 +91,7 @@ def _alike(errors: Mapping[str, EnvpackError]) -> list[list[str]]:
     return list(alike.values())
 
 
-@dataclasses.dataclass(frozen=True)
-class ClusterWork:
+class ClusterWork(NamedTuple):
     """What a cluster did for a command."""
 
     address: str  # "" for none

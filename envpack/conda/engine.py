@@ -20,9 +20,9 @@ from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import first_endless, read_json
 from envpack.support.entry_locks import mark_used
-from envpack.support.errors import EnvironmentBuildError, ErrorPattern, StorageError, error_from_output
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
-from envpack.support.processes import clean_environment, run
+from envpack.support.processes import ErrorPattern, clean_environment, error_from_output, run
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line
 

@@ -22,9 +22,9 @@ from envpack.requirements.import_names import package_of
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target, only_system
 from envpack.support.entry_locks import mark_used
-from envpack.support.errors import EnvironmentBuildError, ErrorPattern, StorageError, error_from_output
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
-from envpack.support.processes import UNTRUSTED_HINT
+from envpack.support.processes import UNTRUSTED_HINT, ErrorPattern, error_from_output
 from envpack.support.text import line_in_parentheses, normalise_name, one_line
 
 # Seconds for the download of an index: at first, and again from a channel that has begun to send it.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from envpack.requirements.import_names import package_of
 from envpack.requirements.target import only_system
-from envpack.support.errors import EnvironmentBuildError, ErrorPattern, StorageError, error_from_output
-from envpack.support.processes import UNTRUSTED_HINT, CompletedProcess
+from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.processes import UNTRUSTED_HINT, CompletedProcess, ErrorPattern, error_from_output
 from envpack.support.redaction import public_url
 from envpack.support.text import line_in_parentheses, normalise_name, one_line
 

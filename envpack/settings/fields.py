@@ -28,9 +28,9 @@ class BadValueError(ValueError):
         self.hint = hint
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)  # what is left out costs `--help` time, as further classes would
 class Kind:
-    """A kind of values; this one is text. It has the attributes of all, since further classes cost `--help` time."""
+    """A kind of values; this one is text. It has the attributes of all."""
 
     form: ClassVar[str] = "text"  # its name, by which options and tables are made of it
     example: str = ""  # a value as envpack.toml has it
@@ -169,7 +169,7 @@ class Unsaid(enum.Enum):
 UNSAID = Unsaid.UNSAID
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Field:
     """One setting.
 

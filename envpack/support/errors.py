@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -162,12 +160,9 @@ def storage_errors(where: Path) -> Iterator[None]:
     """Turn "disk full" and "permission denied" within the block into errors."""
     try:
         yield
-    except shutil.Error as error:  # of shutil.copytree: a list of texts without error numbers
-        if DISK_FULL_TEXT in str(error):
-            raise disk_full(where) from None
-        raise
     except OSError as error:
-        if error.errno in _FULL:
+        # That of shutil.copytree is a list of texts without error numbers.
+        if error.errno in _FULL or (error.errno is None and DISK_FULL_TEXT in str(error)):
             raise disk_full(where) from error
         if error.errno in _REFUSED:
             raise (_link_refused(error) or _refused(error, where)) from error
@@ -242,35 +237,3 @@ def disk_full(where: Path | str) -> StorageError:
     """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
     fix = "free some space, or set ENVPACK_CACHE_DIR to a folder on another disk"
     return StorageError("disk-full", "the disk is full; nothing was changed", fix, str(where))
-
-
-@dataclass(frozen=True)
-class ErrorPattern:
-    """A way in which a program fails.
-
-    Attributes:
-        kind: kind of the error.
-        pattern: regular expression for the program's output; an empty one matches everything and ends a table.
-        message: of the error; the fields of `error_from_output` and the named groups of ``pattern`` in braces.
-        hint: what the user can do, with the same fields.
-    """
-
-    kind: str
-    pattern: str
-    message: str
-    hint: str
-
-
-def error_from_output(
-    patterns: Iterable[ErrorPattern], output: str, *, storage: Path, where: str = "", details: str = "", **fields: str
-) -> EnvironmentBuildError | StorageError:
-    """The error for a program's output: a full disk if the output mentions one, else the first pattern that matches.
-
-    The last pattern matches everything. The fields fill the braces in messages and hints.
-    """
-    if DISK_FULL_TEXT in output:
-        return disk_full(storage)
-    pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))
-    values = fields | match.groupdict()
-    what = pattern.message.format(**values)
-    return EnvironmentBuildError(pattern.kind, what, pattern.hint.format(**values), where, details=details)

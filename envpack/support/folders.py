@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from envpack.support.errors import InputError
 
@@ -45,8 +44,7 @@ _Ingredient = Literal["bytecode", "needs", "channel", "pythons", "wheels", "solu
 CacheFolder = Literal[_Product, _Ingredient, "conda-packages", "conda-index"]
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """What a folder of the cache holds."""
 
     what: str  # the entries, as a plural noun

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
 import select
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -24,7 +24,7 @@ _RAISED = "envpack_raised"  # attribute of exceptions
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Handler = Callable[[int, FrameType | None], None]
 _handlers: WeakSet[Handler] = WeakSet()  # those of `noted`
-_arrived: socket.socket | None = None  # has one byte for each signal that no handler has noted
+_arrived = -1  # descriptor that has one byte for each signal that no handler has noted
 _wakeup = -1  # descriptor to which Python writes these bytes
 
 
@@ -74,11 +74,8 @@ def _repeat(thread: int, number: int) -> None:
 
 def repeat_unhandled() -> None:
     """From now on, also notice signals that come just before the main thread waits. Opens files."""
-    global _arrived, _wakeup  # noqa: PLW0603
-    _arrived, written = socket.socketpair()
-    _arrived.setblocking(False)
-    written.setblocking(False)
-    _wakeup = written.detach()
+    global _arrived, _wakeup
+    _arrived, _wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(_wakeup, warn_on_full_buffer=False)
     _thread.start_new_thread(_repeat_unhandled, (_arrived, _thread.get_ident()))
 
@@ -87,22 +84,22 @@ def noted(handler: Handler) -> Handler:
     """A handler whose calls `repeat_unhandled` knows of; signals for others are not repeated."""
 
     def note(number: int, frame: FrameType | None) -> None:
-        if _arrived is not None:
+        if _arrived != -1:
             with contextlib.suppress(BlockingIOError):
-                _arrived.recv(_MOST_BYTES)
+                os.read(_arrived, _MOST_BYTES)
         handler(number, frame)
 
     _handlers.add(note)
     return note
 
 
-def _repeat_unhandled(arrived: socket.socket, main: int) -> None:
+def _repeat_unhandled(arrived: int, main: int) -> None:
     """Send a signal to the main thread again until it has called its handler."""
     while True:
         select.select([arrived], [], [])
         select.select([], [], [], _MOMENT)
         with contextlib.suppress(BlockingIOError):  # handled meanwhile
-            for number in set(arrived.recv(_MOST_BYTES)):
+            for number in set(os.read(arrived, _MOST_BYTES)):
                 if signal.getsignal(number) in _handlers:
                     signal.pthread_kill(main, number)
 

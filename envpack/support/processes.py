@@ -11,14 +11,17 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
+
+from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, StorageError, disk_full
 
 UNTRUSTED_HINT = (
     "add the authority that signed it to those of this machine (update-ca-certificates),"
@@ -301,3 +304,35 @@ def signal_name(number: int) -> str:
 def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
+
+
+@dataclass(frozen=True)
+class ErrorPattern:
+    """A way in which a program fails.
+
+    Attributes:
+        kind: kind of the error.
+        pattern: regular expression for the program's output; an empty one matches everything and ends a table.
+        message: of the error; the fields of `error_from_output` and the named groups of ``pattern`` in braces.
+        hint: what the user can do, with the same fields.
+    """
+
+    kind: str
+    pattern: str
+    message: str
+    hint: str
+
+
+def error_from_output(
+    patterns: Iterable[ErrorPattern], output: str, *, storage: Path, where: str = "", details: str = "", **fields: str
+) -> EnvironmentBuildError | StorageError:
+    """The error for a program's output: a full disk if the output mentions one, else the first pattern that matches.
+
+    The last pattern matches everything. The fields fill the braces in messages and hints.
+    """
+    if DISK_FULL_TEXT in output:
+        return disk_full(storage)
+    pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))
+    values = fields | match.groupdict()
+    what = pattern.message.format(**values)
+    return EnvironmentBuildError(pattern.kind, what, pattern.hint.format(**values), where, details=details)
