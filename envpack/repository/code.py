@@ -15,7 +15,7 @@ from envpack.support.placed_files import CONFIG_NAME
 
 _MOST_SEARCHED = 1 << 20  # bytes of a source that is searched
 _METHOD = "auto_complete_config"
-_REQUEST = re.compile(r"InferenceRequest\s*\(")
+_REQUEST = re.compile(r"InferenceRequest\s*\(|\b(?:import|from)\s+tritonclient\.(?:http|grpc)\b")
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")

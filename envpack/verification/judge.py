@@ -220,7 +220,7 @@ class Judge:
         error = _error_answer(result)
         if unverified := self._missing.check_of_answer(model, error) or self._check_of_caller(model, error):
             result = _InferenceResult((unverified,))
-        elif result.ok and (without := self._missing.check_of_call(model)):
+        elif result.ok and not error and (without := self._missing.check_of_call(model)):
             result = replace(result, checks=(*result.checks, without))
         checks += [*result.checks, *_check_files(model)]
         verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=tuple(checks))
@@ -233,8 +233,9 @@ class Judge:
 
     def _check_of_caller(self, model: Model, error: str) -> Check | None:
         """The check in place of requests that a model answers with an error, if it calls one that is away or unfit."""
-        called = next((name for name in called_models(model.folder) if name in self._failed), "")
-        if called and error:
+        named = called_models(model.folder) if error and model.sends_requests else ()
+        called = next((name for name in named if name in self._failed), "")
+        if called:
             why = f"it calls {called}, which is not fit to serve; its answer: {error.splitlines()[0]}"
             return unchecked("infer", why, f"correct {called} first")
         unready = _UNREADY.search(error)

@@ -356,13 +356,14 @@ class MissingBackends:
         called = next((name for name in called_models(model.folder) if name in self._unloaded), "")
         if not called:
             return None
-        why = f'it calls {called}, and this server has no backend "{self._unloaded[called]}"'
+        how = "it calls" if model.sends_requests else "its code names"
+        why = f'{how} {called}, and this server has no backend "{self._unloaded[called]}"'
         return unchecked("infer", f"not verified: what it answers with {called}: {why}", _FIX)
 
     def _called_by(self, model: Model, error: str) -> str:
         """An unverified model that a loaded model may need for an answer, ``""`` if there is none."""
-        needed: Sequence[str] = (*model.steps, *called_models(model.folder))
-        for name in needed:
+        called = called_models(model.folder) if model.sends_requests else ()
+        for name in (*model.steps, *called):
             if name in self._unloaded or name in self._callers:
                 return self._callers.get(name, name)
         named = (name for name in self._unloaded if re.search(rf"\b{re.escape(name)}\b", error))

@@ -55,6 +55,8 @@ def test_a_source_that_cannot_be_read_names_nothing(asker):
     [
         ("pb_utils.InferenceRequest(model_name=name)", True),
         ("from m import InferenceRequest as R\nInferenceRequest (\n  name)", True),
+        ("import tritonclient.http as client", True),
+        ("from tritonclient.utils import triton_to_np_dtype", False),
         ("def execute(requests: list[pb_utils.InferenceRequest]): ...", False),
         ('"""Uses InferenceRequest(model_name=…) in a future version."""', False),
     ],

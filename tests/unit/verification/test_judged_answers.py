@@ -230,6 +230,21 @@ def test_the_error_of_a_model_that_calls_an_unfit_one_is_put_down_to_that(server
     assert check.evidence.startswith("it calls net, which is not fit to serve; its answer: AttributeError: 'NoneType'")
 
 
+@pytest.mark.parametrize("away", ["unfit", "without a backend"])
+def test_the_error_of_a_model_that_sends_no_requests_is_its_own_whatever_its_strings_name(server, model, away):
+    (model.folder / "1/model.py").write_text("SERVICES = ['net', 'other']")
+    (model.folder.parent / "net/1").mkdir(parents=True)
+    (model.folder.parent / "net/1/model.py").touch()
+    judged = judge(server, error=RequestError("JSONDecodeError: Expecting value: line 1", status=500))
+    if away == "unfit":
+        judged.reject("net", InputError("bad-config", "dims are missing", "add dims"))
+    else:
+        judged._missing._unloaded["net"] = "onnxruntime"
+    check = judged.judge(model).checks[-1]
+    assert "net" not in check.evidence + check.fix
+    assert "JSONDecodeError" in check.evidence
+
+
 def test_a_model_of_the_repository_that_only_the_request_names_has_to_be_verified_with_its_caller(server, model):
     (model.folder.parent / "net/1").mkdir(parents=True)
     (model.folder.parent / "net/1/model.py").touch()

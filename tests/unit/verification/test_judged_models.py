@@ -242,6 +242,9 @@ def test_a_model_that_calls_an_unverified_one_and_fails_is_not_fully_checked(ser
     assert (verdict.ok, verdict.complete) == (True, False)
     (check,) = (check for check in verdict.checks if check.status == "unchecked")
     assert check.evidence.startswith("not verified: what it answers with far: it calls far, and this server has no")
+    (model.folder / "1/model.py").write_text('LABELS = ["near", "far"]')
+    (check,) = (check for check in judged.judge(model).checks if check.status == "unchecked")
+    assert check.evidence.startswith("not verified: what it answers with far: its code names far, and this server has")
 
 
 def test_an_ensemble_has_no_process_to_check(server, tmp_path):
