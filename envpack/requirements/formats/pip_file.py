@@ -40,6 +40,8 @@ _FLAGS = {
 }
 _NESTED_FILES = {"requirements": False, "constraints": True}  # whether the file holds constraints
 _KNOWN = {*_PLACE_OPTIONS, *_VALUE_OPTIONS, *_FLAGS, *_NESTED_FILES, "editables"}
+_COMMAND = re.compile(r"[!%$]?\s*(?:\S*python[\d.]*\s+-m\s+)?(?:uv\s+)?pip[\d.]*\s+install\s")
+_OWN_LINE_HINT = "write it on a line of its own, where it is for all requirements, and an index as --extra-index-url"
 _OPTION_HINT = "remove it; docs/reference/requirements.md lists the supported options"
 
 
@@ -110,6 +112,11 @@ class PipReader:
                 f"{quote(raw)} has {len(raw)} characters, more than {_LONGEST_LINE}", hint="no requirement is that long"
             )
         check_length(raw.partition(" -")[0], PipLine(location, quote(raw)))
+        if _COMMAND.match(raw):
+            raise location.error(
+                f"{quote(raw)} is a command, and no requirement",
+                hint="write its packages without the command, and each option of pip, on lines of their own",
+            )
         text, values = _expand_variables(raw, location)
         try:
             self._read_expanded(text, PipLine(location, quote(raw)), constraint)
@@ -121,25 +128,29 @@ class PipReader:
             requirement, values, words = parser.get_line_parser()(text)
         except (parser.OptionParsingError, ValueError) as error:
             raise line.location.error(
-                f"option {_option(line.quoted)} is not supported or incomplete", hint=_OPTION_HINT
+                f"option {_option(text)} is not supported or incomplete", hint=_OPTION_HINT
             ) from error
         options = {key: value for key, value in vars(values).items() if value}
         if requirement:
-            self._add(requirement, options, line, constraint)
+            others = set(options) - {"hashes"}
+            if others:
+                raise line.location.error(
+                    f"option {_option(text)} is not supported after a requirement",
+                    hint=_OWN_LINE_HINT if others <= _KNOWN else _OPTION_HINT,
+                )
+            self._add(requirement, options.get("hashes", []), line, constraint)
             return
         if words:
-            raise line.location.error(f"{line.quoted}: one word too many", hint="put a path with spaces in quotes")
+            raise line.location.error(
+                f"{line.quoted}: one word too many",
+                hint="write a requirement on a line of its own, and a path with spaces in quotes",
+            )
         unknown = sorted(set(options) - _KNOWN)
         if unknown or not options:
-            raise line.location.error(f"option {_option(line.quoted)} is not supported", hint=_OPTION_HINT)
+            raise line.location.error(f"option {_option(text)} is not supported", hint=_OPTION_HINT)
         self._add_options(values, line, constraint)
 
-    def _add(self, text: str, options: dict[str, Any], line: PipLine, constraint: bool) -> None:
-        hashes = options.pop("hashes", [])
-        if options:
-            raise line.location.error(
-                f"option {_option(line.quoted)} is not supported after a requirement", hint=_OPTION_HINT
-            )
+    def _add(self, text: str, hashes: list[str], line: PipLine, constraint: bool) -> None:
         malformed = [digest for digest in hashes if not _HASH.fullmatch(digest)]
         if malformed:
             raise line.location.error(
@@ -247,9 +258,10 @@ def _without_values(values: list[str], error: InputError) -> InputError:
 
 
 def _option(text: str) -> str:
-    """The first option of a line, without its value, which may be a secret."""
-    words = (word for word in text.strip("'\"").split() if word.startswith("-"))
-    return quote(re.split("[=:]", next(words, "-"))[0])
+    """The first option of a line that is no hash, without its value, which may be a secret."""
+    words = [word for word in text.split() if word.startswith("-")]
+    others = (word for word in words if not word.startswith("--hash"))
+    return quote(re.split("[=:]", next(others, words[0] if words else "-"))[0])
 
 
 def _values(values: Values, key: str) -> list[str]:

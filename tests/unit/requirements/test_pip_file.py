@@ -271,6 +271,11 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
         ("--index-url", "'--index-url'"),
         ("-r", "'-r'"),
         ("numpy --pre", "'--pre'"),
+        ("numpy --hash=sha256:00 " + " " * 120 + "--pre", "'--pre'"),
+        ("pip install numpy", "'pip install numpy' is a command, and no requirement"),
+        ("!pip3 install numpy --pre", "is a command, and no requirement"),
+        ("/opt/bin/python3.10 -m pip install numpy", "is a command, and no requirement"),
+        ("$ uv pip install numpy", "is a command, and no requirement"),
         ("numpy --install-option=x", "'--install-option'"),
         ("numpy --hash=md5:00", "is not a hash"),
         ("--hash=sha256:00", "'--hash'"),
@@ -290,6 +295,14 @@ def test_unsupported_line_is_refused_with_its_line(write, refused, line, expecte
     write("win-1.0-cp310-cp310-win_amd64.whl", "")
     write("win-1.0-py3-none-any.whl", "")
     assert expected in refused(write("requirements.txt", f"six\n\n{line}\n"), 3).message
+
+
+def test_an_option_after_a_requirement_is_moved_to_a_line_that_is_read(write, refused):
+    lines = "numpy --extra-index-url https://index.example/simple"
+    error = refused(write("requirements.txt", lines), 1)
+    assert error.hint.startswith("write it on a line of its own")
+    read = read_requirements(write("requirements.txt", lines.replace(" ", "\n", 1)))
+    assert (read.pip, read.pip_options) == (("numpy",), ("--extra-index-url https://index.example/simple",))
 
 
 @pytest.mark.parametrize(
