@@ -51,7 +51,8 @@ RETRIES = re.compile(
 MODEL_FAULTS = (
     Fault(
         "no-gpu",
-        "the server has no GPU: verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
+        "the server has no GPU: verify with --gpu on a machine that has one, or set KIND_CPU without gpus in"
+        " instance_group",
         raised=r"(?:ImportError|OSError): libcuda\.so\.1: cannot open"
         r"|RuntimeError: (?:Found no NVIDIA driver|No CUDA GPUs are available|CUDA error: no CUDA-capable device)"
         r"|CUDARuntimeError: cudaErrorNoDevice",

@@ -143,7 +143,7 @@ ENTRIES = (
         _append("instance_group { kind: KIND_GPU }\n"),
         "no-gpu",
         "has kind KIND_GPU but no GPUs are available",
-        "verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
+        "verify with --gpu on a machine that has one, or set KIND_CPU without gpus in instance_group",
         found_by="verify",
     ),
     Broken(
@@ -152,7 +152,7 @@ ENTRIES = (
         _append("instance_group { kind: KIND_GPU gpus: [ 0 ] }\n"),
         "no-gpu",
         "specifies invalid or unsupported gpu id 0",
-        "verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
+        "verify with --gpu on a machine that has one, or set KIND_CPU without gpus in instance_group",
         found_by="verify",
     ),
     Broken(

@@ -20,7 +20,7 @@ OLD_NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2
 STUB = "/srv/m/triton_python_backend_stub"
 KNOWN = [
     (
-        ("no-gpu", "set KIND_CPU in instance_group"),
+        ("no-gpu", "set KIND_CPU without gpus in instance_group"),
         {
             "raised": [
                 f"ImportError: {CUDA}",
