@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from envpack.server.daemon import daemon_errors
 from envpack.server.launch import port_taken
-from envpack.server.log import LIMIT, NO_MORE, start_error
+from envpack.server.log import LIMIT, NO_MORE, files_limit, start_error
 from envpack.settings.releases import find_release
 from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import ServerError
@@ -48,7 +48,7 @@ def start_failed(log: str, image: str, container: Container) -> ServerError:
         return ServerError("server-failed", what, fix)
     what = f"the Triton server did not start in its container; its last lines:\n{lines}"
     fix = f"check server_arg if you set it, and that the ENTRYPOINT of {image} runs the command that follows it"
-    return ServerError("server-failed", what, LIMIT if NO_MORE in lines else fix)
+    return ServerError("server-failed", what, LIMIT if NO_MORE in lines else files_limit(log) or fix)
 
 
 def image_missing(image: str) -> ServerError:

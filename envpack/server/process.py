@@ -27,7 +27,7 @@ from envpack.server.launch import (
     server_command,
     write_user_site_probe,
 )
-from envpack.server.log import LIMIT, NO_MORE, excerpt, start_error
+from envpack.server.log import LIMIT, NO_MORE, excerpt, files_limit, start_error
 from envpack.server.stale_runs import (
     LOG,
     VARIABLE,
@@ -315,5 +315,6 @@ def _free_port() -> int:
 def _failed(log: str, home: Path) -> ServerError:
     lines = "\n".join(start_error(log)) or "(no output)"
     what = f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}"
-    fix = LIMIT if NO_MORE in lines else "check server_arg if you set it; run tritonserver to see the full output"
+    fix = LIMIT if NO_MORE in lines else files_limit(log)
+    fix = fix or "check server_arg if you set it; run tritonserver to see the full output"
     return ServerError("server-failed", what, fix)

@@ -31,6 +31,7 @@ from envpack.verification.loading import (
     explain_answer,
     load_model,
     locate,
+    server_died,
     suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
@@ -113,7 +114,7 @@ class Judge:
             return verdict
         self._failed.add(verdict.name)
         self._fit.remove(verdict.name)
-        died = Failure("server-died", "the server ended after its requests", last_lines(self.server.log()))
+        died = server_died("after its requests", self.server.log())
         return replace(verdict, ok=False, failure=died)
 
     def _bring_what_it_may_call(self, model: Model) -> None:
@@ -313,7 +314,7 @@ class Judge:
             return Failure(error.kind, f"{error.where}: {error.message}", (), error.hint)
         log = self._log()
         if self.server.ended() or error.connection_lost:
-            return Failure("server-died", "the server ended during a request", last_lines(log))
+            return server_died("during a request", log)
         model_error = read_model_error(error.message, self.server.server_path(model.folder))
         ended = describe_exit(self.server, self._dead_before) if UNHEALTHY.search(error.message) else ""
         message = append_exit(model_error.text, ended)

@@ -18,6 +18,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.log import (
     UNHEALTHY,
     configuration_error,
+    files_limit,
     is_poll_failure,
     last_lines,
     last_started_stub,
@@ -197,7 +198,7 @@ def load_model(
         seconds = now - started
         fresh = server.log(log_start)
         if server.ended() or (error and error.connection_lost):
-            return LoadResult(seconds, _server_died(fresh))
+            return LoadResult(seconds, server_died("while it loaded the model", fresh))
         if answered:
             return LoadResult(seconds, _load_failure(server, error, client, model, fresh, ended))
         if now >= next_poll:
@@ -230,7 +231,7 @@ def _load_failure(
     try:
         entries = [entry for entry in client.index() if entry.name == model.name]
     except RequestError:
-        return _server_died(log)
+        return server_died("while it loaded the model", log)
     if any(entry.state == "READY" for entry in entries):
         return None
     state = entries[0].state if entries else "not in the repository index"
@@ -267,8 +268,9 @@ def _place(frames: tuple[str, ...]) -> str:
     return frames[-1].rpartition(" in ")[0]
 
 
-def _server_died(log: str) -> Failure:
-    return Failure("server-died", "the server ended while it loaded the model", last_lines(log))
+def server_died(when: str, log: str) -> Failure:
+    """The failure of a model whose server ended."""
+    return Failure("server-died", f"the server ended {when}", last_lines(log), files_limit(log))
 
 
 def _stub_died(model: Model, log: str) -> Failure:

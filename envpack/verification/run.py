@@ -159,9 +159,10 @@ class _Verification:
                 go_on_in_another()
             verdict = self._verify_model(judge, model)
             if verdict.failure and verdict.failure.kind == "server-died" and not judge.is_alone:
+                fix = verdict.failure.fix
                 go_on_in_another()
                 verdict = self._verify_model(judge, model)
-                died += [failed_together(model.name)] if verdict.ok else []
+                died += [failed_together(model.name, fix)] if verdict.ok else []
             verdicts.append(verdict)
         return tuple(verdicts), died
 

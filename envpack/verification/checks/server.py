@@ -84,9 +84,9 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     return passed("together", f"all {len(models)} loaded at the same time in {time.monotonic() - started:.1f} s")
 
 
-def failed_together(model: str) -> Check:
+def failed_together(model: str, fix: str = "") -> Check:
     """The check for a model that ended the server while others were loaded, and alone did not."""
-    return failed("together", f"the server ended when {model} was loaded beside the models before it", _COMPETE)
+    return failed("together", f"the server ended when {model} was loaded beside the models before it", fix or _COMPETE)
 
 
 @check("shutdown", of="server", step="unload", kind="shutdown")

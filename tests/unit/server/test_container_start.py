@@ -48,6 +48,8 @@ def test_an_image_without_a_server_is_named(log):
 def test_a_limit_of_processes_is_named():
     log = "terminate called after throwing an instance of X\n  what():  Resource temporarily unavailable"
     assert "--pids-limit" in start_failed(log, IMAGE, container_of()).hint
+    log = "[err] /tmp/src/signal.c: socketpair: Too many open files\nI1128 01:26:14.7 1 http_server.cc:1184] Ended"
+    assert "--ulimit nofile" in start_failed(log, IMAGE, container_of()).hint
     assert "ENTRYPOINT" in start_failed("other", IMAGE, container_of()).hint
 
 

@@ -1,6 +1,7 @@
 """A verification from the start of its server to its end, with a server of words."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from envpack.server.interface import StopResult
 from envpack.settings.table import Settings
 from envpack.verification import run as module
 from envpack.verification.judge import Judge
-from envpack.verification.loading import LoadResult
+from envpack.verification.loading import LoadResult, server_died
 from envpack.verification.run import verify
 from envpack.verification.verdict import ModelVerdict, passed
 
@@ -91,6 +92,38 @@ def test_a_server_that_ends_between_two_models_is_the_first_ones_failure(reposit
     assert first.failure.details == ("Signal (11) received.",)
     assert [model.ok for model in others] == [True, True]
     assert (verdict.ok, len(runtime.started)) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    ("printed", "fix"),
+    [
+        ("[err] /src/libevent/signal.c: socketpair: Too many open files\n", "raise the limit of open files"),
+        ("a model printed: Too many open files\n", "each loads alone, so they compete for memory"),
+    ],
+)
+def test_models_that_only_together_end_the_server_have_what_its_last_lines_show_as_their_fix(
+    repository, monkeypatch, printed, fix
+):
+    runtime = Runtime()
+
+    def load(server, _client, model, **__):
+        if model.name == "b" and len(runtime.started) == 1:
+            server.dead = True
+            return LoadResult(0.1, server_died("while it loaded the model", server.log()))
+        return LOADED
+
+    ready = ModelVerdict(name="", ok=True, load_seconds=0.1, checks=(passed("load", "READY"),))
+    monkeypatch.setattr(Server, "log", lambda server, since=0: printed if server.dead else "")
+    monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
+    monkeypatch.setattr(Judge, "_verdict_before_load", lambda *_: None)
+    monkeypatch.setattr(Judge, "_check_loaded", lambda _, model, __: replace(ready, name=model.name))
+    monkeypatch.setattr("envpack.verification.judge.load_model", load)
+    monkeypatch.setattr("envpack.verification.judge.explain_hidden", lambda _, __, failure: failure)
+    verdict = verify(repository, runtime=runtime)
+    (together,) = (check for check in verdict.checks if check.id == "together" and not check.ok)
+    assert together.evidence.startswith("the server ended when b was loaded beside")
+    assert together.fix.startswith(fix)
 
 
 def test_the_servers_own_version_counts_more_than_the_tag_of_its_image(repository, monkeypatch):
