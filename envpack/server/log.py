@@ -138,12 +138,12 @@ def last_lines(log: str, count: int = _LAST) -> tuple[str, ...]:
 NO_MORE = "Resource temporarily unavailable"
 LIMIT = "raise the limits of threads and memory where the server starts: ulimit -u and -v, or docker run --pids-limit"
 _NO_FILES = re.compile(r"^\[(?:warn|err)\] [^\n]{1,1000}: Too many open files$", re.MULTILINE)
-_FILES = "raise the limit of open files where the server starts: ulimit -n, or docker run --ulimit nofile=65536"
+FILES_LIMIT = "raise the limit of open files where the server starts: ulimit -n, or docker run --ulimit nofile=65536"
 
 
 def files_limit(log: str) -> str:
     """What helps a server that ended because it could open no further file; ``""`` for another end."""
-    return _FILES if _NO_FILES.search(log) else ""
+    return FILES_LIMIT if _NO_FILES.search(log) else ""
 
 
 def start_error(log: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from envpack.requirements.import_names import package_of
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import (
+    FILES_LIMIT,
     UNHEALTHY,
     configuration_error,
     files_limit,
@@ -230,8 +231,8 @@ def _load_failure(
         return Failure(kind, append_exit(model_error.reason, ended), details, fix)
     try:
         entries = [entry for entry in client.index() if entry.name == model.name]
-    except RequestError:
-        return server_died("while it loaded the model", log)
+    except RequestError as unlisted:
+        return _unlisted(unlisted) or server_died("while it loaded the model", log)
     if any(entry.state == "READY" for entry in entries):
         return None
     state = entries[0].state if entries else "not in the repository index"
@@ -266,6 +267,13 @@ def suggest_fix(frames: tuple[str, ...]) -> str:
 
 def _place(frames: tuple[str, ...]) -> str:
     return frames[-1].rpartition(" in ")[0]
+
+
+def _unlisted(error: RequestError) -> Failure | None:
+    """The failure of a model that a server has loaded, and then cannot find; None if the server does not answer."""
+    if not error.status:
+        return None
+    return Failure("too-many-files", f"the server cannot list its models any more: {error.message}", (), FILES_LIMIT)
 
 
 def server_died(when: str, log: str) -> Failure:

@@ -158,11 +158,11 @@ class _Verification:
             if judge.server.ended() or judge.stuck >= self.spec.load_threads(self.models):
                 go_on_in_another()
             verdict = self._verify_model(judge, model)
-            if verdict.failure and verdict.failure.kind == "server-died" and not judge.is_alone:
-                fix = verdict.failure.fix
+            failure = verdict.failure
+            if failure and failure.kind in ("server-died", "too-many-files") and not judge.is_alone:
                 go_on_in_another()
                 verdict = self._verify_model(judge, model)
-                died += [failed_together(model.name, fix)] if verdict.ok else []
+                died += [failed_together(model.name, failure)] if verdict.ok else []
             verdicts.append(verdict)
         return tuple(verdicts), died
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from envpack.inspection.files import folder_findings
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
+from envpack.server.log import FILES_LIMIT
 from envpack.support.text import printable
 from envpack.verification.stub_processes import is_template, living_stubs
-from envpack.verification.verdict import Check, check, failed, passed, unchecked, warning
+from envpack.verification.verdict import Check, Failure, check, failed, passed, unchecked, warning
 
 _UNLOAD_SECONDS = 10.0
 _TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it has completed a configuration
@@ -73,6 +74,9 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     try:
         entries = client.index()
     except RequestError as error:
+        if error.status:
+            what = f"with all models loaded, the server cannot list them any more: {error.message}"
+            return failed("together", what, FILES_LIMIT)
         fix = "look for what ends the server when all models run: too little memory, or a model that ends processes"
         return failed("together", f"with all models loaded, the server does not answer: {error.message}", fix)
     ready = {entry.name for entry in entries if entry.state == "READY"}
@@ -84,9 +88,11 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     return passed("together", f"all {len(models)} loaded at the same time in {time.monotonic() - started:.1f} s")
 
 
-def failed_together(model: str, fix: str = "") -> Check:
-    """The check for a model that ended the server while others were loaded, and alone did not."""
-    return failed("together", f"the server ended when {model} was loaded beside the models before it", fix or _COMPETE)
+def failed_together(model: str, failure: Failure) -> Check:
+    """The check for a model that ended the server, or had no file left, while others were loaded, and alone did not."""
+    what = "could open no further file" if failure.kind == "too-many-files" else "ended"
+    evidence = f"the server {what} when {model} was loaded beside the models before it"
+    return failed("together", evidence, failure.fix or _COMPETE)
 
 
 @check("shutdown", of="server", step="unload", kind="shutdown")

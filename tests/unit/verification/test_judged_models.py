@@ -145,6 +145,17 @@ def test_another_server_gets_what_is_fit_to_serve_and_waits_for_nothing(server, 
     assert (loaded, judged.is_alone) == ([("m", 5.0)], False)
 
 
+@pytest.mark.parametrize(("status", "kind"), [(500, "too-many-files"), (0, "server-died")])
+def test_a_server_that_cannot_list_what_it_has_loaded_has_not_ended(server, model, status, kind):
+    class Unlisted(Client):
+        def index(self):
+            raise RequestError("failed to open directory /srv/models", status=status)
+
+    failure = Judge(server, Unlisted(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model).failure
+    assert failure.kind == kind
+    assert ("failed to open directory" in failure.reason) == (status == 500)
+
+
 def test_a_model_is_withdrawn_if_the_server_ends_after_its_requests(server, model):
     judged = judge(server)
     verdict = judged.withdraw(judged.judge(model))

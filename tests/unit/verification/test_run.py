@@ -8,12 +8,13 @@ import pytest
 from envpack.inspection.facts import this_host
 from envpack.server.choice import ServerSpec
 from envpack.server.interface import StopResult
+from envpack.server.log import FILES_LIMIT
 from envpack.settings.table import Settings
 from envpack.verification import run as module
 from envpack.verification.judge import Judge
 from envpack.verification.loading import LoadResult, server_died
 from envpack.verification.run import verify
-from envpack.verification.verdict import ModelVerdict, passed
+from envpack.verification.verdict import Failure, ModelVerdict, passed
 
 LOADED = LoadResult(0.1)
 
@@ -95,21 +96,23 @@ def test_a_server_that_ends_between_two_models_is_the_first_ones_failure(reposit
 
 
 @pytest.mark.parametrize(
-    ("printed", "fix"),
+    ("printed", "what", "fix"),
     [
-        ("[err] /src/libevent/signal.c: socketpair: Too many open files\n", "raise the limit of open files"),
-        ("a model printed: Too many open files\n", "each loads alone, so they compete for memory"),
+        ("[err] /src/signal.c: socketpair: Too many open files\n", "ended", "raise the limit of open files"),
+        ("a model printed: Too many open files\n", "ended", "each loads alone, so they compete for memory"),
+        ("", "could open no further file", "raise the limit of open files"),
     ],
 )
-def test_models_that_only_together_end_the_server_have_what_its_last_lines_show_as_their_fix(
-    repository, monkeypatch, printed, fix
+def test_models_that_only_together_end_the_server_or_leave_it_no_file_have_the_limit_as_their_fix(
+    repository, monkeypatch, printed, what, fix
 ):
     runtime = Runtime()
 
     def load(server, _client, model, **__):
         if model.name == "b" and len(runtime.started) == 1:
-            server.dead = True
-            return LoadResult(0.1, server_died("while it loaded the model", server.log()))
+            server.dead = bool(printed)
+            died = server_died("while it loaded the model", server.log())
+            return LoadResult(0.1, died if printed else Failure("too-many-files", "not listed", (), FILES_LIMIT))
         return LOADED
 
     ready = ModelVerdict(name="", ok=True, load_seconds=0.1, checks=(passed("load", "READY"),))
@@ -122,7 +125,7 @@ def test_models_that_only_together_end_the_server_have_what_its_last_lines_show_
     monkeypatch.setattr("envpack.verification.judge.explain_hidden", lambda _, __, failure: failure)
     verdict = verify(repository, runtime=runtime)
     (together,) = (check for check in verdict.checks if check.id == "together" and not check.ok)
-    assert together.evidence.startswith("the server ended when b was loaded beside")
+    assert together.evidence == f"the server {what} when b was loaded beside the models before it"
     assert together.fix.startswith(fix)
 
 

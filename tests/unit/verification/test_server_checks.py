@@ -193,6 +193,16 @@ def test_a_server_that_ends_with_all_models_is_a_fault():
     assert "the server does not answer" in check.evidence
 
 
+def test_a_server_that_cannot_list_its_models_has_no_file_left():
+    class Full(Client):
+        def index(self):
+            raise RequestError("failed to open directory /srv/models", status=500)
+
+    check = check_together(Full(), ["a", "b"], 1.0)
+    assert check.evidence.endswith("the server cannot list them any more: failed to open directory /srv/models")
+    assert check.fix.startswith("raise the limit of open files")
+
+
 def test_a_model_that_ends_the_server_at_its_end_is_a_fault():
     check = unload_all(Gone(), Server(), ["a"])
     assert (check.ok, check.id) == (False, "shutdown")
