@@ -235,5 +235,5 @@ def _name_of(error: OSError) -> str:
 
 def disk_full(where: Path | str) -> StorageError:
     """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
-    fix = "free some space, or set ENVPACK_CACHE_DIR to a folder on another disk"
+    fix = "free some space, or inodes if df -i shows none; ENVPACK_CACHE_DIR moves the cache, TMPDIR temporary files"
     return StorageError("disk-full", "the disk is full; nothing was changed", fix, str(where))

@@ -13,7 +13,13 @@ from tests.tables import every_row
 @every_row(
     ("number", "where", "kind", "message", "hint"),
     [
-        (errno.ENOSPC, "/srv/x", "disk-full", "the disk is full; nothing was changed", "free some space, or set"),
+        (
+            errno.ENOSPC,
+            "/srv/x",
+            "disk-full",
+            "the disk is full; nothing was changed",
+            "free some space, or inodes if df -i shows none; ENVPACK_CACHE_DIR moves the cache, TMPDIR temporary files",
+        ),
         (
             errno.EDQUOT,
             None,
