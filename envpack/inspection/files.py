@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +16,14 @@ from envpack.repository.folders import file_in, looks_like_model, odd_version, v
 from envpack.repository.model import SHELL_CHARACTER, Model
 from envpack.repository.placement import linked_path_fault
 from envpack.settings.releases import Release
-from envpack.support.bounded_reading import opened, read_bytes
+from envpack.support.bounded_reading import opened, read_bytes, read_source
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
 from envpack.support.folders import real_path
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 
 _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
+_LARGEST_CODE = 4 << 20
 ACTIVATE = "bin/activate"
 _KEYWORD = "$$TRITON_MODEL_DIRECTORY"
 _SHOWN_PROGRAMS = 3
@@ -60,6 +64,34 @@ def version_missing(model: Model) -> Finding:
     what += "; git keeps no empty folders"
     fix = f"mkdir {model.folder}/1, with a file .gitkeep in it for git; `envpack layout` and `publish` make {name}/1"
     return fault("version-missing", model.folder, what, fix)
+
+
+def code_findings(model: Model, python: str) -> Iterator[Finding]:
+    """Syntax in the code of a model that its Python, ``""`` if unknown, refuses for certain.
+
+    This Python knows all syntax from 3.7 to itself. What a line is indented by is right or wrong for every Python.
+    """
+    known = re.fullmatch(r"3\.(\d{1,3})", python)
+    for number in model.served_versions():
+        file = file_in(model.folder / str(number), model.config.default_model_filename or "model.py")
+        error = _syntax_error(file)
+        if isinstance(error, IndentationError) or (error and known and 7 <= int(known[1]) <= sys.version_info.minor):
+            where = file.with_name(f"{file.name}:{error.lineno or 1}")
+            fix = "correct this line, or the one before it; the environment's Python must support its syntax"
+            yield fault("syntax-error", where, f"{type(error).__name__}: {error.msg}", fix)
+
+
+def _syntax_error(file: Path) -> SyntaxError | None:
+    try:
+        text = read_source(file, most=_LARGEST_CODE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, file.name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return error
+    except (OSError, ValueError, RecursionError, MemoryError):  # what is wrong with it is said by those who load it
+        return None
+    return None
 
 
 def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.archive.manifest import read_metadata
 from envpack.inspection.configuration import (
     declaration_findings,
     ensemble_findings,
@@ -16,6 +17,7 @@ from envpack.inspection.configuration import (
 )
 from envpack.inspection.files import (
     ACTIVATE,
+    code_findings,
     environment_findings,
     folder_findings,
     is_pointer,
@@ -143,10 +145,19 @@ def _of_model(
     if not model.has_stub:
         return
     yield from _state_findings(project, model, release)
+    yield from code_findings(model, _python_of(project, model, release))
     yield from start_findings(model)
     stub = folder / STUB_NAME
     if (stub.exists() or stub.is_symlink()) and not is_pointer(stub):
         yield from stub_findings(stub)
+
+
+def _python_of(project: Project, model: Model, release: Release) -> str:
+    """The Python that runs a model's code, or will after a build; ``""`` if nothing records it."""
+    if model.environment is not None:
+        return str(read_metadata(model.environment).get("minor", ""))
+    own_stub = model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).exists()
+    return "" if own_stub else project.of(model.folder.name).python or release.python
 
 
 def _of_configuration(project: Project, model: Model, release: Release) -> Iterator[Finding]:
