@@ -10,7 +10,6 @@ from uv import find_uv_bin
 
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import InputError
-from envpack.support.progress import NoProgress
 from tests.built import copied_environment
 
 PYTHON = "3.10"
@@ -24,16 +23,6 @@ TOKEN = "tk-12345"
 
 def uv(*words):
     subprocess.run([find_uv_bin(), *words], check=True, capture_output=True, env=os.environ | {"UV_OFFLINE": "1"})
-
-
-class Outcomes(NoProgress):
-    """Remembers how steps ended."""
-
-    def __init__(self):
-        self.said = []
-
-    def end(self, outcome):
-        self.said.append(outcome)
 
 
 def said_by(*words: str | Path, prefix: Path, server: bool = False) -> str:

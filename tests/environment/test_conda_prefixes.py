@@ -16,8 +16,9 @@ from envpack.support.errors import UsageError
 from envpack.support.progress import NoProgress
 from tests.built import copied_environment, environment_of
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
-from tests.environment.prefixes import PYTHON, TOKEN, Outcomes, changed_hands, refused, said_by, uv
+from tests.environment.prefixes import PYTHON, TOKEN, changed_hands, refused, said_by, uv
 from tests.faults.command_line import listing
+from tests.steps import Steps
 
 
 @pytest.fixture(scope="module")
@@ -202,15 +203,15 @@ def test_variables_that_conda_would_set_are_named_and_not_their_values(conda):
     (conda / "etc/conda/env_vars.d").mkdir(parents=True)
     (conda / "etc/conda/env_vars.d/package.json").write_text('{"OF_A_PACKAGE": "1"}')
     (conda / "etc/conda/env_vars.d/damaged.json").write_text("{")
-    progress = Outcomes()
+    progress = Steps()
     copied_environment(conda, progress=progress)
-    (warning,) = (outcome for outcome in progress.said if "variables" in outcome)
+    (warning,) = (outcome for outcome in progress.seen if "variables" in outcome)
     assert "MODEL_TOKEN, OF_A_PACKAGE;" in warning
-    assert TOKEN not in str(progress.said)
+    assert TOKEN not in str(progress.seen)
 
 
 def test_nothing_is_said_of_variables_where_there_are_none(conda):
-    progress = Outcomes()
+    progress = Steps()
     copied_environment(conda, progress=progress)
-    assert progress.said
-    assert "variables" not in str(progress.said)
+    assert progress.seen
+    assert "variables" not in str(progress.seen)

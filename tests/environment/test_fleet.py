@@ -24,6 +24,7 @@ from envpack.workflow.recipes import make_stub
 from tests.clusters import Certificates, cluster
 from tests.faults.command_line import assert_refused, variables
 from tests.object_stores import BUCKET, VARIABLES, moto
+from tests.steps import Steps
 from tests.waiting import soon
 
 from .fleets import MODELS
@@ -122,16 +123,6 @@ def test_a_hundred_tasks_on_two_workers():
     assert json.dumps([found.as_json() for found in done])
 
 
-class Steps(NoProgress):
-    """The steps of a cluster, as they begin."""
-
-    def __init__(self):
-        self.begun = []
-
-    def begin(self, task):
-        self.begun.append(task)
-
-
 def carried_out(addresses, caller, store, served):
     """What several clients, who order the same build at the same time, get from clusters."""
     said = Settings(python=PYTHON, channels=(served.url("/conda"),), stub="never")
@@ -142,8 +133,8 @@ def carried_out(addresses, caller, store, served):
         clients = zip(addresses, steps, strict=True)
         running = [pool.submit(carry_out_all, parse_address(address), tasks, step) for address, step in clients]
         try:
-            waiting = soon(lambda: all(any("left on" in text for text in step.begun) for step in steps))
-            assert waiting, [step.begun for step in steps]
+            waiting = soon(lambda: all(any("left on" in text for text in step.seen) for step in steps))
+            assert waiting, [step.seen for step in steps]
             assert soon(lambda: served.requested)
         finally:
             served.gate.set()

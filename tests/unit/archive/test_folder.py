@@ -14,7 +14,7 @@ from envpack.archive.selection import Selection
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment, write_index
 from envpack.support.errors import StorageError
-from envpack.support.progress import NoProgress
+from tests.steps import Steps
 
 from .conftest import Prefixes, files_below, names_in
 
@@ -159,14 +159,6 @@ def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path, p
     assert caught.value.kind == "not-writable"
 
 
-class Noted(NoProgress):
-    def __init__(self):
-        self.said = []
-
-    def detail(self, text):
-        self.said.append(text)
-
-
 def changed_through_a_link(placed):
     with (placed / "lib/changed-by-pip.txt").open("a") as file:
         file.write("!")
@@ -192,12 +184,12 @@ def test_a_folder_with_a_changed_file_is_placed_again_and_the_file_named(prefixe
     (environment.prefix / "lib/changed-by-pip.txt").write_bytes(before)
     os.utime(environment.prefix / "lib/changed-by-pip.txt", (0, 0))
     write_index(environment.prefix)
-    progress = Noted()
+    steps = Steps()
     assert changed_files(tmp_path / "env", "one") == ("lib/changed-by-pip.txt",)
-    assert place_folder(environment, tmp_path / "env", progress=progress) is True
+    assert place_folder(environment, tmp_path / "env", progress=steps) is True
     assert (tmp_path / "env/lib/changed-by-pip.txt").read_bytes() == before
-    assert progress.said == [f"{tmp_path / 'env/lib/changed-by-pip.txt'} was changed; the environment is placed again"]
-    assert place_folder(environment, tmp_path / "env", progress=progress) is False
+    assert steps.seen == [f"{tmp_path / 'env/lib/changed-by-pip.txt'} was changed; the environment is placed again"]
+    assert place_folder(environment, tmp_path / "env", progress=steps) is False
 
 
 def test_a_copy_on_a_file_system_with_coarse_time_stamps_is_not_suspected(cache, tmp_path):
@@ -252,11 +244,11 @@ def test_a_folder_whose_list_of_files_is_damaged_is_placed_again(environment, tm
     (tmp_path / "env/bin/tool").unlink()
     if text is not None:
         (tmp_path / "env" / INVENTORY).write_text(text)
-    progress = Noted()
+    steps = Steps()
     assert is_folder_of_mode(link_mode, tmp_path / "env", environment)
     assert changed_files(tmp_path / "env", environment.key) == (INVENTORY,)
-    assert place_folder(environment, tmp_path / "env", link_mode=link_mode, progress=progress) is True
-    assert progress.said == [f"{tmp_path / 'env' / INVENTORY} was changed; the environment is placed again"]
+    assert place_folder(environment, tmp_path / "env", link_mode=link_mode, progress=steps) is True
+    assert steps.seen == [f"{tmp_path / 'env' / INVENTORY} was changed; the environment is placed again"]
     assert (tmp_path / "env" / INVENTORY).read_bytes() == listed
     assert (tmp_path / "env/bin/tool").exists()
 

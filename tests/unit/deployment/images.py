@@ -9,24 +9,8 @@ import tarfile
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.documents import MANIFEST, Descriptor, digest_of, encoded
 from envpack.deployment.images.send import CONTENT
-from envpack.support.progress import NoProgress
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-
-
-class Steps(NoProgress):
-    def __init__(self):
-        self.seen, self.bytes = [], []
-
-    def begin(self, task):
-        self.seen.append(task)
-
-    def end(self, outcome):
-        self.seen[-1] += f": {outcome}"
-
-    def advance(self, done, total, unit, *, size=0):
-        assert unit == "bytes"
-        self.bytes.append((done, total))
 
 
 class Image:

@@ -9,8 +9,9 @@ from envpack.deployment.images.documents import INDEX, MANIFEST, digest_of, enco
 from envpack.deployment.images.send import publish_image
 from envpack.support.errors import InputError
 from tests.memory_registry import memory_registry
+from tests.steps import Steps
 
-from .images import ARCHITECTURE, Image, Steps, base_of
+from .images import ARCHITECTURE, Image, base_of
 
 
 def test_layers_go_on_top_of_a_base_image(registry, plan, address):

@@ -18,6 +18,7 @@ from envpack.support.progress import NoProgress
 from envpack.workflow.publish import publish_objects
 from tests.faults.command_line import assert_refused, envpack
 from tests.signing_keys import write_pair
+from tests.steps import Steps
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +154,7 @@ def test_who_finds_everything_there_while_it_is_removed_sends_it_again(address, 
 def test_what_was_published_again_at_the_last_moment_stays(address, parent, monkeypatch):
     published(address, "old")
     _, newest, _ = published(address, "new")
-    announce, steps = PublicationRecord.announce, Outcomes()
+    announce, steps = PublicationRecord.announce, Steps()
 
     def late(record, paths):
         PublicationRecord.read(record._objects).renew()  # another publication ends here
@@ -162,7 +163,7 @@ def test_what_was_published_again_at_the_last_moment_stays(address, parent, monk
     monkeypatch.setattr(PublicationRecord, "announce", late)
     assert address.prune(1, newest, steps)[0] == ()
     assert len(names(parent)) == 2
-    (text,) = steps.said
+    (text,) = steps.seen
     assert text.endswith(" stays: another publication has just ended there")
 
 
@@ -212,18 +213,6 @@ def test_options_of_the_other_kind_of_address_are_refused(url, options, tmp_path
     assert raised.value.kind == "usage"
 
 
-class Outcomes(NoProgress):
-    """Remembers how steps ended."""
-
-    def __init__(self):
-        self.said = []
-
-    def detail(self, text):
-        self.said.append(text)
-
-    end = detail
-
-
 def test_the_address_is_part_of_the_result(project, parent, tmp_path):
     project = project.saying(Settings(backends=tmp_path / "backends"))
     bare = [model for model in ("both", "early", "late") if (project.repository / model).exists()]
@@ -231,9 +220,9 @@ def test_the_address_is_part_of_the_result(project, parent, tmp_path):
     for model in ("early", "late"):
         folder = project.repository / model
         (folder / "config.pbtxt").write_text('backend: "python"\n')
-    progress = Outcomes()
-    done = publish_objects(project, (), f"file://{parent}/{{digest}}", progress)
-    assert progress.said[-1] == f"{len(done.published.sent)} files, {done.published.size / 1e6:.1f} MB"
+    steps = Steps()
+    done = publish_objects(project, (), f"file://{parent}/{{digest}}", steps)
+    assert steps.seen[-1].endswith(f": {len(done.published.sent)} files, {done.published.size / 1e6:.1f} MB")
     assert done.url.startswith(f"file://{parent}/")
     assert done.command == ("tritonserver", f"--model-repository={done.url.removeprefix('file://')}")
     again = publish_objects(project, (), f"file://{parent}/{{digest}}", NoProgress(), prune=1)

@@ -16,8 +16,9 @@ from envpack.deployment.images.send import publish_image
 from envpack.deployment.objects import content as module
 from envpack.deployment.plan import plan_deployment
 from envpack.support.errors import InputError
+from tests.steps import Steps
 
-from .images import ARCHITECTURE, Image, Steps
+from .images import ARCHITECTURE, Image
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ def test_models_share_the_layers_of_what_they_share(registry, plan, address):
     assert published.size == sum(sizes) + len(image.content)
     assert published.unchanged == 0
     assert steps.seen[:2] == [f"pack {image.titles[0]}: 0.0 MB", f"send {image.titles[0]}: 0.0 MB"]
-    assert all(0 <= done <= total for done, total in steps.bytes)
-    assert (sizes[0], sizes[0]) in steps.bytes
+    assert all(0 <= done <= total and unit == "bytes" for done, total, unit, _ in steps.advanced)
+    assert (sizes[0], sizes[0], "bytes", 0) in steps.advanced
 
 
 def test_the_configuration_of_the_image(registry, plan, address):

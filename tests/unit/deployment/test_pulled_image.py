@@ -18,8 +18,9 @@ from envpack.deployment.signing import Trust, read_public_key, read_signing_key
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.signing_keys import write_pair
+from tests.steps import Steps
 
-from .images import Image, Steps, base_of, digest_in
+from .images import Image, base_of, digest_in
 
 
 def pulled(address, folder, **options):
@@ -40,7 +41,7 @@ def test_a_pulled_image_is_the_repository_again(registry, plan, address, tmp_pat
     assert os.access(found.models / "late/triton_python_backend_stub", os.X_OK)
     assert (found.backends / "python_3_8/triton_python_backend_stub").read_bytes() == b"\x7fELF"
     total = sum(layer["size"] for layer in published.layers)
-    assert steps.bytes[-1] == (total, total)
+    assert steps.advanced[-1] == (total, total, "bytes", 0)
     assert not list(tmp_path.glob("*.layer")), "nothing of a layer may stay"
 
 

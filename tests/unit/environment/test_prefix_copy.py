@@ -17,7 +17,7 @@ from envpack.environment.prefix_copy import (
 )
 from envpack.environment.prefix_files import PrefixFile
 from envpack.support.errors import InputError
-from envpack.support.progress import NoProgress
+from tests.steps import Steps
 from tests.tables import every_row
 
 PREFIX_PATH = "/opt/python/env"
@@ -199,10 +199,6 @@ def test_an_existing_file_is_replaced_and_what_it_is_linked_to_stays(copies, tmp
 
 
 def test_progress_counts_files_and_bytes(copies):
-    class Recorder(NoProgress):
-        def advance(self, *done, size):
-            reports.append((*done, size))
-
-    reports = []
-    copies({"a": b"123", "b": b"45"}, progress=Recorder())
-    assert reports == [(1, 2, "files", 3), (2, 2, "files", 5)]
+    steps = Steps()
+    copies({"a": b"123", "b": b"45"}, progress=steps)
+    assert steps.advanced == [(1, 2, "files", 3), (2, 2, "files", 5)]

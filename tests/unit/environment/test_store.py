@@ -24,7 +24,7 @@ from envpack.environment.store import (
     read_index,
     write_index,
 )
-from envpack.support.progress import NoProgress
+from tests.steps import Steps
 
 
 def test_incomplete_or_unknown_folder_is_no_environment(tmp_path):
@@ -233,21 +233,16 @@ def test_what_is_gone_already_or_cannot_be_removed_is_no_error(prefix, cache, mo
 
 
 def test_a_build_finds_what_is_intact_and_says_what_it_makes_again(prefix, cache):
-    said = []
-
-    class Noted(NoProgress):
-        def detail(self, text):
-            said.append(text)
-
-    assert find_intact(prefix, cache, Noted()).prefix == prefix
-    assert said == []
+    steps = Steps()
+    assert find_intact(prefix, cache, steps).prefix == prefix
+    assert steps.seen == []
     appended(prefix)
     (prefix / "bin/program").write_text("!#")
-    assert find_intact(prefix, cache, Noted()) is None
-    assert said == [f"{prefix}/bin/program was changed (and 1 more); the environment is made again"]
+    assert find_intact(prefix, cache, steps) is None
+    assert steps.seen == [f"{prefix}/bin/program was changed (and 1 more); the environment is made again"]
     assert not prefix.exists()
     assert read_index(prefix) == {}
-    assert find_intact(prefix, cache, Noted()) is None
+    assert find_intact(prefix, cache, steps) is None
 
 
 def test_a_pipe_in_place_of_an_empty_file_is_not_read(prefix):

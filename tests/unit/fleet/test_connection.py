@@ -12,22 +12,15 @@ from envpack.fleet import cluster
 from envpack.fleet.cluster import Address, abilities_of, answer, lost, worker_facts
 from envpack.support.errors import ServerError, UsageError
 from envpack.support.progress import NoProgress
+from tests.steps import Steps
 
 ADDRESS = Address(scheduler="tcp://scheduler.example:8786")
 
 
-class Details(NoProgress):
-    def __init__(self):
-        self.seen = []
-
-    def detail(self, text):
-        self.seen.append(text)
-
-
 def test_an_answer_is_returned_without_a_word():
-    details = Details()
-    assert answer(lambda: 7, ADDRESS, details) == 7
-    assert details.seen == []
+    steps = Steps()
+    assert answer(lambda: 7, ADDRESS, steps) == 7
+    assert steps.seen == []
 
 
 def test_an_error_of_the_call_is_that_of_its_caller():
@@ -40,16 +33,16 @@ def test_an_error_of_the_call_is_that_of_its_caller():
 
 def test_a_scheduler_that_stands_still_is_waited_for_with_reminders_and_a_limit(monkeypatch):
     monkeypatch.setattr(cluster, "_REMINDER", 0.05)
-    details, released = Details(), threading.Event()
+    steps, released = Steps(), threading.Event()
     with pytest.raises(ServerError) as raised:
-        answer(released.wait, ADDRESS, details, seconds=0.2)
+        answer(released.wait, ADDRESS, steps, seconds=0.2)
     released.set()
     error = raised.value
     assert (error.kind, error.where) == ("scheduler-lost", str(ADDRESS))
     assert error.message == "the scheduler did not answer within 0 s"
     assert error.hint == "run the same command again; what was finished is not made again"
-    assert 1 <= len(details.seen) <= 4
-    assert details.seen[0].startswith("the scheduler has not answered for ")
+    assert 1 <= len(steps.seen) <= 4
+    assert steps.seen[0].startswith("the scheduler has not answered for ")
 
 
 def test_an_answer_that_comes_after_a_reminder_counts(monkeypatch):
@@ -119,7 +112,7 @@ def test_workers_of_this_machine_get_certificates_of_their_own(started, monkeypa
 
     def connect(where, **options):
         made.append((where, options))
-        raise OSError("refused\nwith details")
+        raise OSError("refused\nwith steps")
 
     monkeypatch.setattr("distributed.Client", connect)
     monkeypatch.setattr("distributed.Security.temporary", lambda: "certificates")

@@ -7,6 +7,7 @@ from envpack.store.blobs import blobs_of, download, upload
 from envpack.store.objects import Objects
 from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
+from tests.steps import Steps
 
 CONTENT = bytes(range(256)) * 4000
 SIZES = (100, 700_000, 323_900)
@@ -26,14 +27,6 @@ class Counting(Objects):
     def read_part(self, path, start, size, of):
         self.requested.append((path, start, size))
         return super().read_part(path, start, size, of)
-
-
-class Steps(NoProgress):
-    def __init__(self):
-        self.seen = []
-
-    def advance(self, done, total, unit, *, size=0):
-        self.seen.append((done, total, unit))
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +56,8 @@ def test_what_was_sent_is_received(objects, stored, target):
     steps = Steps()
     download(objects, stored, target, steps)
     assert target.read_bytes() == CONTENT
-    assert steps.seen[-1] == (len(CONTENT), len(CONTENT), "bytes")
-    assert [done for done, *_ in steps.seen] == sorted({done for done, *_ in steps.seen})
+    assert steps.advanced[-1] == (len(CONTENT), len(CONTENT), "bytes", 0)
+    assert [done for done, *_ in steps.advanced] == sorted({done for done, *_ in steps.advanced})
 
 
 def test_what_the_store_has_is_not_sent_again(objects, stored, tmp_path):

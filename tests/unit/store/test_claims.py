@@ -8,20 +8,12 @@ import pytest
 
 from envpack.store import claims
 from envpack.store.claims import claimed, live_claims, probe
-from envpack.support.progress import NoProgress
+from tests.steps import Steps
 from tests.waiting import soon
 
 from .conftest import claimed_paths
 
 KEY = "0" * 32
-
-
-class Details(NoProgress):
-    def __init__(self):
-        self.seen = []
-
-    def detail(self, text):
-        self.seen.append(text)
 
 
 def take(store, is_made=lambda: False, waiting=lambda: None, expiry=60):
@@ -194,16 +186,16 @@ def test_a_store_with_conditions_is_recognised_and_no_probe_stays(store):
 
 def test_a_store_that_ignores_conditions_is_named(store, monkeypatch):
     monkeypatch.setattr(store.objects, "create", lambda path, content: bool(store.objects.write(path, content)) or True)
-    details = Details()
-    with store.claimed("environment", KEY, "it", details) as mine:
+    steps = Steps()
+    with store.claimed("environment", KEY, "it", steps) as mine:
         assert mine
-    assert [text for text in details.seen if "ignores conditional writes" in text]
+    assert [text for text in steps.seen if "ignores conditional writes" in text]
 
 
 def test_the_wait_is_said_once(store, monkeypatch):
     monkeypatch.setattr(claims, "_PAUSE", 0.01)
     store.objects.create(f"claims/environment/{KEY}/1", b"{}")
-    details = Details()
-    with store.claimed("environment", KEY, "environment 0", details) as mine:
+    steps = Steps()
+    with store.claimed("environment", KEY, "environment 0", steps) as mine:
         assert mine
-    assert details.seen == ["another machine makes environment 0; wait for it"]
+    assert steps.seen == ["another machine makes environment 0; wait for it"]

@@ -13,6 +13,7 @@ from envpack.store.maintenance import list_store, prune_store, verify_store
 from envpack.store.shared import open_store
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
+from tests.steps import Steps
 from tests.waiting import soon
 
 from .conftest import age
@@ -37,17 +38,6 @@ LOCK = Lock(
 def paths(store, folder=""):
     """The paths of all objects but the claims of those who pruned."""
     return sorted(found.path for found in store.objects.list(folder) if not found.path.startswith(PRUNE))
-
-
-class Details(NoProgress):
-    def __init__(self):
-        self.seen, self.advanced = [], []
-
-    def detail(self, text):
-        self.seen.append(text)
-
-    def advance(self, *state):
-        self.advanced.append(state)
 
 
 def test_entries_are_listed_and_shared_blobs_count_once(store, add):
@@ -230,10 +220,10 @@ def test_nothing_is_removed_that_would_come_after_the_claim(store, add, monkeypa
 def test_one_machine_prunes_at_a_time(store, add, monkeypatch):
     add("stub", "old", b"abc", days=40)
     monkeypatch.setattr(maintenance, "_PATIENCE", 0)
-    details = Details()
+    steps = Steps()
     with reserved(store.objects, PRUNE, patience=0, say=print):
-        assert prune_store(store, 30, progress=details).entries == ()
-    assert "nothing is removed: another machine prunes the store" in details.seen
+        assert prune_store(store, 30, progress=steps).entries == ()
+    assert "nothing is removed: another machine prunes the store" in steps.seen
     assert len(prune_store(store, 30).entries) == 1
 
 
@@ -290,10 +280,10 @@ def test_young_blobs_stay_because_their_record_may_be_on_the_way(store, add):
 
 def test_blobs_stay_while_another_machine_puts_something_into_the_store(store, add):
     add("stub", "old", b"abc", days=40)
-    details = Details()
+    steps = Steps()
     with store.claimed("stub", "new", "it", NoProgress()):
-        assert prune_store(store, 30, progress=details).size == 0
-    assert "blobs stay: another machine puts something into the store" in details.seen
+        assert prune_store(store, 30, progress=steps).size == 0
+    assert "blobs stay: another machine puts something into the store" in steps.seen
     assert prune_store(store, 30).size == 3
 
 
@@ -302,9 +292,9 @@ def test_blobs_stay_if_a_record_cannot_be_read(store, add, path):
     add("stub", "old", b"abc", days=40)
     store.objects.write(path, b'{"schema": 2}')
     age(store, path, 400)
-    details = Details()
-    assert prune_store(store, 30, progress=details).size == 0
-    assert [text for text in details.seen if "of another version of envpack" in text]
+    steps = Steps()
+    assert prune_store(store, 30, progress=steps).size == 0
+    assert [text for text in steps.seen if "of another version of envpack" in text]
     assert path in paths(store)
     assert list_store(store).foreign == 1
 

@@ -6,16 +6,9 @@ from envpack.cli.main import run
 from envpack.store import maintenance
 from envpack.store.maintenance import StoreCheck, verify_store
 from envpack.support.progress import NoProgress
+from tests.steps import Steps
 
 from .conftest import paths
-
-
-class Advances(NoProgress):
-    def __init__(self):
-        self.advanced = []
-
-    def advance(self, *state):
-        self.advanced.append(state)
 
 
 def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
@@ -77,9 +70,9 @@ def test_a_blob_that_is_removed_or_cut_while_it_is_read_is_no_error(store, add, 
 def test_the_progress_is_that_of_the_bytes(store, add):
     for key, content in (("a", b"abcde"), ("b", b"fghij")):
         add("stub", key, content)
-    progress = Advances()
+    progress = Steps()
     verify_store(store, progress=progress)
-    assert progress.advanced == [(5, 10, "bytes"), (10, 10, "bytes")]
+    assert progress.advanced == [(5, 10, "bytes", 0), (10, 10, "bytes", 0)]
 
 
 def test_repairs_are_for_stores(capsys):

@@ -12,11 +12,11 @@ from envpack.local.starting import Python
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, ServerError, UsageError
-from envpack.support.progress import NoProgress
 from envpack.testing import ModelError, model_run as module
 from envpack.testing.model_run import run_model
 from envpack.testing.opening import LocalModels
 from envpack.verification.samples import SAMPLES_FILE
+from tests.steps import Steps
 from tests.unit.local.conftest import ECHO, Repository, numbers
 
 LOGS = """
@@ -55,16 +55,6 @@ ensemble_scheduling { step [ {
 REASON = "m gives load_model() another configuration or files"
 OVERRIDES = 'if 0:\n    pb_utils.load_model("m", config=json.dumps({}))\n'
 CALLS = 'import triton_python_backend_utils as pb_utils\nr = pb_utils.InferenceRequest(model_name="steps")\n'
-
-
-class Steps(NoProgress):
-    """Records the details."""
-
-    def __init__(self):
-        self.details = []
-
-    def detail(self, text):
-        self.details.append(text)
 
 
 class Server:
@@ -267,10 +257,7 @@ def test_a_model_that_only_a_server_runs_gets_one(served, repository, array):
         "24.10",
         {"timeout": 60, "progress": steps, "store": store},
     )
-    assert (run.where, steps.details) == (
-        place,
-        [f"{place}, since {REASON}"],
-    )
+    assert (run.where, steps.seen[0]) == (place, f"{place}, since {REASON}")
     assert run.log == [LogLine("info", "m from 0", "", "m")]
     assert shown == [("info", "m from 0")]
     assert (run.phases, run.peak_memory, models.ended) == ({}, 0, ("close",))
@@ -295,7 +282,7 @@ def test_an_interrupted_run_without_a_server_says_how_to_end_it_at_once(reposito
     steps = Steps()
     with pytest.raises(KeyboardInterrupt):
         run_model(repository.project, "m", array, progress=steps)
-    assert steps.details == ["cancelled; Ctrl-C again ends the model at once"]
+    assert steps.seen == ["cancelled; Ctrl-C again ends the model at once"]
 
 
 def test_a_model_that_is_called_can_be_the_reason_for_a_server(served, repository, array):
@@ -305,7 +292,7 @@ def test_a_model_that_is_called_can_be_the_reason_for_a_server(served, repositor
     steps = Steps()
     with contextlib.suppress(InputError):  # what stands for the server cannot import the code of a real model
         run_model(repository.project, "calls", array, progress=steps)
-    assert steps.details == ["on Triton 24.10, a process of this machine, since steps is an ensemble"]
+    assert steps.seen[0] == "on Triton 24.10, a process of this machine, since steps is an ensemble"
 
 
 def test_a_server_that_is_named_is_used_for_any_model(served, repository, array, tmp_path):
@@ -313,7 +300,7 @@ def test_a_server_that_is_named_is_used_for_any_model(served, repository, array,
     steps = Steps()
     project = open_project(repository.folder, Settings(server=tmp_path / "triton"))
     run_model(project, "m", array, progress=steps)
-    assert steps.details == ["on Triton 24.10, a process of this machine, since --server names one"]
+    assert steps.seen[0] == "on Triton 24.10, a process of this machine, since --server names one"
 
 
 def test_tools_for_a_model_without_a_server_are_refused_on_one(served, repository, array, tmp_path):

@@ -9,12 +9,12 @@ import pytest
 from envpack.local.values import RawTensor
 from envpack.server.tensors import encode, read_served_config
 from envpack.support.errors import InputError
-from envpack.support.progress import NoProgress
 from envpack.testing import ModelError
 from envpack.testing.model import check_can_save, from_array, read_arrays, save_arrays, to_array
 from envpack.testing.opening import LocalModels
 from envpack.testing.trial import Answer, Trial, check_sources, fix_of, read_requests, try_model
 from envpack.verification.samples import SAMPLES_FILE
+from tests.steps import Steps
 from tests.tables import every_row
 from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository, numbers, tensor
 
@@ -29,17 +29,6 @@ def server(repository):
     """Models that run locally."""
     with repository.server() as found:
         yield LocalModels(found, repository.logged)
-
-
-class Steps(NoProgress):
-    def __init__(self):
-        self.seen = []
-
-    def begin(self, task):
-        self.seen.append(task)
-
-    def end(self, outcome):
-        self.seen.append(outcome)
 
 
 def array_file(folder, *values):
@@ -58,8 +47,7 @@ def test_a_model_is_loaded_and_sent_each_request_as_often_as_asked(repository, s
     assert trial.load_seconds > 0
     assert min(answer.seconds) > 0
     assert repository.texts() == ["run"] * 3
-    assert steps.seen[0] == "m: load"
-    assert steps.seen[1] == f"ready in {trial.load_seconds:.2f} s"
+    assert steps.seen[0] == f"m: load: ready in {trial.load_seconds:.2f} s"
 
 
 RAISED = "boom\n\nAt:\n  /m/1/model.py(3): execute\n"

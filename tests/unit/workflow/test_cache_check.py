@@ -13,6 +13,7 @@ from envpack.stub.recipe import ensure_entry
 from envpack.support.entry_locks import last_used
 from envpack.support.progress import NoProgress
 from envpack.workflow.cache import CacheCheck, DamagedEntry, list_cache, verify_cache
+from tests.steps import Steps
 
 
 def sha256(text):
@@ -121,35 +122,19 @@ def test_missing_files_are_named(cache):
     }
 
 
-class Noted(NoProgress):
-    """Notes what is reported."""
-
-    def __init__(self):
-        self.said = []
-
-    def begin(self, task):
-        self.said.append(task)
-
-    def detail(self, text):
-        self.said.append(text)
-
-    def end(self, outcome):
-        self.said.append(outcome)
-
-
 def test_each_kind_and_each_damage_is_reported(cache):
     (cache / "stubs/one/stub").write_text("CONTENT")
     (cache / "archives/one.tar").write_text("CONTENT")
-    progress = Noted()
-    verify_cache(cache, progress=progress)
-    assert progress.said == [
-        *("verify environments", "1 entry, 0 damaged"),
-        *("verify archives", f"damaged: {cache}/archives/one.tar", "1 entry, 1 damaged"),
-        *("verify selections", "1 entry, 0 damaged"),
-        *("verify stubs", f"damaged: {cache}/stubs/one: stub", "1 entry, 1 damaged"),
-        *("verify conda-packages", "1 entry, 0 damaged"),
-        *("verify channel", "1 entry, 0 damaged"),
-        *("verify wheels", "1 entry, 0 damaged"),
+    steps = Steps()
+    verify_cache(cache, progress=steps)
+    assert steps.seen == [
+        "verify environments: 1 entry, 0 damaged",
+        *("verify archives", f"damaged: {cache}/archives/one.tar: 1 entry, 1 damaged"),
+        "verify selections: 1 entry, 0 damaged",
+        *("verify stubs", f"damaged: {cache}/stubs/one: stub: 1 entry, 1 damaged"),
+        "verify conda-packages: 1 entry, 0 damaged",
+        "verify channel: 1 entry, 0 damaged",
+        "verify wheels: 1 entry, 0 damaged",
     ]
 
 

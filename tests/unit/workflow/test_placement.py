@@ -20,6 +20,7 @@ from envpack.workflow import placement
 from envpack.workflow.placement import numpy_version, place, release_cannot_serve, wants_stub
 from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import Placement
+from tests.steps import Steps
 
 NEW = "$$TRITON_MODEL_DIRECTORY/python3.8"
 
@@ -89,17 +90,9 @@ def placed(monkeypatch):
     return Placed(monkeypatch)
 
 
-class Details(NoProgress):
-    def __init__(self):
-        self.texts = []
-
-    def detail(self, text):
-        self.texts.append(text)
-
-
 def test_a_folder_is_placed_and_named_by_the_configuration(folder, tmp_path, placed):
     request = request_for(configured(folder), link_mode="copy")
-    progress = Details()
+    progress = Steps()
     result = place(request, environment(tmp_path, placeholders=3), None, progress)
     options = {"served_as": "/srv/models/core/python3.8", "link_mode": "copy", "progress": progress}
     assert placed.asked == [(folder / "python3.8", request.selection, options)]
@@ -110,15 +103,15 @@ def test_a_folder_is_placed_and_named_by_the_configuration(folder, tmp_path, pla
 
 def test_an_archive_is_packed_and_placeholders_are_reported(folder, tmp_path, placed):
     changes = {"archive_format": "tar.gz", "packer": "conda-pack", "link_mode": "clone"}
-    request, progress = request_for(configured(folder), **changes), Details()
+    request, progress = request_for(configured(folder), **changes), Steps()
     result = place(request, environment(tmp_path, placeholders=3), None, progress)
     options = {"form": "tar.gz", "packer": "conda-pack", "link_mode": "clone", "progress": progress}
     assert placed.asked == [(folder / "python3.8.tar.gz", request.selection, options)]
     assert result.environment == folder / "python3.8.tar.gz"
-    (text,) = progress.texts
+    (text,) = progress.seen
     assert text.startswith("3 files keep a placeholder")
     place(request, environment(tmp_path), None, progress)
-    assert progress.texts == [text]
+    assert progress.seen == [text]
 
 
 def test_a_second_build_changes_nothing(folder, tmp_path, placed, binary):

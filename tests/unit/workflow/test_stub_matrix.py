@@ -16,6 +16,7 @@ from envpack.support.progress import NoProgress
 from envpack.workflow import stubs
 from envpack.workflow.shared import stub_for
 from envpack.workflow.stubs import build_matrix, plan_build
+from tests.steps import Steps
 from tests.tables import every_row
 
 BROKEN = StubError("compile-failed", "broken", "mend it")
@@ -141,20 +142,18 @@ def test_an_output_that_cannot_be_made_is_an_error_for_the_user(compiler, tmp_pa
 
 
 def test_every_stub_is_reported_with_what_was_done(compiler, tmp_path):
-    class Recorder(NoProgress):
-        def begin(self, text):
-            reports.append(text)
-
-        def end(self, text):
-            reports[-1] += f": {text}"
-
-    reports = []
     compiler["3.9"] = BROKEN
-    build_matrix([ANY, ONE], tmp_path / "out", progress=Recorder())
-    assert reports == ["2 stubs", "cp310-24.10-x86_64: compiled in 1.2 s", "1 of 2 stubs left", "cp39-x86_64: failed"]
-    reports.clear()
-    build_matrix([ONE], tmp_path / "out", progress=Recorder())
-    assert reports == ["1 stub", "cp310-24.10-x86_64: compiled in 1.2 s, up to date"]
+    steps = Steps()
+    build_matrix([ANY, ONE], tmp_path / "out", progress=steps)
+    assert steps.seen == [
+        "2 stubs",
+        "cp310-24.10-x86_64: compiled in 1.2 s",
+        "1 of 2 stubs left",
+        "cp39-x86_64: failed",
+    ]
+    steps = Steps()
+    build_matrix([ONE], tmp_path / "out", progress=steps)
+    assert steps.seen == ["1 stub", "cp310-24.10-x86_64: compiled in 1.2 s, up to date"]
 
 
 def test_a_plan_places_nothing(compiler, tmp_path, monkeypatch):

@@ -19,16 +19,9 @@ from envpack.support.errors import InputError, UsageError
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress
 from envpack.support.temp_dirs import partial_folder
+from tests.steps import Steps
 
 from .publications import below, config, publication
-
-
-class Bytes(NoProgress):
-    def __init__(self):
-        self.seen = []
-
-    def advance(self, done, total, unit, *, size=0):
-        self.seen.append((done, total, unit))
 
 
 @pytest.fixture
@@ -46,7 +39,7 @@ def models_in(place):
 
 def test_a_new_folder_gets_the_models_and_says_where_they_come_from(objects, place):
     publish(publication(**config("a"), **config("b")), objects)
-    steps = Bytes()
+    steps = Steps()
     copied = place_publication(Objects(objects.location), place, steps)
     assert (copied.files, copied.size, copied.compared) == (4, 4, True)
     assert models_in(place) == {"a": "a", "b": "a"}
@@ -54,7 +47,7 @@ def test_a_new_folder_gets_the_models_and_says_where_they_come_from(objects, pla
     document = {"schema": 1, "address": objects.location.name, "models": ["a", "b"]}
     assert json.loads((place / FETCHED).read_text()) == document
     assert (place / FETCHED).read_text().splitlines()[1].startswith(' "'), "people read it"
-    assert steps.seen[-1] == (4, 4, "bytes")
+    assert steps.advanced[-1] == (4, 4, "bytes", 0)
 
 
 def test_each_model_of_a_folder_that_exists_is_replaced_and_one_that_went_is_removed(objects, place):

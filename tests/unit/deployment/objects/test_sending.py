@@ -9,20 +9,9 @@ from envpack.deployment.objects.content import Publication, PublishedFile
 from envpack.deployment.objects.record import PublicationRecord
 from envpack.deployment.objects.send import publish
 from envpack.support.errors import InputError, StorageError
-from envpack.support.progress import NoProgress
+from tests.steps import Steps
 
 from .publications import below, config, publication, written_to
-
-
-class Steps(NoProgress):
-    def __init__(self):
-        self.details, self.bytes = [], []
-
-    def detail(self, text):
-        self.details.append(text)
-
-    def advance(self, done, total, unit, *, size=0):
-        self.bytes.append((done, total, unit))
 
 
 def test_models_that_run_others_come_after_all_others(objects):
@@ -44,7 +33,7 @@ def test_a_large_file_is_sent_in_parts(objects, remote, tmp_path, monkeypatch, s
     published = publish(Publication((PublishedFile("a/weights", tmp_path / "weights"),), ()), objects, progress=steps)
     assert uploaded == (["a/weights"] if in_parts else [])
     assert (remote / "a/weights").read_bytes() == b"w" * size
-    assert (published.size, steps.bytes[-1]) == (size, (size, size, "bytes"))
+    assert (published.size, steps.advanced[-1]) == (size, (size, size, "bytes", 0))
     entry = PublicationRecord.read(objects).entries["a/weights"]
     assert (entry.size, entry.tag) == (size, objects.head("a/weights").tag)
 
@@ -59,7 +48,7 @@ def test_a_second_publication_waits_and_gives_up(objects, remote, monkeypatch):
     assert (error.kind, error.where) == ("publication-conflict", str(objects.location))
     assert error.message == "another publication to this address runs, or this one stood still for too long"
     assert error.hint == "publish again when it has ended"
-    assert steps.details[1:] == [f"another machine writes to {objects.location}; wait for it, at most 0 s"]
+    assert steps.seen[1:] == [f"another machine writes to {objects.location}; wait for it, at most 0 s"]
     assert below(remote) == []
 
 
