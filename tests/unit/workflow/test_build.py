@@ -177,10 +177,11 @@ def test_a_configuration_that_cannot_be_replaced_is_refused_before_the_first_cha
 
 
 def test_a_folder_without_the_servers_library_is_refused_before_the_first_change(ready, stubs, tmp_path):
-    before = names(ready.folder)
-    with pytest.raises(InputError, match="not the directory of a server's Python backend") as raised:
-        build(ready, layout="backend", copy_library=tmp_path / "absent")
-    assert (raised.value.kind, raised.value.where) == ("no-python-backend", str(tmp_path / "absent"))
+    before, said = names(ready.folder), {"layout": "backend", "copy_library": tmp_path / "absent"}
+    for use in (build, lambda machine, **said: plan_model(machine.project.saying(Settings(**said)), "m")):
+        with pytest.raises(InputError, match="not the directory of a server's Python backend") as raised:
+            use(ready, **said)
+        assert (raised.value.kind, raised.value.where) == ("no-python-backend", str(tmp_path / "absent"))
     assert (names(ready.folder), stubs) == (before, [])
 
 

@@ -80,13 +80,6 @@ def test_pruning_removes_what_was_not_used_for_some_days(cache):
     assert names(list_cache(cache)) == {("environments", "new")}
 
 
-def test_an_entry_is_removed_after_exactly_so_many_days(cache):
-    minute = 60 / DAY
-    entry(cache, "stubs", "older", days=30 + minute)
-    entry(cache, "stubs", "younger", days=30 - minute)
-    assert names(prune_cache(30, cache=cache).entries) == {("stubs", "older")}
-
-
 def test_hidden_entries_and_locks_are_not_listed_but_solutions_are_called_locks(cache):
     for kind in ("stubs", "solutions"):
         for name in ("plain", ".hidden"):
@@ -203,12 +196,6 @@ def test_an_environment_is_listed_with_its_packages(cache):
         "98765432 Python 3.9.1: no packages",
         "damaged",
     }
-
-
-def test_dry_run_removes_nothing(cache):
-    folder = entry(cache, "bytecode", "old", days=40)
-    assert names(prune_cache(30, cache=cache, dry_run=True).entries) == {("bytecode", "old")}
-    assert (folder / "file").is_file()
 
 
 @pytest.mark.parametrize("how", [in_use, being_made])

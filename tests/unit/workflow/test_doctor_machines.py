@@ -72,8 +72,8 @@ def test_tools_that_are_missing_say_whether_they_are_needed(monkeypatch, project
     def absent(*_):
         raise StubError("extra-missing", "it is missing", "install it")
 
-    monkeypatch.setattr(host, "find_tool", absent)
-    monkeypatch.setattr(host, "find_toolchain", absent)
+    for name in ("find_tool", "find_toolchain", "pybind11_folder"):
+        monkeypatch.setattr(host, name, absent)
     (zig,) = host.zig(project)
     assert zig == Observation(
         "zig", "warn", "it is missing; it compiles stubs that run on older systems than this one", zig.fix
@@ -82,18 +82,37 @@ def test_tools_that_are_missing_say_whether_they_are_needed(monkeypatch, project
     monkeypatch.setattr(host, "prebuilt_pythons", lambda machine: ("3.10",))
     (compiler,) = host.compiler(project)
     assert compiler == Observation("compiler", "warn", "it is missing; the compiled stubs do not need it", "install it")
+    assert [(tool.name, tool.state) for tool in host.tools(project)] == [
+        ("cmake", "warn"), ("ninja", "warn"), ("headers", "warn"),
+    ]  # fmt: skip
     monkeypatch.setattr(host, "prebuilt_pythons", lambda machine: ())
     assert [*host.compiler(project)] == [Observation("compiler", "missing", "it is missing", "install it")]
+    assert [tool.state for tool in host.tools(project)] == ["missing"] * 3
 
 
 def test_gpus_are_listed_by_name(project, tmp_path):
     (tmp_path / "nvidiactl").touch()
     assert [*host.gpu(project, tmp_path, tmp_path)] == [Observation("GPU", "ok", "driver unknown: no device")]
+    (tmp_path / "version").touch()
     for number, text in enumerate(("IRQ: 1\nModel: \t NVIDIA H100 \n", "IRQ: 2\n")):
         (tmp_path / f"gpus/{number}").mkdir(parents=True)
         (tmp_path / f"gpus/{number}/information").write_text(text)
     (seen,) = host.gpu(project, tmp_path, tmp_path)
     assert seen.what == "driver unknown: NVIDIA H100, unknown"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
+        ("NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (root)", "570.124.06"),
+    ],
+)
+def test_a_driver_is_named_with_its_version(project, tmp_path, text, version):
+    """As /proc has it on machines with the driver, in its two kinds."""
+    (tmp_path / "nvidiactl").touch()
+    (tmp_path / "version").write_text(f"NVRM version: {text}\n")
+    assert [*host.gpu(project, tmp_path, tmp_path)] == [Observation("GPU", "ok", f"driver {version}: no device")]
 
 
 def test_without_a_gpu_models_run_on_the_cpu(project, tmp_path):
@@ -185,6 +204,7 @@ def test_the_cache_has_room_for_environments(disk, project, tmp_path, monkeypatc
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     what = f"{tmp_path}/cache, 5.0 GiB free"
     assert [*host.cache(project)] == [Observation("cache", state, what, fix)]
+    assert not (tmp_path / "cache").exists()
 
 
 def test_programs_can_run_in_the_cache(disk, project, tmp_path, monkeypatch):

@@ -187,6 +187,17 @@ def test_a_channel_is_asked_with_the_users_settings_for_conda(project, site, tmp
     assert not any(secret in seen.what for secret in ("word", "SECRET"))
 
 
+def test_all_channels_of_condarc_are_asked(project, site, tmp_path, monkeypatch):
+    alias = f"http://127.0.0.1:{site.server_port}/mirror"
+    (tmp_path / "condarc").write_text(f"channels: [forge, near]\nchannel_alias: {alias}\n")
+    monkeypatch.delenv("CONDA_OFFLINE", raising=False)
+    monkeypatch.setenv("CONDARC", str(tmp_path / "condarc"))
+    assert [seen.state for seen in services.channels(project)] == ["ok", "ok"]
+    assert sorted(path for path, _ in site.asked) == [
+        f"/mirror/{name}/noarch/repodata.json" for name in ("forge", "near")
+    ]
+
+
 def test_a_channel_is_asked_with_the_certificates_of_condarc(project, tmp_path, monkeypatch):
     (tmp_path / "condarc").write_text(f"channels: ['https://127.0.0.1:9/c']\nssl_verify: {tmp_path}/none.pem")
     monkeypatch.delenv("CONDA_OFFLINE", raising=False)

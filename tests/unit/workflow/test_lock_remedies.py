@@ -11,7 +11,7 @@ from envpack.requirements.model import Requirements
 from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module
-from envpack.workflow.lock import lock_model, locked_environment, refuse_stale, requirement_warnings
+from envpack.workflow.lock import lock_model, locked_environment, requirement_warnings
 from envpack.workflow.python_choice import ChosenPython
 
 from .test_lock import Resolver, resolver
@@ -76,12 +76,6 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
         ' write [models.m] and requirements = "requirements.txt" into envpack.toml'
     )
     assert requirement_warnings(model("numpy"), Requirements(source=above), {"numpy"}) == ()
-
-
-def test_a_stale_lock_says_how_to_make_it_again(machine):
-    with pytest.raises(InputError) as raised:
-        refuse_stale(replace(machine.lock(), requirements_digest="0" * 64), machine.request())
-    assert raised.value.hint == "run envpack lock m; what still fits stays as it is"
 
 
 def test_a_lock_without_numpy_says_where_to_add_it(machine):

@@ -1,13 +1,11 @@
 """The Python of this machine that a build takes where the one of the release cannot be had."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from envpack.conda.choice import NO_INTERPRETER
 from envpack.repository.model import open_model
-from envpack.settings.pythons import SUPPORTED
 from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import python_choice as module
@@ -16,10 +14,7 @@ from envpack.workflow.plan import plan_model
 from envpack.workflow.python_choice import ChosenPython, usable_pythons, with_another_python
 from envpack.workflow.requests import build_request
 
-from .test_python_choice import choose
-
 MISSING = EnvironmentBuildError(sorted(NO_INTERPRETER)[0], "no Python 3.10 here", "install one")
-FILE = Path("/r/m/environment.yml")
 OWN = ChosenPython("3.10", "Triton 24.10", named=False)
 
 
@@ -121,39 +116,6 @@ def test_what_the_requirements_allow_is_all_that_counts(machine, here):
     project = machine.project.saying(Settings(channels=("local",)))
     source = build_request(project, open_model(machine.folder)).source
     assert another(machine, source) == "3.12"
-
-
-# Why it is this one
-
-
-def test_a_choice_names_its_source():
-    assert choose("", option="3.12") == ChosenPython("3.12", "--python")
-    assert choose("", project="3.12") == ChosenPython("3.12", "envpack.toml")
-    assert choose("", exact="3.12", source=FILE) == ChosenPython("3.12", "environment.yml")
-    assert choose("", had=(("3.12", "envpack.lock"),)) == ChosenPython("3.12", "envpack.lock")
-    assert choose("") == OWN
-
-
-def test_the_newest_that_is_allowed_says_why_and_which_others_are():
-    assert choose(">=3.11,<3.14", here=("3.12",), source=FILE) == ChosenPython(
-        "3.12",
-        "the newest for >=3.11,<3.14 in environment.yml",
-        named=False,
-        note="Python 3.12: Triton 24.10 has 3.10, and environment.yml requires >=3.11,<3.14",
-        others=("3.11", "3.12", "3.13"),
-    )
-    assert choose(">=3.11", here=()).minor == SUPPORTED[-1]
-
-
-def test_the_hint_names_the_pythons_that_are_allowed():
-    with pytest.raises(InputError) as raised:
-        choose(">=3.8,<3.10", option="3.12")
-    error = raised.value
-    assert error.message == "Python 3.12 (--python) is outside of >=3.8,<3.10, which the requirements allow"
-    assert error.hint == "use --python 3.8 or 3.9, or change the range in the file"
-    with pytest.raises(InputError) as raised:
-        choose("<3")
-    assert raised.value.hint == "change the range in the file"
 
 
 # Builds and plans

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from envpack.settings.table import Settings
-from envpack.support.errors import EnvpackError, InputError, StubError
+from envpack.support.errors import EnvpackError, StubError
 from envpack.support.placed_files import RELEASE_FILE, STUB_NAME
 from envpack.workflow.plan import plan_model
 from tests.tables import every_row
@@ -293,9 +293,3 @@ def test_a_plan_names_the_path_on_the_server_that_files_contain(machine):
     assert planned(machine, served_from="/srv") == replaced
     assert build(machine, served_from="/srv").changed
     assert planned(machine, served_from="/srv") == []
-
-
-def test_a_plan_refuses_a_folder_without_the_servers_library(ready, tmp_path):
-    with pytest.raises(InputError, match="not the directory of a server's Python backend") as raised:
-        planned(ready, layout="backend", copy_library=tmp_path / "absent")
-    assert (raised.value.kind, raised.value.where) == ("no-python-backend", str(tmp_path / "absent"))

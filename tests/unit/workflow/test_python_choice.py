@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from envpack.requirements.model import Requirements
+from envpack.settings.pythons import SUPPORTED
 from envpack.settings.releases import find_release
 from envpack.support.errors import InputError, UsageError
-from envpack.workflow.python_choice import choose_python
+from envpack.workflow.python_choice import ChosenPython, choose_python
 from tests.tables import every_row
+
+FILE, HAD = Path("/r/m/environment.yml"), (("3.12", "envpack.lock"),)
 
 
 def choose(python_range, *, option="", project="", had=(), here=(), exact="", source=None):
@@ -23,19 +26,18 @@ def choose(python_range, *, option="", project="", had=(), here=(), exact="", so
 
 
 @every_row(
-    ("how", "minor", "named"),
+    ("how", "chosen"),
     [
-        ({}, "3.10", False),
-        ({"exact": "3.9"}, "3.9", True),
-        ({"exact": "3.9", "had": (("3.8", "envpack.lock"),)}, "3.9", True),
-        ({"option": "3.12"}, "3.12", True),
-        ({"project": "3.12"}, "3.12", True),
-        ({"had": (("3.12", "envpack.lock"), ("3.8", "x"))}, "3.12", True),
+        ({}, ChosenPython("3.10", "Triton 24.10", named=False)),
+        ({"exact": "3.9", "source": FILE}, ChosenPython("3.9", "environment.yml")),
+        ({"exact": "3.9", "source": FILE, "had": HAD}, ChosenPython("3.9", "environment.yml")),
+        ({"option": "3.12"}, ChosenPython("3.12", "--python")),
+        ({"project": "3.12"}, ChosenPython("3.12", "envpack.toml")),
+        ({"had": (*HAD, ("3.8", "x"))}, ChosenPython("3.12", "envpack.lock")),
     ],
 )
-def test_what_is_said_comes_first_then_what_the_model_has(how, minor, named):
-    chosen = choose("", **how)
-    assert (chosen.minor, chosen.named, chosen.note) == (minor, named, "")
+def test_what_is_said_comes_first_then_what_the_model_has(how, chosen):
+    assert choose("", **how) == chosen
 
 
 @every_row(
@@ -56,21 +58,35 @@ def test_a_range_decides_with_what_can_be_had(python_range, how, minor):
     assert bool(chosen.note) == (not chosen.named and minor != "3.10")
 
 
+def test_the_newest_that_is_allowed_says_why_and_which_others_are():
+    assert choose(">=3.11,<3.14", here=("3.12",), source=FILE) == ChosenPython(
+        "3.12",
+        "the newest for >=3.11,<3.14 in environment.yml",
+        named=False,
+        note="Python 3.12: Triton 24.10 has 3.10, and environment.yml requires >=3.11,<3.14",
+        others=("3.11", "3.12", "3.13"),
+    )
+    assert choose(">=3.11", here=()).minor == SUPPORTED[-1]
+
+
 @every_row(
     ("python_range", "how", "says", "hint"),
     [
-        (">=3.11", {"option": "3.9"}, "Python 3.9 (--python) is outside of >=3.11", "--python 3.11"),
-        (">=3.11", {"project": "3.9"}, "Python 3.9 (envpack.toml) is outside of >=3.11", "--python 3.11"),
-        ("", {"option": "3.9", "exact": "3.10"}, "Python 3.9 (--python) is outside of ==3.10.*", "--python 3.10"),
-        ("<3", {}, "every Python that envpack supports is outside of <3", "change the range"),
+        (
+            *(">=3.8,<3.10", {"option": "3.12"}, "Python 3.12 (--python) is outside of >=3.8,<3.10"),
+            "use --python 3.8 or 3.9, or change the range in the file",
+        ),
+        (">=3.11", {"project": "3.9"}, "Python 3.9 (envpack.toml) is outside of >=3.11", "use --python 3.11"),
+        ("", {"option": "3.9", "exact": "3.10"}, "Python 3.9 (--python) is outside of ==3.10.*", "use --python 3.10"),
+        ("<3", {}, "every Python that envpack supports is outside of <3", "change the range in the file"),
     ],
 )
 def test_what_is_outside_of_the_range_is_refused_with_both(python_range, how, says, hint):
     with pytest.raises(InputError) as caught:
         choose(python_range, **how)
     assert caught.value.kind == "other-python"
-    assert says in caught.value.message
-    assert hint in caught.value.hint
+    assert caught.value.message == f"{says}, which the requirements allow"
+    assert caught.value.hint.startswith(hint)
     assert caught.value.where == "/r/m/environment.yml:3"
 
 

@@ -121,6 +121,7 @@ def test_a_lock_names_its_python_before_the_environment_does(repository, machine
 
 
 def test_an_environment_that_is_taken_over_has_what_is_said(repository):
+    (repository / "m/requirements.txt").write_text("this is no requirement\n")
     request = request_for(
         repository,
         from_prefix=Path("/opt/env"),
@@ -178,39 +179,44 @@ def test_when_a_model_needs_a_stub_whatever_its_environment(repository, config, 
 
 
 @pytest.mark.parametrize(
-    ("options", "message", "hint"),
+    ("options", "kind", "message", "hint"),
     [
         (
             {"packer": "conda-pack"},
+            "packer-limits",
             "conda-pack makes archives only, of all files",
             "add --format tar.gz and leave out exclude and include, or leave out packer=conda-pack",
         ),
         (
             {"packer": "conda-pack", "format": "tar", "exclude": ("*.md",)},
+            "packer-limits",
             "conda-pack makes archives only, of all files",
             "add --format tar.gz and leave out exclude and include, or leave out packer=conda-pack",
         ),
         (
             {"triton": "23.04"},
+            "folder-unsupported",
             "Triton 23.04 does not accept a folder as an execution environment",
             "build an archive: --format tar.gz",
         ),
         (
             {"layout": "backend", "stub": "never"},
+            "layout-limits",
             "a backend for one Python contains a stub, and --stub never excludes it",
             "remove --stub never, or use --set layout=model",
         ),
         (
             {"start": "warm", "stub": "never"},
+            "start-limits",
             "only envpack's stub starts models warm, and --stub never excludes it",
             "remove --stub never, or use --start cold",
         ),
     ],
 )
-def test_a_contradiction_is_named_with_what_to_leave_out(repository, options, message, hint):
+def test_a_contradiction_is_named_with_what_to_leave_out(repository, options, kind, message, hint):
     with pytest.raises(UsageError) as raised:
         request_for(repository, **options)
-    assert (raised.value.message, raised.value.hint) == (message, hint)
+    assert (raised.value.kind, raised.value.message, raised.value.hint) == (kind, message, hint)
 
 
 def test_the_environment_of_a_model_is_known_if_envpack_made_it(repository):

@@ -1,7 +1,6 @@
 """What a build request is resolved from: options first, then envpack.toml, then what the model has."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +8,7 @@ from envpack.repository.model import open_model
 from envpack.repository.placement import point_to_environment
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
-from envpack.support.errors import InputError, UsageError
-from envpack.workflow.recipe import TakenOver
+from envpack.support.errors import InputError
 from envpack.workflow.requests import build_request
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
@@ -155,15 +153,6 @@ def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_ad
     assert (request.placement.archive_format, request.source.toolchain) == ("dir", "system")
 
 
-def test_files_are_placed_as_the_option_the_model_or_the_project_says(repository):
-    assert request_for(repository).placement.link_mode == "auto"
-    (repository / "envpack.toml").write_text('link_mode = "hardlink"\n')
-    assert request_for(repository).placement.link_mode == "hardlink"
-    (repository / "envpack.toml").write_text('link_mode = "hardlink"\n[models.m]\nlink_mode = "copy"\n')
-    assert request_for(repository).placement.link_mode == "copy"
-    assert request_for(repository, link_mode="clone").placement.link_mode == "clone"
-
-
 def test_a_model_starts_as_the_option_the_model_or_the_project_says_or_as_it_is_configured(repository):
     request = request_for(repository)
     assert (request.placement.start, request.placement.starts_warm) == ("", False)
@@ -202,24 +191,3 @@ def test_wrong_settings_are_refused_with_their_file(repository, text):
         open_project(repository)
     assert caught.value.kind == "bad-project-file"
     assert "envpack.toml" in caught.value.where
-
-
-def test_a_prefix_takes_the_place_of_requirements(repository):
-    (repository / "m/requirements.txt").write_text("this is no requirement\n")
-    request = request_for(repository, from_prefix=Path("/opt/environment"), python="3.10")
-    assert request.source == TakenOver(prefix=Path("/opt/environment"), python="3.10", platform="", triton="24.10")
-
-
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({"packer": "conda-pack"}, "packer-limits"),
-        ({"triton": "23.04"}, "folder-unsupported"),
-        ({"layout": "backend", "stub": "never"}, "layout-limits"),
-        ({"start": "warm", "stub": "never"}, "start-limits"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(repository, options, kind):
-    with pytest.raises(UsageError) as caught:
-        request_for(repository, **options)
-    assert caught.value.kind == kind

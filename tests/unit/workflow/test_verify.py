@@ -200,10 +200,24 @@ def test_a_container_cannot_load_published_models(repository, verified, said):
     assert (raised.value.message, verified) == (what, [])
 
 
-def test_a_folder_is_no_address_for_others():
+@pytest.mark.parametrize("url", ["s3://bucket/models", "gs://bucket/models", IMAGE])
+def test_an_address_that_others_can_read(url):
+    check_published(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "message"),
+    [
+        ("file:///srv/models", "usage", "a folder of this machine is no address for others"),
+        ("s3://", "bad-store-address", ""),
+        ("oci://registry.example", "bad-image-address", ""),
+        ("oci://registry.example/Team/models:1", "bad-image-address", ""),
+    ],
+)
+def test_an_address_that_is_none_or_for_this_machine_only_is_refused(url, kind, message):
     with pytest.raises(UsageError) as raised:
-        check_published("file:///srv/models")
-    assert raised.value.message == "a folder of this machine is no address for others"
+        check_published(url)
+    assert (raised.value.kind, message in raised.value.message) == (kind, True)
 
 
 def test_a_worker_verifies_the_models_that_it_has(repository, verified):
