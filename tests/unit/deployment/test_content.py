@@ -159,12 +159,6 @@ def test_what_is_for_authors_is_at_the_top(path, expected):
     assert is_for_authors(path) is expected
 
 
-def test_an_environment_may_have_any_name(plan):
-    model = SimpleNamespace(folder=plan.models[0].folder, environment=plan.models[0].folder / "tests")
-    (model.folder / "tests/lib").mkdir(parents=True)
-    assert "tests/lib" in [entry.path for entry in content_of_model(model)]
-
-
 SECRET = "--index-url https://me:word@example.org/simple"
 
 
@@ -287,7 +281,7 @@ def test_a_place_in_a_repository_of_links_is_refused(project, release, tmp_path)
 
 
 def test_a_place_in_the_repository_is_refused_with_a_remedy(plan, project, tmp_path):
-    for place in (project.repository / "tree", project.repository / "late/tree", tmp_path):
+    for place in (project.repository, project.repository / "tree", project.repository / "late/tree", tmp_path):
         with pytest.raises(UsageError) as raised:
             assemble(plan, place)
         error = raised.value

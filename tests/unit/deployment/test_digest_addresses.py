@@ -16,7 +16,6 @@ from envpack.store.objects import Objects
 from envpack.support.errors import InputError, StorageError, UsageError
 from envpack.support.progress import NoProgress
 from envpack.workflow.publish import publish_objects
-from tests.faults.command_line import assert_refused, envpack
 from tests.signing_keys import write_pair
 from tests.steps import Steps
 
@@ -62,15 +61,6 @@ def test_each_content_has_its_own_address_and_an_unchanged_one_is_not_sent_again
     assert sorted(path.name for path in parent.iterdir()) == sorted([f"models-{digest}", f"models-{other}"])
     assert published(address, "a")[2].sent == ()
     assert {objects.read("m/1/model.py", 9)[0] for objects in (first, second)} == {b"a", b"b"}
-
-
-def test_a_file_that_changes_after_its_digest_was_taken_is_refused(address, tmp_path):
-    file = tmp_path / "model.py"
-    file.write_text("before")
-    pinned = pin(Publication((PublishedFile("m/1/model.py", file),), ()), "place")
-    file.write_text("after")
-    with pytest.raises(StorageError, match="changed while"):
-        publish(pinned, Objects(address.of(pinned.digest)))
 
 
 def test_a_signature_there_is_one_of_all_models(address, parent, tmp_path):
@@ -198,19 +188,6 @@ def test_other_addresses_are_refused(url):
     with pytest.raises(UsageError) as raised:
         parse_digest_address(url)
     assert raised.value.kind == "bad-store-address"
-
-
-def test_only_publish_takes_the_word(tmp_path):
-    assert_refused(envpack("verify", f"file://{tmp_path}/{{digest}}", "--json"), 2, "bad-store-address")
-
-
-@pytest.mark.parametrize(
-    ("url", "options"), [("file://{}/{{digest}}", {"delete": True}), ("file://{}/models", {"prune": 1})]
-)
-def test_options_of_the_other_kind_of_address_are_refused(url, options, tmp_path, project):
-    with pytest.raises(UsageError) as raised:
-        publish_objects(project, (), url.format(tmp_path), NoProgress(), **options)
-    assert raised.value.kind == "usage"
 
 
 def test_the_address_is_part_of_the_result(project, parent, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 
 import pytest
@@ -63,20 +62,6 @@ def test_a_new_folder_becomes_the_models(remote, tmp_path, keys):
     assert envpack("inspect", tmp_path / "models/a/1/model.py", "--require-signature", keys[1]).code != 3
 
 
-def test_it_is_replaced_by_the_next(remote, tmp_path, keys):
-    fetch(remote, tmp_path / "models")
-    send(remote, keys, "second", NAMES[:3])
-    assert fetch(remote, tmp_path / "models").code == 0
-    assert texts(tmp_path / "models") == {"second"}
-    assert sorted(os.listdir(tmp_path / "models")) == [FETCHED, "a"]
-
-
-def test_an_empty_folder_is_filled(remote, tmp_path):
-    (tmp_path / "models/lost+found").mkdir(parents=True)
-    assert fetch(remote, tmp_path / "models").code == 0
-    assert texts(tmp_path / "models") == {"first"}
-
-
 MOUNTED = 'mount --bind "$1" "$1" && shift && exec "$@"'
 
 
@@ -121,20 +106,6 @@ def test_without_record_and_signature_nothing_can_be_compared(remote, tmp_path, 
     (remote / ".envpack-publication.json").unlink()
     refused(fetch(remote, tmp_path / "models"), "published-changed", tmp_path / "models")
     assert fetch(remote, tmp_path / "models", "--require-signature", keys[1]).code == 0
-
-
-@pytest.mark.parametrize("what", ["file", "folder", "link"])
-def test_what_envpack_did_not_fetch_stays(remote, tmp_path, what):
-    place = tmp_path / "models"
-    if what == "file":
-        place.write_text("own")
-    else:
-        (tmp_path / "real").mkdir()
-        (tmp_path / "real/own.txt").write_text("own")
-        place.symlink_to("real") if what == "link" else shutil.move(tmp_path / "real", place)
-    done = fetch(remote, place)
-    assert done.code in (2, 3)
-    assert "own" in (place.read_text() if what == "file" else (place / "own.txt").read_text())
 
 
 @pytest.mark.parametrize(

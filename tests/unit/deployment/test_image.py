@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import tarfile
 
 import pytest
@@ -125,16 +124,6 @@ def test_texts_with_passwords_are_left_out_and_named(registry, plan, project, ad
     assert not [name for name in Image(registry).files() if name.endswith("requirements.txt")]
 
 
-def test_tests_samples_and_training_are_left_out(registry, plan, project, address):
-    for name in ("tests/test_model.py", "envpack/smoke.json", "training/train.py", "test_it.py", "1/tests/data.py"):
-        (project.repository / "late" / name).parent.mkdir(exist_ok=True)
-        (project.repository / "late" / name).write_text("text")
-    publish_image(plan, address)
-    files = [name.removeprefix("models/late/") for name in Image(registry).files() if name.startswith("models/late/")]
-    assert not [name for name in files if name.startswith(("tests", "envpack", "training", "test_"))]
-    assert "1/tests/data.py" in files
-
-
 def test_an_image_with_too_many_layers_is_refused(plan, address, monkeypatch):
     monkeypatch.setattr(image_publication, "_MOST_LAYERS", 6)
     with pytest.raises(
@@ -144,36 +133,6 @@ def test_an_image_with_too_many_layers_is_refused(plan, address, monkeypatch):
     assert raised.value.kind == "too-many-layers"
     monkeypatch.setattr(image_publication, "_MOST_LAYERS", 7)
     publish_image(plan, address)
-
-
-@pytest.mark.usefixtures("settled")
-def test_what_was_packed_is_remembered_until_a_file_changes(plan, project, registry):
-    memory = LayerMemory()
-    layers = image_layers(plan, memory, based=False)
-    packed = image_publication.PackedLayer("a" * 64, 5, "b" * 64)
-    assert memory.packed(layers[0]) is None
-    memory.remember(layers[0], packed)
-    memory.save()
-    again = LayerMemory()
-    assert [again.packed(layer) for layer in layers[:2]] == [packed, None]
-    (project.repository / "early/python3.8/bin/.hidden").write_text("other")
-    os.utime(project.repository / "early/python3.8/bin/.hidden", ns=(0, 0))
-    changed = image_layers(plan, again, based=False)
-    assert again.packed(changed[0]) is None
-    assert changed[0].title != layers[0].title
-
-
-@pytest.mark.usefixtures("settled")
-def test_a_memory_that_is_damaged_is_empty(plan, registry, tmp_path):
-    memory = LayerMemory()
-    layer = image_layers(plan, memory, based=False)[0]
-    memory.remember(layer, image_publication.PackedLayer("a" * 64, 5, "b" * 64))
-    memory.save()
-    (file,) = (tmp_path / "cache/publications").iterdir()
-    known = json.loads(file.read_text())
-    for content in ("{", "[]", json.dumps(dict.fromkeys(known, 5)), json.dumps({name: [1, "x", 3] for name in known})):
-        file.write_text(content)
-        assert LayerMemory().packed(layer) is None
 
 
 def test_a_folder_of_a_server_may_have_another_path(project, release, registry, address):

@@ -70,6 +70,15 @@ def test_a_damaged_entry_is_not_remembered(file, place, damage):
     assert LayerMemory().packed(layer(member(file))) is None
 
 
+@every_row("text", ["{", "[]"])
+def test_a_damaged_memory_is_empty(file, place, text):
+    memory = LayerMemory()
+    memory.remember(layer(member(file)), PACKED)
+    memory.save()
+    place.write_text(text)
+    assert LayerMemory().packed(layer(member(file))) is None
+
+
 def test_a_content_without_a_file_is_known_by_itself():
     memory = LayerMemory()
     one, other = (layer(LayerMember("a", "file", 1, content=content)) for content in (b"1", b"2"))

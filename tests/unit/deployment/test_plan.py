@@ -49,33 +49,11 @@ def test_models_of_other_backends_go_along(project, release):
     assert [model.name for model in plan(project, release, "net").models] == ["net"]
 
 
-def test_the_start_command_mounts_each_part_and_keeps_archives_apart(project, release, tmp_path):
-    deployment = plan(project, release)
-    command = " ".join(docker_command(deployment, tmp_path / "tree"))
-    assert f"--mount type=bind,source={tmp_path}/tree/models,target=/models,readonly " in command
-    backend = "backends/python_3_8"
-    assert f"source={tmp_path}/tree/{backend},target=/opt/tritonserver/{backend},readonly " in command
-    assert command.endswith("nvcr.io/nvidia/tritonserver:24.10-py3 tritonserver --model-repository=/models")
+def test_archives_are_unpacked_one_after_the_other(project, release):
     for name in ("early", "late"):
         (project.repository / name / "env.tar").touch()
         point_to_environment(open_model(project.repository / name), "$$TRITON_MODEL_DIRECTORY/env.tar")
     assert server_arguments(plan(project, release))[-1] == "--model-load-thread-count=1"
-
-
-@pytest.mark.parametrize(
-    ("named", "kind"),
-    [
-        ("$$TRITON_MODEL_DIRECTORY/none", "environment-missing"),
-        ("{repository}/late/python3.8", "environment-elsewhere"),
-    ],
-)
-def test_an_environment_that_the_server_cannot_find_is_an_error(project, release, named, kind):
-    model = open_model(project.repository / "late")
-    point_to_environment(model, named.format(repository=project.repository))
-    with pytest.raises(ModelsError) as caught:
-        plan(project, release)
-    assert list(caught.value.errors) == ["late"]
-    assert (caught.value.kind, caught.value.where) == (kind, str(model.folder))
 
 
 OF_ANOTHER_MODEL = "$$TRITON_MODEL_DIRECTORY/../early/python3.8"
@@ -139,12 +117,6 @@ def write_environment_path(project, written):
     file.write_text(set_execution_environment(file.read_text(), written, file))
 
 
-def test_an_environment_outside_the_deployment_is_a_caution(project, release):
-    point_to_environment(open_model(project.repository / "late"), "/opt/envs/late")
-    (caution,) = plan(project, release).cautions
-    assert "late uses /opt/envs/late" in caution
-
-
 def test_a_backend_that_is_not_for_python_is_a_caution(project, release, tmp_path):
     (project.repository / "forest/1").mkdir(parents=True)
     (project.repository / "forest/config.pbtxt").write_text('backend: "fil"\n')
@@ -164,15 +136,6 @@ def test_files_with_another_prefix_are_a_caution(project, release):
     assert plan(project.saying(Settings(served_from="/srv/")), release).cautions == ()
 
 
-def test_a_missing_backend_is_an_error(project, release, tmp_path):
-    with pytest.raises(ModelsError) as caught:
-        plan_deployment(project.saying(Settings(backends=tmp_path / "elsewhere")))
-    (name, error), *others = caught.value.errors.items()
-    assert "'python_3_8'" in error.message
-    assert (name, error.kind, error.where) == ("early", "backend-missing", str(project.repository / "early"))
-    assert others == []
-
-
 def test_every_model_that_cannot_be_deployed_is_named(project, release, tmp_path):
     (project.repository / "late/config.pbtxt").write_text("max_batch_size: many\n")
     with pytest.raises(ModelsError) as caught:
@@ -181,6 +144,7 @@ def test_every_model_that_cannot_be_deployed_is_named(project, release, tmp_path
         "early": "backend-missing",
         "late": "bad-config",
     }
+    assert caught.value.errors["early"].where == str(project.repository / "early")
     assert (caught.value.kind, caught.value.exit_code) == ("backend-missing", 3)
     with pytest.raises(InputError) as alone:
         plan_deployment(project.saying(Settings(backends=tmp_path)), ["late"])
@@ -195,14 +159,16 @@ def test_a_repository_without_models_is_an_error(tmp_path, release):
 
 def test_each_error_and_caution_says_what_to_run(project, release, tmp_path):
     late, folder = open_model(project.repository / "late"), project.repository / "late"
-    for named, message, hint in (
+    for named, kind, message, hint in (
         (
             "$$TRITON_MODEL_DIRECTORY/none",
+            "environment-missing",
             "EXECUTION_ENV_PATH names none, which does not exist",
             "run `envpack build late`",
         ),
         (
             f"{folder}/python3.8",
+            "environment-elsewhere",
             f"EXECUTION_ENV_PATH names {folder}/python3.8, which will have another path on the server",
             "run `envpack build late`, which writes a path relative to the model's folder",
         ),
@@ -210,7 +176,8 @@ def test_each_error_and_caution_says_what_to_run(project, release, tmp_path):
         point_to_environment(late, named)
         with pytest.raises(InputError) as raised:
             plan(project, release, "late")
-        assert (raised.value.message, raised.value.hint) == (message, hint)
+        error = raised.value
+        assert (error.kind, error.where, error.message, error.hint) == (kind, str(folder), message, hint)
     point_to_environment(late, "/opt/envs/late")
     assert plan(project, release, "late").cautions == (
         "late uses /opt/envs/late, which is not part of the deployment and must exist on the server",

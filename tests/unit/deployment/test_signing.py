@@ -60,13 +60,6 @@ def test_the_envelope_is_dsse_with_an_in_toto_statement(pair):
     assert dependency == {"name": "numpy 1", "uri": "https://x/numpy", "digest": {"sha256": "c" * 64}}
 
 
-def test_the_signature_of_another_key_is_refused(pair, tmp_path):
-    other = read_signing_key(write_pair(tmp_path, "other")[0])
-    with pytest.raises(InputError) as raised:
-        opened(sign(STATEMENT, [other]), [pair[1]], "m")
-    assert (raised.value.kind, raised.value.where) == ("signature-invalid", "m")
-
-
 def _payload(change):
     def altered(envelope):
         statement = json.loads(base64.b64decode(envelope["payload"]))
@@ -199,14 +192,11 @@ def test_a_package_is_described_as_far_as_it_is_known():
     }
 
 
-def test_a_statement_says_of_what_where_and_when(pair):
+def test_a_statement_says_of_what_and_where(pair):
     envelope, trust = sign(STATEMENT, [pair[0]]), Trust((pair[1],), 2 * DAY)
     assert check_statement(envelope, trust, "publication", where="m", address=SIGNED.address, now=1e9 + DAY)
     assert "not about an image" in refusal(envelope, trust, "image")
-    assert "the model has none" in refusal(None, trust)
     assert f"a publication to {SIGNED.address}" in refusal(envelope, trust, address="s3://bucket/others")
-    assert "3.0 days old, and 2 days are the most" in refusal(envelope, trust, now=1e9 + 3 * DAY)
-    assert "in the future" in refusal(envelope, trust, now=1e9 - DAY)
 
 
 def test_one_of_several_keys_and_one_of_several_signatures_are_enough(pair, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from envpack.deployment.folder import MANIFEST_NAME, assemble
 from envpack.deployment.plan import plan_deployment
-from envpack.support.errors import InputError, UsageError
+from envpack.support.errors import InputError
 
 
 @pytest.fixture
@@ -45,16 +45,6 @@ def test_the_tree_has_models_backends_and_a_manifest(plan, tmp_path):
     }
 
 
-def test_tests_samples_and_training_are_left_out(plan, project, tmp_path):
-    for name in ("tests/test_model.py", "envpack/smoke.json", "training/train.py", "test_it.py", "1/tests/data.py"):
-        (project.repository / "late" / name).parent.mkdir(exist_ok=True)
-        (project.repository / "late" / name).write_text("text")
-    assemble(plan, tmp_path / "tree")
-    found = everything(tmp_path / "tree/models/late")
-    assert not [name for name in found if name.startswith(("tests", "envpack", "training", "test_"))]
-    assert {"1/tests/data.py", "python3.8/lib"} <= set(found)
-
-
 def test_the_dockerfile_copies_what_the_tree_has_to_where_the_server_reads_it(plan, project, release, tmp_path):
     assemble(plan, tmp_path / "tree")
     assert (tmp_path / "tree/Dockerfile").read_text().splitlines() == [
@@ -81,16 +71,6 @@ def test_an_ensemble_gets_the_version_folder_that_git_did_not_keep(plan, project
     assemble(plan, tmp_path / "tree")
     assert everything(tmp_path / "tree/models/both") == ["1", "config.pbtxt"]
     assert everything(project.repository / "both") == ["config.pbtxt"]
-
-
-def test_models_of_other_backends_are_copied_as_they_are(project, release, tmp_path):
-    net = project.repository / "net"
-    (net / "1").mkdir(parents=True)
-    (net / "1/model.onnx").write_bytes(b"graph")
-    (net / "labels.txt").write_text("cat\n")
-    assemble(plan_deployment(project), tmp_path / "tree")
-    assert everything(tmp_path / "tree/models/net") == ["1", "1/model.onnx", "labels.txt"]
-    assert (tmp_path / "tree/models/net/1/model.onnx").read_bytes() == b"graph"
 
 
 def test_only_environments_are_linked(plan, project, tmp_path):
@@ -137,38 +117,12 @@ def test_files_are_copied_across_file_systems(plan, project, tmp_path, monkeypat
         assert (type(tmp_path)(folder) / "tree/models/late/python3.8/bin/.hidden").read_text() == "activate"
 
 
-def test_links_out_of_a_model_are_replaced_by_their_targets(plan, project, tmp_path):
-    (tmp_path / "weights").write_text("w")
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared/table").write_text("t")
-    late = project.repository / "late"
-    (late / "1/weights").symlink_to(tmp_path / "weights")
-    (late / "1/latest").symlink_to("model.py")
-    (late / "1/shared").symlink_to(tmp_path / "shared")
-    assemble(plan, tmp_path / "tree")
-    placed = tmp_path / "tree/models/late/1"
-    assert (placed / "weights").read_text() == "w"
-    assert not (placed / "weights").is_symlink()
-    assert (placed / "shared/table").read_text() == "t"
-    assert os.readlink(placed / "latest") == "model.py"
-
-
-def test_only_an_earlier_tree_is_replaced(plan, project, tmp_path):
+def test_an_earlier_tree_is_replaced(plan, tmp_path):
     output = tmp_path / "tree"
     assemble(plan, output)
     (output / "models/old").mkdir()
     assemble(plan, output)
     assert not (output / "models/old").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/file").touch()
-    with pytest.raises(InputError) as caught:
-        assemble(plan, tmp_path / "mine")
-    assert caught.value.kind == "output-not-ours"
-    assert (tmp_path / "mine/file").exists()
-    for inside in (project.repository / "tree", project.repository, tmp_path):
-        with pytest.raises(UsageError) as caught:
-            assemble(plan, inside)
-        assert caught.value.kind == "output-inside"
 
 
 # Assembles a tree, and kills itself before the operation on files with this number; prints how many there are.
@@ -225,7 +179,7 @@ def test_a_kill_leaves_a_complete_tree(plan, project, tmp_path):
 def test_a_link_to_a_folder_that_contains_it_is_refused(target, plan, project, tmp_path):
     (project.repository / "both/1/again").symlink_to("../../late")
     (project.repository / "late/1/again").symlink_to(target)
-    with pytest.raises(InputError, match="link to a folder that contains it") as caught:
+    with pytest.raises(InputError) as caught:
         assemble(plan, tmp_path / "tree")
     assert caught.value.kind == "endless-link"
     assert not list(tmp_path.glob("*tree*"))
@@ -248,7 +202,7 @@ def test_what_is_neither_a_file_nor_a_folder_is_refused(make, plan, project, tmp
         os.mkfifo(odd)
     else:
         odd.symlink_to("/dev/zero")
-    with pytest.raises(InputError, match="neither a file nor a folder") as caught:
+    with pytest.raises(InputError) as caught:
         assemble(plan, tmp_path / "tree")
     assert (caught.value.kind, caught.value.where) == ("special-file", str(odd))
     assert not list(tmp_path.glob("*tree*"))

@@ -1,6 +1,5 @@
 """What of a repository is published: environments as archives, configurations that name them, no files for authors."""
 
-import os
 import shutil
 
 import pytest
@@ -119,14 +118,6 @@ def test_a_folder_whose_environment_the_cache_lacks_is_refused(repository, relea
     with pytest.raises(ModelsError) as raised, published_files(plan, NoProgress()):
         pass
     assert raised.value.kind == "environment-not-cached"
-
-
-def test_what_is_no_file_is_refused(repository, release, tmp_path):
-    os.mkfifo(repository.repository / "late/pipe")
-    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
-    with pytest.raises(EnvpackError) as raised, published_files(plan, NoProgress()):
-        pass
-    assert raised.value.kind == "special-file"
 
 
 @pytest.mark.parametrize(

@@ -31,33 +31,6 @@ def test_each_model_gets_a_signed_statement_and_an_unchanged_one_is_not_sent_aga
     assert (tmp_path / "copy/a/1/model.py").read_text() == "new"
 
 
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        pytest.param(written_to("a/1/model.py", "b"), "published-changed", id="one byte"),
-        pytest.param(written_to("a/2/model.py", "a"), "published-changed", id="one more version"),
-        pytest.param(written_to("a/.envpack-statement.json", "{}"), "signature-invalid", id="damaged statement"),
-        pytest.param(written_to("c/config.pbtxt", "a"), "signature-invalid", id="one more model"),
-        pytest.param(lambda remote: (remote / "a/1/model.py").unlink(), "published-changed", id="one less"),
-        pytest.param(
-            lambda remote: (remote / "a/.envpack-statement.json").unlink(), "signature-invalid", id="unsigned"
-        ),
-        pytest.param(
-            lambda remote: shutil.copy(remote / "b/.envpack-statement.json", remote / "a"),
-            "signature-invalid",
-            id="statement of another model",
-        ),
-    ],
-)
-def test_what_is_not_as_it_was_signed_is_refused(objects, remote, keys, tmp_path, change, kind):
-    publish(publication(**config("a"), **config("b")), objects, keys=[read_signing_key(keys[0])])
-    change(remote)
-    with pytest.raises(InputError) as raised:
-        copied(objects, tmp_path, keys[1])
-    assert raised.value.kind == kind
-    assert raised.value.where
-
-
 def test_the_record_does_not_count_where_a_signature_is_required(objects, remote, keys, tmp_path):
     """An intruder who may write changes a file and the record, but cannot sign."""
     publish(publication(**config("a")), objects, keys=[read_signing_key(keys[0])])

@@ -9,14 +9,13 @@ import sys
 import threading
 
 import pytest
-import requests
 
 from envpack.deployment.images import connection, registry as client
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.connection import PlainTextError, client_class
 from envpack.deployment.images.documents import INDEX, LAYER, MANIFEST, Descriptor, encoded
 from envpack.deployment.images.registry import account_at, connected
-from envpack.support.errors import EnvpackError, InputError, StorageError, UsageError
+from envpack.support.errors import InputError, StorageError, UsageError
 from tests.memory_registry import memory_registry
 from tests.registries import certificate
 from tests.tables import every_row
@@ -384,36 +383,6 @@ def test_without_the_library_the_extra_is_named(address, monkeypatch):
         pass
     assert raised.value.kind == "registry-client-missing"
     assert str(address) in raised.value.message
-
-
-REASONS = {
-    "[SSL: CERTIFICATE_VERIFY_FAILED] x": "its certificate is not trusted",
-    "x Connection refused x": "it refuses connections",
-    "NameResolutionError": "its name cannot be resolved",
-    "Read timed out.": "it does not answer in time",
-    "[SSL: WRONG_VERSION_NUMBER]": "it does not speak TLS",
-    "Connection aborted.": "it ends connections too early",
-    "something\nelse": "something",
-}
-
-
-def test_each_fault_of_a_connection_has_its_words(address):
-    from envpack.deployment.images.connection import faults_of
-
-    for text, reason in REASONS.items():
-        with pytest.raises(EnvpackError) as raised, faults_of(address):
-            raise requests.exceptions.ConnectionError(text)
-        assert raised.value.message == f"the registry cannot be used: {reason}"
-        assert raised.value.kind == "registry-unreachable"
-    with pytest.raises(EnvpackError) as raised, faults_of(address):
-        raise requests.exceptions.JSONDecodeError("no JSON", "", 0)
-    assert raised.value.kind == "registry-corrupt"
-    with pytest.raises(EnvpackError) as raised, faults_of(address):
-        raise requests.exceptions.InvalidURL("bad address")  # which is a ValueError as well
-    assert (raised.value.kind, raised.value.message) == (
-        "registry-unreachable",
-        "the registry cannot be used: bad address",
-    )
 
 
 class Trickle(http.server.BaseHTTPRequestHandler):

@@ -1,7 +1,5 @@
 """What a registry that cannot be used is said to do, with its address and a remedy; and which faults may pass."""
 
-import json
-
 import pytest
 import requests
 from dxf.exceptions import DXFAuthInsecureError, DXFDigestMismatchError, DXFUnauthorizedError
@@ -58,6 +56,16 @@ def corrupt(reason):
         (DXFDigestMismatchError("a", "b"), corrupt("DXFDigestMismatchError expected digest b, got a")),
         (requests.exceptions.Timeout("Read timed out."), unusable("it does not answer in time")),
         (requests.exceptions.ConnectionError("reset by peer"), unusable("it ends connections too early")),
+        (requests.exceptions.ConnectionError("Connection aborted."), unusable("it ends connections too early")),
+        (requests.exceptions.ConnectionError("x Connection refused x"), unusable("it refuses connections")),
+        (requests.exceptions.ConnectionError("NameResolutionError"), unusable("its name cannot be resolved")),
+        (requests.exceptions.SSLError("CERTIFICATE_VERIFY_FAILED x"), unusable("its certificate is not trusted")),
+        (requests.exceptions.SSLError("[SSL: WRONG_VERSION_NUMBER]"), unusable("it does not speak TLS")),
+        (requests.exceptions.ConnectionError("something\nelse"), unusable("something")),
+        (
+            requests.exceptions.JSONDecodeError("no JSON", "", 0),
+            corrupt("JSONDecodeError no JSON: line 1 column 1 (char 0)"),
+        ),
         (requests.RequestException("the answer comes too slowly"), unusable("it answers too slowly")),
         (requests.exceptions.InvalidURL("odd \x1b[31m"), unusable("odd \\x1b[31m")),
     ],
@@ -148,9 +156,3 @@ def test_a_document_is_read_up_to_a_limit(monkeypatch, most, fits):
         with pytest.raises(AnswerTooLongError):
             module._read_bounded(answer)
         assert answer.ended
-
-
-def test_a_document_that_is_no_json_is_a_wrong_answer():
-    with pytest.raises(StorageError) as raised, faults_of(ADDRESS):
-        json.loads("{")
-    assert raised.value.kind == "registry-corrupt"
