@@ -89,19 +89,6 @@ def test_what_the_loader_prints_is_evidence_and_what_the_model_prints_is_not():
         assert explain("", "stub-died", output=[printed]) == ("stub-died", "")
 
 
-@every_row(
-    "raised",
-    [
-        "ValueError: source code string cannot contain null bytes",
-        "SyntaxError: source code string cannot contain null bytes",
-        "SyntaxError: (unicode error) 'utf-8' codec can't decode byte 0xff in position 0 (model.py, line 0)",
-    ],
-)
-def test_code_that_is_not_utf8_is_to_be_saved_as_such(raised):
-    kind, fix = explain(raised, "load-failed")
-    assert (kind, "as UTF-8 text" in fix) == ("syntax-error", True)
-
-
 def test_a_message_of_the_stub_with_frames_is_no_exception_of_the_model():
     reason = "NumPy, which every model needs, cannot be imported from '/e': ImportError: liba.so.1: cannot open shared"
     assert explain(f"{reason} object file{TRACE}", "x")[0] == "library-missing"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.server.interface import Process
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification import answers
@@ -24,6 +23,7 @@ from envpack.verification.requests import SmokeRequest
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, NO_OUTPUT, REQUEST, SENT, SERVED, STREAMED, Client, output
+from tests.unit.verification.words import STUB, Server
 
 
 class Instances:
@@ -102,66 +102,19 @@ def test_every_request_has_the_parameters_of_its_sequence():
     assert {(sent[0], sent[1], sent[3]["sequence_id"]) for sent in client.sent} == {("m", REQUEST.inputs, 1)}
 
 
-class Server:
-    """A server that runs one stub of the model; ``pids`` are its process ids, one for each time that they are read."""
-
-    poll_seconds = 0.05
-
-    def __init__(self, *pids):
-        self._pids = list(pids)
-
-    def log_size(self):
-        return 0
-
-    def log(self, since=0):
-        return ""
-
-    def ended(self):
-        return False
-
-    def children(self, of=None):
-        pid = self._pids.pop(0) if len(self._pids) > 1 else self._pids[0]
-        arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
-        return (Process(pid, "triton_python_b", dead=False, arguments=arguments),)
-
-    def watched(self, pid):
-        return ()
-
-    def memory_bytes(self, pid):
-        return 1 << 20
-
-    def executable(self, pid):
-        return ""
-
-    def mapped_files(self, pid):
-        return ()
-
-    def variables(self, pid):
-        return {}
-
-    def host_path(self, place):
-        return None
-
-    def server_path(self, path):
-        return "/srv/m"
-
-    def unreadable(self, places):
-        return ""
+def judged(model, client, server):
+    return Judge(server, client, JudgeOptions(5.0, requests=1)).judge(model)
 
 
-def judged(model, client, server=None):
-    return Judge(server or Server(7), client, JudgeOptions(5.0, requests=1)).judge(model)
-
-
-def test_a_model_whose_responses_depend_on_the_format_is_not_fit_to_serve(model):
-    verdict = judged(model, Client(output(1.0), as_json=output(1.4)))
+def test_a_model_whose_responses_depend_on_the_format_is_not_fit_to_serve(model, server):
+    verdict = judged(model, Client(output(1.0), as_json=output(1.4)), server)
     assert (verdict.ok, verdict.failure.kind) == (False, "formats-differ")
     assert verdict.failure.reason == "as JSON, OUT element 0 is 1.4 instead of 1"
     assert verdict.failure.fix
 
 
-def test_a_model_with_equal_responses_is_fit_to_serve(model):
-    verdict = judged(model, Client(output(1.0), as_json=output(1.0)))
+def test_a_model_with_equal_responses_is_fit_to_serve(model, server):
+    verdict = judged(model, Client(output(1.0), as_json=output(1.0)), server)
     assert (verdict.ok, verdict.failure) == (True, None)
     assert {check.id for check in verdict.checks if check.status == "ok"} >= {"infer", "formats", "stability"}
     assert verdict.latency.requests == 1
@@ -172,11 +125,10 @@ def test_a_process_that_was_replaced_during_the_requests_is_a_fault(model):
         """The stub has another process id once the model was sent a request."""
 
         def children(self, of=None):
-            self._pids = [8 if client.sent else 7]
-            return super().children(of)
+            return (replace(STUB, pid=8 if client.sent else 7),)
 
     client = Client(output(1.0), as_json=output(1.0))
-    verdict = judged(model, client, Replaced(7))
+    verdict = judged(model, client, Replaced())
     assert (verdict.failure.kind, verdict.failure.reason) == ("stub-died", "processes [7] became [8]")
 
 

@@ -148,19 +148,6 @@ def test_a_sample_without_an_answer_ends_the_comparison(server, model):
     assert late == [(2.0,)]
 
 
-def test_a_sample_that_fails_without_a_word_is_counted(server, model):
-    with_samples(model, {"data": [{"IN": [1]}, {"IN": [2]}], "validation_data": [{"OUT": [1]}, {"OUT": [2]}]})
-
-    class Silent(Client):
-        def infer(self, model, inputs, **how):
-            if inputs[0].data == (2.0,):
-                raise RequestError("no reason given", status=400)
-            return super().infer(model, inputs, **how)
-
-    verdict = Judge(server, Silent(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model)
-    assert (verdict.failure.kind, verdict.samples.right) == ("wrong-answers", 1)
-
-
 def test_invalid_samples_are_a_fault_of_their_file(server, model):
     with_samples(model, {"data": []})
     verdict = judge(server).judge(model)

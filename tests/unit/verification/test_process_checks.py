@@ -26,6 +26,7 @@ from envpack.verification.checks.process import (
 )
 from envpack.verification.stub_processes import Instance, instances
 from envpack.verification.verdict import StubIdentity, failed, passed, skipped, warning
+from tests.unit.verification import words
 
 ROOT = "/models/m/environment"
 LIBPYTHON = f"{ROOT}/lib/libpython3.10.so.1.0"
@@ -138,18 +139,14 @@ def test_the_evidence_names_how_the_user_site_is_disabled(variables, how):
     assert check == passed("user-site", f"packages in ~/.local were not read ({how})")
 
 
-class Server:
+class Server(words.Server):
     """A server whose models are served from /srv, with one stub of the model m per entry of ``resident``."""
 
     def __init__(self, resident, executable="/srv/m/triton_python_backend_stub"):
+        super().__init__()
         self.resident, self._executable = resident, executable
-
-    def children(self, of=None):
-        arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
-        return tuple(Process(pid, "triton_python_b", dead=False, arguments=arguments) for pid in self.resident)
-
-    def watched(self, pid):
-        return ()
+        self.text, self.mapped = "", ("/srv/m/environment/lib/libpython3.10.so.1.0",)
+        self.processes = [replace(words.STUB, pid=pid) for pid in resident]
 
     def memory_bytes(self, pid):
         return self.resident[pid]
@@ -159,21 +156,6 @@ class Server:
 
     def executable(self, pid):
         return self._executable
-
-    def mapped_files(self, pid):
-        return ("/srv/m/environment/lib/libpython3.10.so.1.0",)
-
-    def log_size(self):
-        return 0
-
-    def log(self, since=0):
-        return ""
-
-    def host_path(self, place):
-        return None
-
-    def list_folder(self, folder):
-        return ()
 
     def server_path(self, path):
         return "/".join(("/srv", *path.parts[path.parts.index("m") :]))
@@ -275,11 +257,9 @@ def test_where_the_server_has_unpacked_the_environment(model, environment, mappe
         value = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{model.folder}/{environment}" }} }}'
         (model.folder / "config.pbtxt").write_text(f'backend: "python" {value}')
 
-    class Mapped(Server):
-        def mapped_files(self, pid):
-            return mapped
-
-    found = examine(Mapped({7: 1}), open_model(model.folder), str)
+    server = Server({7: 1})
+    server.mapped = mapped
+    found = examine(server, open_model(model.folder), str)
     assert (found.pid, found.mapped, found.variables, found.root) == (7, mapped, {"PID": "7"}, root)
 
 
@@ -322,6 +302,7 @@ class Warm(Server):
 
     def __init__(self, *starts, log=""):
         super().__init__({7: 1, 8: 1})
+        self.mapped = ("/lib/libc.so.6",)
         self.text = log + "".join(
             f'envpack-stub {{"instance": "m_0_{number}", "start": "{start}"}}\n' for number, start in enumerate(starts)
         )
@@ -336,12 +317,6 @@ class Warm(Server):
 
     def watched(self, pid):
         return (Process(pid + 10, "triton_python_b", False, (*ARGUMENTS, "m", "DEFAULT", "--template"), parent=9),)
-
-    def mapped_files(self, pid):
-        return ("/lib/libc.so.6",)
-
-    def log(self, since=0):
-        return self.text
 
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336")

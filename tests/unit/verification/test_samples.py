@@ -151,11 +151,8 @@ def test_bad_samples_are_explained(tmp_path, content, message):
 
 
 def test_sequences_without_a_request_are_no_samples(tmp_path):
-    file = tmp_path / "smoke.json"
-    file.write_text('{"data": [[], []]}')
-    config = read_served_config({"sequence_batching": {}})
     with pytest.raises(InputError, match="data is empty"):
-        read_samples(file, config)
+        read(tmp_path, {"data": [[], []]}, read_served_config({"sequence_batching": {}}))
 
 
 def test_a_model_without_tensors_has_none_to_propose(tmp_path):
@@ -196,9 +193,8 @@ def test_a_nested_list_is_a_sequence(tmp_path):
     config = read_served_config(
         {"sequence_batching": {}, "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [1]}]}
     )
-    file = tmp_path / "smoke.json"
-    file.write_text(json.dumps({"data": [[{"IN": [1]}, {"IN": [2]}], {"IN": [3]}]}))
-    assert [sample.parameters for sample in read_samples(file, config).samples] == [
+    content = {"data": [[{"IN": [1]}, {"IN": [2]}], {"IN": [3]}]}
+    assert [sample.parameters for sample in read(tmp_path, content, config).samples] == [
         {"sequence_id": 1, "sequence_start": True, "sequence_end": False},
         {"sequence_id": 1, "sequence_start": False, "sequence_end": True},
         {"sequence_id": 2, "sequence_start": True, "sequence_end": True},
@@ -257,9 +253,7 @@ EVERY_TYPE = read_served_config(
     ],
 )
 def test_elements_of_every_type(tmp_path, name, values, data):
-    file = tmp_path / "smoke.json"
-    file.write_text(json.dumps({"data": [{name: values}]}))
-    (tensor,) = read_samples(file, EVERY_TYPE).samples[0].inputs
+    (tensor,) = read(tmp_path, {"data": [{name: values}]}, EVERY_TYPE).samples[0].inputs
     datatype = "BYTES" if name == "STRING" else name
     assert (tensor.name, tensor.datatype, tensor.shape, tensor.data) == (name, datatype, (len(data),), data)
     assert [type(item) for item in tensor.data] == [type(item) for item in data]
@@ -270,11 +264,9 @@ def test_elements_of_every_type(tmp_path, name, values, data):
     [("BOOL", "x"), ("BOOL", 1.0), ("FP32", "1"), ("INT8", 1.0), ("UINT64", "1"), ("STRING", 1), ("INT8", None)],
 )
 def test_elements_of_another_type_are_errors(tmp_path, name, value):
-    file = tmp_path / "smoke.json"
-    file.write_text(json.dumps({"data": [{name: [value]}]}))
     datatype = "BYTES" if name == "STRING" else name
     with pytest.raises(InputError, match=f"{value!r} is not {datatype}"):
-        read_samples(file, EVERY_TYPE)
+        read(tmp_path, {"data": [{name: [value]}]}, EVERY_TYPE)
 
 
 @pytest.mark.parametrize(
@@ -294,13 +286,12 @@ def test_elements_of_another_type_are_errors(tmp_path, name, value):
 def test_shapes_of_samples(tmp_path, dims, batch, value, expected):
     entry = {"name": "IN", "data_type": "TYPE_INT8", "dims": dims}
     config = read_served_config({"max_batch_size": batch, "input": [entry]})
-    file = tmp_path / "smoke.json"
-    file.write_text(json.dumps({"data": [{"IN": value}]}))
+    content = {"data": [{"IN": value}]}
     if isinstance(expected, tuple):
-        assert read_samples(file, config).samples[0].inputs[0].shape == expected
+        assert read(tmp_path, content, config).samples[0].inputs[0].shape == expected
     else:
         with pytest.raises(InputError, match=expected):
-            read_samples(file, config)
+            read(tmp_path, content, config)
 
 
 @pytest.mark.parametrize("kind", ["BOOL", "UINT8", "INT64", "FP16", "BF16", "FP64"])
