@@ -178,7 +178,7 @@ def test_packages_are_gathered_from_several_archives(prefixes, tmp_path, monkeyp
     assert packed(both, tmp_path / "c", monkeypatch) == set()
 
 
-def packed(environment, archive, monkeypatch, selection=None):
+def packed(environment, archive, monkeypatch, selection=None, **options):
     """Packages that were compressed."""
     found = set()
 
@@ -187,7 +187,7 @@ def packed(environment, archive, monkeypatch, selection=None):
         return portions(entries)
 
     monkeypatch.setattr("envpack.archive.segments.portions", spy)
-    assert pack_archive(environment, archive, selection=selection) is True
+    assert pack_archive(environment, archive, selection=selection, **options) is True
     return found
 
 
@@ -254,21 +254,14 @@ def test_an_archive_in_the_store_that_is_not_what_it_was_is_not_copied_from(envi
     assert (tmp_path / "b.tar.gz").read_bytes() == before
 
 
-def test_a_damaged_archive_is_forgotten(environment, tmp_path, cache, monkeypatch):
-    pack_archive(environment, tmp_path / "a.tar.gz")
-    other = as_of_another(cache)
-    changed_in_place(other)
-    assert packed(environment, tmp_path / "b.tar.gz", monkeypatch) == {"envpack", "x", "y"}
-    assert not index_of(other).exists()
-    assert packed(environment, tmp_path / "c.tar.gz", monkeypatch, Selection(exclude=("/nothing/",))) == set()
-
-
-def test_a_damaged_archive_that_was_to_be_copied_from_is_named(environment, tmp_path, cache):
+def test_a_damaged_archive_is_named_and_forgotten(environment, tmp_path, cache, monkeypatch):
     pack_archive(environment, tmp_path / "a.tar.gz")
     other, steps = as_of_another(cache), Steps()
     changed_in_place(other)
-    pack_archive(environment, tmp_path / "b.tar.gz", progress=steps)
+    assert packed(environment, tmp_path / "b.tar.gz", monkeypatch, progress=steps) == {"envpack", "x", "y"}
     assert any(text.startswith(f"{other} is damaged") for text in steps.seen)
+    assert not index_of(other).exists()
+    assert packed(environment, tmp_path / "c.tar.gz", monkeypatch, Selection(exclude=("/nothing/",))) == set()
 
 
 @pytest.mark.parametrize("target", ["/usr/lib/libz.so", "../../outside", "../.."])
