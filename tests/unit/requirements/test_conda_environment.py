@@ -128,8 +128,14 @@ def test_exported_environment_with_builds(write):
     assert (found.python, found.conda) == ("3.10", ("numpy=1.26.4=py310hb13e2d6_0",))
 
 
-@pytest.mark.parametrize("spec", ["python >=3.10,<3.11", "python>=3.10,<3.11.0a0", "python ~=3.10.0", "Python=3.10"])
-def test_range_that_allows_one_minor_version_names_it(write, spec):
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("python=3.10", "python==3.10", "python 3.10.*", "python=3.10.18", "python = 3.10", "Python=3.10"),
+        *("python >=3.10,<3.11", "python>=3.10,<3.11.0a0", "python ~=3.10.0"),
+    ],
+)
+def test_what_allows_one_minor_version_names_it(write, spec):
     assert read_requirements(write("environment.yml", f"dependencies: ['{spec}']")).python == "3.10"
 
 
@@ -291,9 +297,3 @@ def test_selectors_leave_out_lines_for_other_systems_and_say_so(write):
     assert found.warnings[0].endswith(":3: 'vc' is left out: its selector is [win]")
     assert "selects no known system" in found.warnings[1]
     assert "'pyobjc' is left out" in found.warnings[2]
-
-
-def test_keys_that_conda_ignores_are_named(write):
-    found = read_requirements(write("environment.yml", "name: x\ncategory: main\ndependencies: [numpy]\n"))
-    assert found.conda == ("numpy",)
-    assert "'category' is not read" in found.warnings[0]

@@ -268,7 +268,6 @@ def test_pylock_for_another_python_is_refused(refused):
 
 
 GET = 'url = "https://x/get", hashes = {sha256 = "00"}'
-GET = 'url = "https://x/get", hashes = {sha256 = "00"}'
 PYLOCK = f"""\
 lock-version = "1.0"
 created-by = "x"
