@@ -37,6 +37,7 @@ def test_bfloats_are_rounded_from_lists_and_taken_as_bits_from_arrays():
 
 def test_an_array_keeps_its_type():
     assert from_array("X", np.array([1], np.int32), "FP32").datatype == "INT32"
+    assert from_array("X", [1, 2]).shape == (2,)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_arrays_that_do_not_fit_into_the_memory_are_named(tmp_path, monkeypatch)
     assert error.message == "cannot be read: there is not enough memory: Unable to allocate 8 TiB"
 
 
-@pytest.mark.parametrize("content", [b"", b"noise", b"PK\x03\x04half"])
+@pytest.mark.parametrize("content", [b"", b"noise", b"PK\x03\x04half", b"\x93NUMPY\x01\x00"])
 def test_a_file_that_holds_no_arrays_is_named(tmp_path, content):
     (tmp_path / "x.npy").write_bytes(content)
     for file in (tmp_path / "x.npy", tmp_path / "none.npy"):
@@ -124,11 +125,16 @@ def test_pickled_arrays_are_not_read(tmp_path):
         read_arrays(tmp_path / "x.npy")
 
 
-def test_arrays_that_no_model_takes_are_refused():
+@pytest.mark.parametrize(
+    "array",
+    [np.array([1j]), np.array(["2020-01-01"], "M8[D]"), np.array([1], np.longdouble)],
+    ids=lambda a: str(a.dtype),
+)
+def test_arrays_that_no_model_takes_are_refused(array):
     with pytest.raises(InputError) as raised:
-        from_array("X", np.array([1j]))
+        from_array("X", array)
     error = raised.value
-    assert (error.where, error.message) == ("X", "arrays of complex128 fit no type of a model")
+    assert (error.where, error.message) == ("X", f"arrays of {array.dtype} fit no type of a model")
     assert error.hint == "convert the array"
 
 

@@ -68,10 +68,12 @@ def refused(sources, served, folder):
     return error.where, error.message, error.hint
 
 
-def test_an_array_is_the_only_input_or_the_one_that_is_named(tmp_path, array):
+def test_an_array_is_the_only_input_or_the_one_that_is_named(tmp_path, array, file):
     one = array("one.npy", **{"": np.array([1, 2], np.int32)})
     assert sent([one], ONE, tmp_path) == {"A": ("INT32", (2,), [1, 2])}
     assert sent([f"B={one}", f"A={one}"], NUMBERS, tmp_path) == {name: ("INT32", (2,), [1, 2]) for name in ("A", "B")}
+    text = file("text", b"x")
+    assert sent([f"A={one}", text], TEXT, tmp_path) == {"A": ("INT32", (2,), [1, 2]), "T": ("BYTES", (1,), [b"x"])}
     assert refused([one], NUMBERS, tmp_path) == (
         str(one),
         "the model has no input '', only A, B",
@@ -153,7 +155,7 @@ def test_without_sources_the_samples_of_the_model_are_sent_if_there_are_any(tmp_
     (tmp_path / SAMPLES_FILE).parent.mkdir()
     (tmp_path / SAMPLES_FILE).write_text('{"data": [{"A": [7]}]}')
     (request,), samples = read_requests([], ONE, "m", tmp_path)
-    assert bytes(request.inputs[0].content) == encode("INT32", (7,))
+    assert (request.model, bytes(request.inputs[0].content)) == ("m", encode("INT32", (7,)))
     assert samples is not None
 
 
@@ -199,10 +201,14 @@ def test_files_are_looked_for_before_a_model_is_loaded(tmp_path, file):
     there = file("there.npy")
     odd = file("a=b")
     check_sources([str(there), f"A={there}", str(odd)])
-    for source, where in ((f"A={tmp_path}/none", f"{tmp_path}/none"), (f"{tmp_path}/none", f"{tmp_path}/none")):
+    for source, where, reason in (
+        (f"A={tmp_path}/none", f"{tmp_path}/none", "No such file or directory"),
+        (f"{tmp_path}/none", f"{tmp_path}/none", "No such file or directory"),
+        (str(tmp_path), str(tmp_path), "Is a directory"),
+    ):
         with pytest.raises(InputError) as raised:
             check_sources([source])
         error = raised.value
         assert (error.kind, error.where) == ("bad-input", where)
-        assert error.message == "cannot be read: No such file or directory"
+        assert error.message == f"cannot be read: {reason}"
         assert error.hint == "give a file that you can read"

@@ -212,7 +212,7 @@ def test_it(triton_model):
 """
 
 
-@pytest.mark.parametrize("how", ["above", "option", "setting", "setting of a file"])
+@pytest.mark.parametrize("how", ["above", "option", "setting"])
 def test_the_fixture_uses_the_repository_of_the_user(pytester, tmp_path, how):
     (tmp_path / "models/m/1").mkdir(parents=True)
     (tmp_path / "models/m/1/model.py").touch()
@@ -223,7 +223,7 @@ def test_the_fixture_uses_the_repository_of_the_user(pytester, tmp_path, how):
         options = [place / "test_uses.py"]
     if how == "option":
         options = [f"--envpack-repository={tmp_path / 'models'}"]
-    if how.startswith("setting"):
+    if how == "setting":
         pytester.makeini(f"[pytest]\nenvpack_repository = {tmp_path / 'models'}\n")
     (place / "test_uses.py").write_text(USES)
     result = pytester.runpytest_inprocess("-s", *options)

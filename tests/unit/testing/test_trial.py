@@ -1,22 +1,17 @@
 """One run of a model: what it is sent, what becomes of each request, and how that is judged."""
 
 import json
-import os
 
 import numpy as np
 import pytest
 
-from envpack.local.values import RawTensor
-from envpack.server.tensors import encode, read_served_config
-from envpack.support.errors import InputError
 from envpack.testing import ModelError
-from envpack.testing.model import check_can_save, from_array, read_arrays, save_arrays, to_array
 from envpack.testing.opening import LocalModels
-from envpack.testing.trial import Answer, Trial, check_sources, fix_of, read_requests, try_model
+from envpack.testing.trial import Answer, Trial, fix_of, try_model
 from envpack.verification.samples import SAMPLES_FILE
 from tests.steps import Steps
 from tests.tables import every_row
-from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository, numbers, tensor
+from tests.unit.local.conftest import CONFIG, DECOUPLED, Repository, numbers
 
 
 @pytest.fixture
@@ -238,156 +233,6 @@ def test_a_model_that_cannot_be_loaded_is_an_error(repository, server):
     repository.add("m", "raise ValueError('wrong')")
     with pytest.raises(ModelError, match="wrong"):
         try_model(server, "m", repository.folder / "m")
-
-
-# What is sent
-
-
-TEXT = {"name": "T", "data_type": "TYPE_STRING", "dims": [1, -1]}
-NUMBERS = {"name": "N", "data_type": "TYPE_INT32", "dims": [2]}
-BF16 = {"name": "H", "data_type": "TYPE_BF16", "dims": [-1]}
-
-
-def served(*inputs):
-    return read_served_config({"name": "m", "input": list(inputs), "output": [], "max_batch_size": 0})
-
-
-def read(tmp_path, config, *sources):
-    return read_requests([source.replace("@", f"{tmp_path}/") for source in sources], config, "m", tmp_path)[0]
-
-
-@pytest.fixture
-def files(tmp_path):
-    np.save(tmp_path / "n.npy", np.array([1, 2], np.int32))
-    np.savez(tmp_path / "both.npz", N=np.array([1, 2], np.int32), T=np.array([[b"x"]]))
-    (tmp_path / "text").write_bytes(b"con\0tent")
-    (tmp_path / "a=b").write_bytes(b"named")
-    sample = {"T": {"content": ["x"], "shape": [1, 1]}, "N": {"content": [3, 4], "shape": [2]}}
-    (tmp_path / "samples.json").write_text(json.dumps({"data": [sample, sample]}))
-    return tmp_path
-
-
-def test_files_become_inputs(files):
-    text = RawTensor("T", "BYTES", (1, 1), encode("BYTES", (b"con\0tent",)))
-    array = tensor("N", 1, 2)
-    one, both = served(NUMBERS), served(TEXT, NUMBERS)
-    cases = [
-        (one, ["@n.npy"], (array,)),
-        (both, ["N=@n.npy", "@text"], (array, text)),
-        (both, ["T=@text", "N=@n.npy"], (text, array)),
-        (both, ["@both.npz"], (array, RawTensor("T", "BYTES", (1, 1), encode("BYTES", (b"x",))))),
-        (served(TEXT), ["@a=b"], (RawTensor("T", "BYTES", (1, 1), encode("BYTES", (b"named",))),)),
-    ]
-    for config, sources, expected in cases:
-        (found,) = read(files, config, *sources)
-        assert (found.inputs, found.model) == (expected, "m"), sources
-
-
-def test_samples_become_requests(files):
-    config = served(TEXT, NUMBERS)
-    found = read(files, config, "@samples.json")
-    assert [[entry.name for entry in each.inputs] for each in found] == [["T", "N"]] * 2
-    assert found[0].inputs[1] == tensor("N", 3, 4)
-    assert {each.model for each in found} == {"m"}
-    (files / SAMPLES_FILE).parent.mkdir(exist_ok=True)
-    (files / "samples.json").rename(files / SAMPLES_FILE)
-    assert read(files, config) == found, "the model's own samples come before made-up requests"
-
-
-def test_samples_of_a_sequence_carry_their_flags(files):
-    entry = {"N": {"content": [3, 4], "shape": [2]}}
-    (files / "s.json").write_text(json.dumps({"data": [[entry, entry, entry]]}))
-    config = read_served_config({"name": "m", "input": [NUMBERS], "output": [], "sequence_batching": {}})
-    found = read(files, config, "@s.json")
-    assert [each.flags for each in found] == [1, 0, 2]
-    assert len({each.correlation_id for each in found} - {0}) == 1
-
-
-REFUSED = [
-    ((TEXT, NUMBERS), ("@samples.json", "N=@n.npy"), "samples hold all inputs of a request, but --input is given more"),
-    ((NUMBERS,), ("@n.npy", "@n.npy"), "the input 'N' is given twice"),
-    ((NUMBERS,), ("X=@n.npy",), "the model has no input 'X', only N"),
-    ((NUMBERS,), ("@text",), "the model has no input of strings, which files can be sent to"),
-    ((TEXT, NUMBERS), ("N=@text",), "the input 'N' is no input of strings, which files can be sent to"),
-    ((TEXT, {**TEXT, "name": "U"}), ("@text",), "the model has 2 inputs of strings"),
-    ((TEXT,), ("@absent",), "cannot be read: No such file or directory"),
-    ((TEXT, NUMBERS), ("@n.npy",), "the model has no input '', only T, N"),
-    ((TEXT,), ("@both.npz",), "the model has no input 'N', only T"),
-]
-
-
-def test_files_that_do_not_fit_are_refused(files):
-    said = []
-    for inputs, sources, _ in REFUSED:
-        with pytest.raises(InputError) as raised:
-            read(files, served(*inputs), *sources)
-        said.append((raised.value.kind, raised.value.message))
-    assert [kind for kind, _ in said] == ["bad-input"] * len(REFUSED)
-    for (_, message), (*_, expected) in zip(said, REFUSED, strict=True):
-        assert message.startswith(expected)
-
-
-def test_files_that_cannot_be_read_are_refused_before_a_model_is_loaded(files):
-    check_sources([str(files / "text"), f"T={files / 'text'}", str(files / "a=b")])
-    check_sources([])
-    for source in (str(files / "absent"), f"T={files / 'absent'}", str(files)):
-        with pytest.raises(InputError, match="^.*cannot be read: ") as raised:
-            check_sources([source])
-        assert raised.value.kind == "bad-input"
-        assert raised.value.where == source.removeprefix("T=")
-
-
-# Arrays
-
-
-def test_arrays_in_any_order_and_byte_order():
-    big = np.array([[1, 2], [3, 4]], ">i4", order="F")
-    assert from_array("X", big) == RawTensor("X", "INT32", (2, 2), encode("INT32", (1, 2, 3, 4)))
-    assert from_array("X", np.array(["a", "é"])).content == encode("BYTES", (b"a", "é".encode()))
-    assert from_array("X", np.array([1], np.uint16), "UINT16").datatype == "UINT16"
-    assert from_array("X", [1, 2]).shape == (2,)
-    for array in (np.array([1j]), np.array(["2020-01-01"], "M8[D]"), np.array([1], np.longdouble)):
-        with pytest.raises(InputError, match="fit no type of a model"):
-            from_array("X", array)
-
-
-def test_strings_keep_their_shape():
-    found = to_array(RawTensor("Y", "BYTES", (2, 1), encode("BYTES", (b"a", b""))))
-    assert (found.shape, found.dtype, found.tolist()) == ((2, 1), object, [[b"a"], [b""]])
-
-
-def test_what_is_saved_can_be_read_without_pickle(tmp_path):
-    tensors = (tensor("N", 1, 2), RawTensor("T", "BYTES", (2,), encode("BYTES", (b"a", b"bc"))))
-    check_can_save(tmp_path / "out.npz")
-    save_arrays(tensors, tmp_path / "out.npz")
-    found = read_arrays(tmp_path / "out.npz")
-    assert {name: array.tolist() for name, array in found.items()} == {"N": [1, 2], "T": [b"a", b"bc"]}
-    np.save(tmp_path / "one.npy", np.array([7]))
-    assert {name: array.tolist() for name, array in read_arrays(tmp_path / "one.npy").items()} == {"": [7]}
-
-
-def test_files_that_cannot_be_written_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="cannot be written: its folder does not exist"):
-        check_can_save(tmp_path / "absent/out.npz")
-    monkeypatch.setattr(
-        os, "access", lambda place, mode: (place, mode) != (tmp_path, os.W_OK)
-    )  # root may write anywhere
-    with pytest.raises(InputError, match="cannot be written: its folder may not be written to"):
-        check_can_save(tmp_path / "out.npz")
-    with pytest.raises(InputError, match="cannot be written: "):
-        save_arrays((tensor("N", 1),), tmp_path / "absent/out.npz")
-
-
-@pytest.mark.parametrize("content", [b"", b"noise", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00"])
-def test_damaged_arrays_are_refused(tmp_path, content):
-    (tmp_path / "x.npy").write_bytes(content)
-    for file in (tmp_path / "x.npy", tmp_path / "absent.npy"):
-        with pytest.raises(InputError, match="cannot be read: ") as raised:
-            read_arrays(file)
-        assert (raised.value.kind, raised.value.where) == ("bad-input", str(file))
-    np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match="cannot be read: Object arrays cannot be loaded"):
-        read_arrays(tmp_path / "o.npy")
 
 
 def test_the_latency_is_that_of_all_runs():
