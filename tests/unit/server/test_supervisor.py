@@ -256,17 +256,11 @@ def test_shared_memory_that_a_model_left_is_removed_and_named(start, supervisor,
     assert not segment.exists()
 
 
-def test_many_leftovers_are_counted(start, supervisor, prefix):
-    start(f"for n in $(seq 101 153); do : > /dev/shm/{prefix}$n; done; exit 0")
+@pytest.mark.parametrize(("last", "more"), [(150, ()), (153, ("3 more",))])
+def test_of_many_leftovers_fifty_are_named(start, supervisor, prefix, last, more):
+    start(f"for n in $(seq 101 {last}); do : > /dev/shm/{prefix}$n; done; exit 0")
     assert supervisor.wait(60)
-    left = supervisor.end()
-    assert left == (*(f"shared memory /dev/shm/{prefix}{n}" for n in range(101, 151)), "3 more")
-
-
-def test_fifty_leftovers_are_all_named(start, supervisor, prefix):
-    start(f"for n in $(seq 101 150); do : > /dev/shm/{prefix}$n; done; exit 0")
-    assert supervisor.wait(60)
-    assert supervisor.end() == tuple(f"shared memory /dev/shm/{prefix}{n}" for n in range(101, 151))
+    assert supervisor.end() == (*(f"shared memory /dev/shm/{prefix}{n}" for n in range(101, 151)), *more)
 
 
 def test_a_command_line_cannot_write_to_the_terminal(start, supervisor):
