@@ -358,34 +358,6 @@ class TestTheIndex:
         assert "new" in {entry.key for entry in list_store(store).entries}
         assert read() == ["index/records.json", "records/stub/new.json"]
 
-    def test_what_changed_or_went_is_noticed(self, store, read):
-        store.objects.delete(["records/stub/key0.json"])
-        store.objects.write("records/stub/key1.json", b"{")
-        assert [entry.key for entry in list_store(store).entries] == ["key2", "key3", "key4", "key5"]
-
-    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 1, "records": {"a": 1}}', b'{"schema": 2}'])
-    def test_one_that_is_damaged_is_none(self, store, read, content):
-        store.objects.write("index/records.json", content)
-        assert len(list_store(store).entries) == 6
-
-    @pytest.mark.parametrize(("kind", "is_refused"), [("store-corrupt", False), ("store-forbidden", True)])
-    def test_one_that_cannot_be_read_is_an_error_unless_it_is_too_large(
-        self, store, read, monkeypatch, kind, is_refused
-    ):
-        real = store.objects.read
-
-        def refused(path, most):
-            if path.startswith("index/"):
-                raise StorageError(kind, "no", "try it again")
-            return real(path, most)
-
-        monkeypatch.setattr(store.objects, "read", refused)
-        if is_refused:
-            with pytest.raises(StorageError, match="no"):
-                list_store(store)
-        else:
-            assert len(list_store(store).entries) == 6
-
     def test_verify_reads_the_records_themselves(self, store, read):
         verify_store(store)
         assert len([path for path in read() if path.startswith("records/")]) == 6

@@ -2,7 +2,6 @@
 
 import pytest
 
-from envpack.cli.main import run
 from envpack.store import maintenance
 from envpack.store.maintenance import StoreCheck, verify_store
 from envpack.support.progress import NoProgress
@@ -73,8 +72,3 @@ def test_the_progress_is_that_of_the_bytes(store, add):
     progress = Steps()
     verify_store(store, progress=progress)
     assert progress.advanced == [(5, 10, "bytes", 0), (10, 10, "bytes", 0)]
-
-
-def test_repairs_are_for_stores(capsys):
-    assert run(["cache", "verify", "--repair"]) == 2
-    assert "--repair is for a store" in capsys.readouterr().err
