@@ -164,37 +164,3 @@ def test_a_message_that_no_stub_sends_is_noticed(ends, header):
     ends[0]._socket.sendall(struct.pack("<QQQ", *header))
     with pytest.raises(ValueError, match=r"too large|99"):
         ends[1].receive()
-
-
-def test_the_numbers_of_the_messages_are_those_of_the_stub():
-    assert {kind.name: kind.value for kind in Kind} == {
-        "START": 1,
-        "AUTO_COMPLETE": 2,
-        "INITIALIZE": 3,
-        "EXECUTE": 4,
-        "FINALIZE": 5,
-        "ANSWER": 6,
-        "STREAM_RESPONSE": 7,
-        "READINESS": 8,
-        "COMPLETED": 100,
-        "INITIALIZED": 101,
-        "EXECUTED": 102,
-        "FINALIZED": 103,
-        "LOG": 104,
-        "IS_READY": 105,
-        "SEND": 200,
-        "DELETE_FACTORY": 201,
-        "IS_CANCELLED": 202,
-        "INFER": 203,
-        "END_STREAM": 204,
-        "CANCEL_STREAM": 205,
-        "CREATE_METRIC_FAMILY": 206,
-        "DELETE_METRIC_FAMILY": 207,
-        "CREATE_METRIC": 208,
-        "DELETE_METRIC": 209,
-        "CHANGE_METRIC": 210,
-        "METRIC_VALUE": 211,
-        "LOAD_MODEL": 212,
-        "UNLOAD_MODEL": 213,
-        "IS_MODEL_READY": 214,
-    }
