@@ -1,6 +1,4 @@
 import pytest
-from google.protobuf import text_encoding
-from hypothesis import given, strategies as st
 
 from envpack.repository.config import parse_config
 from envpack.repository.config_editor import (
@@ -169,41 +167,3 @@ def test_an_edit_that_no_longer_parses_is_rejected(monkeypatch):
     with pytest.raises(InputError) as caught:
         set_string_parameter('name: "m"\n', "K", "v", "dir/config.pbtxt")
     assert caught.value.kind == "bad-config"
-
-
-space = st.sampled_from([" ", "\n", "\t", "  # note: { \"'\n", "\r\n"])
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-
-
-@st.composite
-def entries(draw):
-    quote = draw(st.sampled_from("\"'"))
-    literal = quote + text_encoding.CEscape(draw(texts), True) + quote
-    key = draw(st.sampled_from(["A", "EXECUTION_ENV_PATH", "é"]))
-    opening, closing = draw(st.sampled_from(["{}", "<>"]))
-    colon = draw(st.sampled_from(["", ":", " :"]))
-    outer, inner, before = draw(space), draw(space), draw(space)
-    fields = [f'key: "{key}"', f"value{colon}{outer}{opening}{inner}string_value:{before}{literal}{outer}{closing}"]
-    return opening + inner + outer.join(draw(st.permutations(fields))) + before + closing
-
-
-@st.composite
-def configs(draw):
-    parts = ['backend: "python"', "max_batch_size: 4", "input [ { dims: [ -1, 2 ] } ]"]
-    colon = draw(st.sampled_from([" ", ": "]))
-    parts += [f"parameters{colon}{entry}" for entry in draw(st.lists(entries(), max_size=3))]
-    listed = draw(st.lists(entries(), max_size=2))
-    parts.append(f"parameters: [{draw(space)}{(',' + draw(space)).join(listed)}]")
-    return draw(space).join(draw(st.permutations(parts))) + draw(st.sampled_from(["", "\n", " # end"]))
-
-
-@given(configs(), st.sampled_from(["EXECUTION_ENV_PATH", "new"]), texts)
-def test_the_parameter_changes_and_nothing_else(text, key, value):
-    before = parse_config(text, "f")
-    edited = set_string_parameter(text, key, value, "f")
-    after = parse_config(edited, "f")
-    assert get_string_parameter(after, key) == value
-    for message in (before, after):
-        message.parameters.pop(key, None)
-    assert before == after
-    assert set_string_parameter(edited, key, value, "f") == edited

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.repository.selection import model_name, named_models
+from envpack.repository.selection import model_name
 from envpack.support.errors import InputError
 
 
@@ -43,14 +43,3 @@ def test_a_path_through_a_link_to_the_repository_is_its_model(repository, tmp_pa
     (tmp_path / "current").symlink_to(repository)
     monkeypatch.chdir(tmp_path)
     assert model_name(repository, "current/m2") == "m2"
-
-
-def test_no_name_means_all_models_and_duplicates_count_once(repository):
-    assert [model.name for model in named_models(repository, ())] == ["m1", "m2"]
-    assert [model.name for model in named_models(repository, ("m2", "m2"))] == ["m2"]
-
-
-def test_no_model_at_all_is_an_error(tmp_path):
-    with pytest.raises(InputError) as caught:
-        named_models(tmp_path, ())
-    assert caught.value.kind == "repository-empty"
