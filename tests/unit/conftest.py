@@ -1,7 +1,10 @@
 """What holds in every unit test."""
 
 import ctypes
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +27,15 @@ def every_error_says_what_to_do(monkeypatch):
     monkeypatch.setattr(EnvpackError, "__init__", noted)
     yield
     assert without == []
+
+
+@pytest.fixture
+def other_file_system(tmp_path):
+    """A folder on another file system than the temporary folder."""
+    if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("/dev/shm is missing or no file system of its own")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

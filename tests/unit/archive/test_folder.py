@@ -60,15 +60,9 @@ def test_folder_holds_and_describes_what_was_chosen(environment, tmp_path):
     assert read_environment(tmp_path / "env").size < environment.size
 
 
-def test_folder_on_another_file_system_is_a_copy(environment):
-    other = Path("/dev/shm") / f"envpack-test-{os.getpid()}"
-    if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == environment.prefix.stat().st_dev:
-        pytest.skip("/dev/shm is missing or no file system of its own")
-    try:
-        assert place_folder(environment, other / "env") is True
-        assert (other / "env/bin/tool").stat().st_mode & 0o777 == 0o755
-    finally:
-        shutil.rmtree(other, ignore_errors=True)
+def test_folder_on_another_file_system_is_a_copy(environment, other_file_system):
+    assert place_folder(environment, other_file_system / "env") is True
+    assert (other_file_system / "env/bin/tool").stat().st_mode & 0o777 == 0o755
 
 
 def test_same_environment_is_not_placed_twice(environment, tmp_path):

@@ -223,18 +223,12 @@ def test_a_cache_is_written_to_and_searched(project, tmp_path, monkeypatch, lack
     assert [*host.cache(project)] == [Observation("cache", "missing", what, "set ENVPACK_CACHE_DIR to another folder")]
 
 
-def test_a_cache_on_another_file_system_copies_environments(disk, project, tmp_path, monkeypatch):
-    if os.stat("/dev/shm").st_dev == tmp_path.stat().st_dev:
-        pytest.skip("needs /dev/shm on another file system than the temporary folder")
+def test_a_cache_on_another_file_system_copies_environments(disk, project, tmp_path, other_file_system, monkeypatch):
     disk(free=5 * GIB)
-    monkeypatch.setenv("ENVPACK_CACHE_DIR", "/dev/shm/envpack-doctor")
-    what = "/dev/shm/envpack-doctor, 5.0 GiB free; {} is on another file system, so environments are copied"
-    assert [*host.cache(project)] == [
-        Observation(
-            *("cache", "warn", f"{what.format(tmp_path)} instead of linked"),
-            "set ENVPACK_CACHE_DIR to a folder on that file system",
-        )
-    ]
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", f"{other_file_system}/cache")
+    what = f"{other_file_system}/cache, 5.0 GiB free; {tmp_path} is on another file system, so environments are copied"
+    fix = "set ENVPACK_CACHE_DIR to a folder on that file system"
+    assert [*host.cache(project)] == [Observation("cache", "warn", f"{what} instead of linked", fix)]
 
 
 # Pythons
