@@ -23,7 +23,7 @@ from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 
 _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
-_LARGEST_CODE = 4 << 20
+_LARGEST_CODE = 1 << 20  # bytes; a server takes more, which would take long here
 ACTIVATE = "bin/activate"
 _KEYWORD = "$$TRITON_MODEL_DIRECTORY"
 _SHOWN_PROGRAMS = 3
