@@ -39,6 +39,8 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         ("sklearn", {"scikit_learn"}, True),
         ("cupy", {"cupy-cuda12x"}, True),
         ("dateutil", {"python-dateutil"}, True),
+        ("bson", {"pymongo"}, True),
+        ("gridfs", {"pymongo"}, True),
         ("nvidia", {"nvidia-cublas-cu12"}, True),
         ("tritonclient", {"tritonclient"}, True),
         ("requests", {"numpy"}, False),
@@ -49,6 +51,7 @@ def test_packages_provide_modules_by_name(module, packages, provided):
 
 
 def test_the_package_of_a_module_is_known():
-    modules = ("cv2", "PIL", "yaml", "sklearn", "flash_attn")
-    packages = ["opencv-python-headless", "pillow", "pyyaml", "scikit-learn", "flash-attn"]
+    modules = ("cv2", "PIL", "yaml", "sklearn", "flash_attn", "bson", "ffmpeg", "hydra")
+    packages = ["opencv-python-headless", "pillow", "pyyaml", "scikit-learn", "flash-attn", "pymongo", "ffmpeg-python"]
+    packages += ["hydra-core"]
     assert [package_of(module) for module in modules] == packages
