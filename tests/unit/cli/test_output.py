@@ -190,6 +190,14 @@ def test_a_server_that_does_not_start_shows_its_last_words_below_the_error(repos
     assert "    one thing\n    another [thing]\n" in ended.err
 
 
+def test_a_server_that_does_not_start_for_want_of_open_files_has_the_limit_as_its_fix(repository, server, capsys):
+    program = server / "bin/tritonserver"
+    words = "[err] /src/signal.c: socketpair: Too many open files"
+    program.write_text(program.read_text().replace("one thing", f"'{words}'"))
+    code = run(["verify", "--json", "--repository", str(repository), "--server", str(server)])
+    assert_refused(Ended(code, *capsys.readouterr()), 6, "server-failed", "raise the limit of open files")
+
+
 @pytest.mark.parametrize(
     "words",
     [
