@@ -37,7 +37,7 @@ _HINT = "write the lock again with the tool that wrote it"
     ),
 )
 def read_pylock(source: Source) -> Requirements:
-    """`pylock.toml`, `pylock.NAME.toml` (PEP 751: uv, pip, PDM)
+    """`pylock.toml`, `pylock.NAME.toml` (PEP 751: uv, pip, PDM, pipenv)
 
     Read: for each package the best wheel for the target's Python, processor and glibc, with its hash; default groups,
     and those groups and extras of the lock that `[tool.envpack]` in the `pyproject.toml` beside it selects; folders of
@@ -111,11 +111,22 @@ def _python_range(content: Mapping[str, Any], location: Location) -> str:
 
 
 def _with_files(content: Mapping[str, Any], target: Target) -> Mapping[str, Any]:
-    """The lock without packages that have no files and are for other targets, which uv writes and PEP 751 excludes."""
+    """The lock without packages that have no files and are for other targets, which uv writes and PEP 751 excludes.
+
+    Names become normalised, as PEP 751 requires them, and an empty list of environments is none: pipenv writes both.
+    """
+    if content.get("environments") == []:
+        content = {key: value for key, value in content.items() if key != "environments"}
     packages = content.get("packages")
     if not isinstance(packages, list):
         return content
-    return {**content, "packages": [package for package in packages if not _is_empty_and_foreign(package, target)]}
+    kept = (package for package in packages if not _is_empty_and_foreign(package, target))
+    return {**content, "packages": [_with_normalised_name(package) for package in kept]}
+
+
+def _with_normalised_name(package: Any) -> Any:
+    name = package.get("name") if isinstance(package, dict) else None
+    return {**package, "name": canonicalize_name(name)} if isinstance(name, str) else package
 
 
 def _is_empty_and_foreign(package: object, target: Target) -> bool:

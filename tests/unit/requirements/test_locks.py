@@ -285,12 +285,17 @@ def test_pylock_with_another_name_and_a_local_wheel(write):
     assert read_requirements(write("pylock.serve.toml", text)).locked_pip[0].url == wheel.as_uri()
 
 
+def test_pylock_as_pipenv_writes_it(write):
+    """With the name of the Pipfile, and an empty list of environments."""
+    text = PYLOCK.replace('name = "six"', 'name = "Six"').replace("[[packages]]", "environments = []\n[[packages]]")
+    assert read_requirements(write("pylock.toml", text)).locked_pip == (SIX,)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         ('lock-version = "1.0"', 'lock-version = "2.0"', "version 2.0 is not supported"),
         ('lock-version = "1.0"', "", "Missing required value"),
-        ('name = "six"', 'name = "Six"', "not normalized"),
         ('name = "six"', "name = 6", "Unexpected type"),
         ("wheels = [", 'sdist = {path = "six-1.16.0.tar.gz", hashes = {sha256 = "00"}}\nx = [', "there is no file"),
         ("wheels = [", 'sdist = {url = "https://x/six.tar.gz", hashes = {sha256 = "00"}}\nx = [', "Invalid sdist"),
