@@ -143,11 +143,12 @@ def test_samples_are_whole_requests(tmp_path, file):
     requests, found = read_requests([str(samples)], ONE, "m", tmp_path)
     assert [list(decode("INT32", bytes(request.inputs[0].content))) for request in requests] == [[1], [2, 3]]
     assert len(found.samples) == 2
-    assert refused([samples, samples], ONE, tmp_path) == (
-        str(samples),
-        "samples hold all inputs of a request, but --input is given more than once",
-        "give one",
-    )
+    for second in (samples, file("array.npy", b"")):
+        assert refused([samples, second], ONE, tmp_path) == (
+            str(samples),
+            "samples hold all inputs of a request, but --input is given more than once",
+            "give one",
+        )
 
 
 def test_without_sources_the_samples_of_the_model_are_sent_if_there_are_any(tmp_path):
