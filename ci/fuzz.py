@@ -18,11 +18,10 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _HOSTILE = "tests/unit/hostile/test_"
-_EDITOR = "tests/unit/repository/test_config_editor_properties.py"
 PARSERS = {
     "envpack.toml": [f"{_HOSTILE}files.py::test_damaged_settings_of_a_project"],
     "config.pbtxt": [f"{_HOSTILE}files.py::test_damaged_configurations_of_a_model"],
-    "edits of config.pbtxt": [_EDITOR, "tests/unit/repository/test_config_editor.py"],
+    "edits of config.pbtxt": ["tests/unit/repository/test_config_editor_properties.py"],
     "smoke.json": [f"{_HOSTILE}files.py::test_samples", f"{_HOSTILE}files.py::test_damaged_samples"],
     "requirements files": ["tests/unit/requirements/test_odd_files.py"],  # of every format
     "envpack.lock": [f"{_HOSTILE}files.py::test_damaged_lockfiles", "tests/unit/lock/test_lock.py"],

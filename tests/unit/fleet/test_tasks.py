@@ -17,6 +17,7 @@ from envpack.fleet.child import LineProgress
 from envpack.fleet.tasks import Done, Product, Task, combined, task_key
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
+from envpack.server import launch
 from envpack.server.choice import ServerSpec
 from envpack.settings.releases import find_release
 from envpack.stub.build import Stub
@@ -209,7 +210,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(module, "available_interpreters", tuple)
     monkeypatch.setattr(module, "prebuilt_pythons", lambda machine: ())
     monkeypatch.setattr(module, "find_toolchain", missing)
-    monkeypatch.setattr(module, "find_server", missing)
+    monkeypatch.setattr(launch, "find_server", missing)
     monkeypatch.setattr(module.shutil, "which", lambda name: name in here and name)
     monkeypatch.setattr(Path, "exists", lambda path: str(path) in here)
     abilities.cache_clear()
@@ -242,7 +243,7 @@ def test_what_a_machine_has(machine):
         one.setattr(module, "find_toolchain", lambda name, *, machine, glibc: (name, glibc) == ("auto", "") or 1 / 0)
         assert has() == {"compiler"}
     with patch.context() as one:
-        one.setattr(module, "find_server", lambda program: program is None or 1 / 0)
+        one.setattr(launch, "find_server", lambda program: program is None or 1 / 0)
         assert has() == {"server"}
     for name, found in (
         ("/var/run/docker.sock", {"docker", "server"}),

@@ -26,7 +26,7 @@ def project_of(folder, *files):
     for name in ("a/1/model.py", "b/1/model.py", *files):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    return open_project(folder)
+    return open_project(folder, Settings(timeout=7))
 
 
 class Pytest:
@@ -60,7 +60,7 @@ def test_pytest_gets_the_tests_of_models_and_what_the_user_adds(monkeypatch, tmp
     assert (output, command[:5]) == (7, [sys.executable, "-m", "pytest", "-p", "envpack"])
     for word in (
         *("--import-mode=importlib", f"--rootdir={tmp_path}", f"--envpack-repository={tmp_path}"),
-        *("--envpack-local", "--envpack-timeout=120"),
+        *("--envpack-local", "--envpack-timeout=7"),
     ):
         assert word in command
     cache = command[command.index("-o") + 1]
