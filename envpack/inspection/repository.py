@@ -32,6 +32,7 @@ from envpack.repository.folders import find_folder, looks_like_model
 from envpack.repository.model import UNADDRESSABLE, Model, examine_model
 from envpack.repository.placement import ONE_AT_A_TIME, PYTHON_BACKEND, backends_folder, unpacking_backends
 from envpack.repository.selection import examine_readable, find_cycles
+from envpack.requirements.format import find_requirements
 from envpack.requirements.locked_packages import check_locked
 from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
@@ -153,11 +154,14 @@ def _of_model(
 
 
 def _python_of(project: Project, model: Model, release: Release) -> str:
-    """The Python that runs a model's code, or will after a build; ``""`` if nothing records it."""
+    """The Python that runs a model's code, or will after a build; ``""`` if that is open, as with requirements."""
     if model.environment is not None:
         return str(read_metadata(model.environment).get("minor", ""))
+    said = project.of(model.folder.name)
     own_stub = model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).exists()
-    return "" if own_stub else project.of(model.folder.name).python or release.python
+    if own_stub or (not said.python and (said.requirements or said.from_prefix or find_requirements(model.folder))):
+        return ""
+    return said.python or release.python
 
 
 def _of_configuration(project: Project, model: Model, release: Release) -> Iterator[Finding]:

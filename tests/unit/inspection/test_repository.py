@@ -60,6 +60,18 @@ def test_syntax_that_the_models_python_refuses(tmp_path_factory, release, code, 
     assert all(str(one.where).startswith(f"{repository}/m/1/model.py:") for one in findings)
 
 
+def test_requirements_may_ask_for_a_python_that_takes_other_syntax(tmp_path, release):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("x = = 1\n")
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
+    project = Project(repository=tmp_path, settings=Settings())
+    assert "syntax-error" in {
+        found.kind for found in inspect_repository(project, release).findings
+    }  # by the Python of the release
+    (tmp_path / "m/environment.yml").write_text("dependencies: [python=3.12, numpy]\n")
+    assert ("error", "syntax-error") not in kinds(project, release)
+
+
 @pytest.fixture
 def unprivileged():
     """A folder in the system's for temporary files, and a user who must obey the modes of files."""
