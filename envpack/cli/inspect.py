@@ -143,10 +143,10 @@ def _environment_table(environment: InspectedEnvironment, *, strict: bool) -> Ta
     if found.sha256:
         shown.add_row("SHA-256", found.sha256)
     shown.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")
-    lines = [
-        f"{package.name} {package.version}  {package.size / 1e6:.1f} MB  {package.license}".rstrip()
-        for package in found.packages
-    ]
+    lines = list[str]()
+    for package in found.packages:
+        size = f"{package.size / 1e6:.1f} MB" if package.size else ""  # conda-pack's archives do not tell it
+        lines.append("  ".join(filter(None, (f"{package.name} {package.version}", size, package.license))))
     shown.add_row("packages", "\n".join(map(plain, lines)))
     for finding in found.findings[:_SHOWN]:
         wrong = strict or finding.kind != "unproven"
