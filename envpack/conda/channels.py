@@ -26,6 +26,7 @@ from envpack.support.folders import cache_folder, cache_root, data_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import link_or_copy, new_folder, replaced_file
+from envpack.support.text import counted
 
 _DESCRIPTION = "envpack-package.json"
 _INDEX = "repodata.json"
@@ -180,7 +181,7 @@ def add_interpreter(
                 shutil.copyfile(package.file, partial)
             progress.begin(f"index {folder}")
             _index(folder)
-            progress.end(f"{len(read_channel(folder))} packages")
+            progress.end(counted(len(read_channel(folder)), "package"))
             indexed = _find(folder, destination.name)
     if indexed is None:
         fix = "stop other programs that write to the folder, and run the command again"
