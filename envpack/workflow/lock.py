@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from envpack.environment.build import environment_of
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, digest_requirements, write_lock
-from envpack.lock.resolve import LockOptions, lock_requirements
+from envpack.lock.resolve import LOCAL_CHANNEL, LockOptions, lock_requirements
 from envpack.repository.model import Model, open_model
 from envpack.requirements.format import unread_above
 from envpack.requirements.import_names import is_provided, package_of
@@ -22,6 +23,7 @@ from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, InputError, storage_errors
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.redaction import public_url
 from envpack.workflow.python_choice import ChosenPython, with_another_python
 from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import is_resolved, lock_request
@@ -236,7 +238,8 @@ def refuse_stale(lock: Lock, recipe: Recipe) -> None:
     elif version_key(has.glibc) > version_key(wanted.glibc):
         reason = f"was made for glibc {has.glibc}, the release has {wanted.glibc}"
     if reason:
-        fix = " ".join((f"run envpack lock {recipe.name}", *_other_options(recipe, has)))
+        options = (*_other_options(recipe, has), *_other_channels(recipe, lock))
+        fix = " ".join((f"run envpack lock {recipe.name}", *options))
         fix += "; what still fits stays as it is" if has.python == wanted.python else ""
         raise InputError("stale-lock", f"the lockfile {reason}", fix, str(recipe.lock_file))
 
@@ -250,6 +253,14 @@ def _other_options(recipe: Recipe, has: Target) -> Iterator[str]:
         yield f"--platform {wanted.platform}"
     if version_key(has.glibc) > version_key(wanted.glibc):
         yield f"--triton {recipe.triton}"
+
+
+def _other_channels(recipe: Recipe, lock: Lock) -> Iterator[str]:
+    """The options with which a lock gets the channels of a recipe, if it was made for the same with others."""
+    others = {(LOCAL_CHANNEL,), recipe.requirements.channels, lock.channels} - {recipe.channels}
+    digests = (digest_requirements(recipe.requirements, channels) for channels in others)
+    if not recipe.has_local_channel and lock.requirements_digest in digests:
+        yield from (f"--channel {shlex.quote(public_url(channel))}" for channel in recipe.channels)
 
 
 def _changes(before: Lock | None, now: Lock) -> tuple[str, ...]:

@@ -283,6 +283,23 @@ def test_a_lockfile_that_does_not_answer_the_request_is_refused(machine):
     refuse_stale(other_target(machine.lock(), glibc="2.5"), machine.request())
 
 
+@pytest.mark.parametrize(("python", "option"), [("3.10", ""), ("3.9", " --python 3.9")])
+def test_the_fix_of_a_lockfile_for_other_channels_names_the_channels(machine, python, option):
+    request = machine.request(python=python, channels=("./a channel", "conda-forge"))
+    with pytest.raises(InputError) as raised:
+        refuse_stale(machine.lock(python="3.10"), request)
+    named = "--channel './a channel' --channel conda-forge"
+    assert raised.value.hint.partition(";")[0] == f"run envpack lock m{option} {named}"
+
+
+def test_the_fix_for_changed_requirements_names_no_channel_of_the_repository(machine):
+    before = machine.lock()
+    (machine.folder / "requirements.txt").write_text("numpy\nmore\n")
+    with pytest.raises(InputError) as raised:
+        refuse_stale(before, machine.request())
+    assert "--channel" not in raised.value.hint
+
+
 def test_warnings_name_what_the_code_imports(machine, resolver):
     model = machine.folder / "1/model.py"
     model.write_text("import numpy\nimport cv2\n")
