@@ -73,7 +73,7 @@ def lock(
         if not (shared and shared.push):
             console.warned(_local_packages(model))
     if any(model.changed for model in locked):
-        each.next_step("build", repository, models)
+        each.next_step("build", repository, models, said)
     return each.finish({"models": locked} | done.as_json(), "locked")
 
 
@@ -150,7 +150,7 @@ def build(
     console.warned(_unpacked_often(built))
     console.warned(unpacked_at_once(project, {model.backend for model in built}))
     if any(model.changed for model in built):
-        each.next_step("verify", repository, models)
+        each.next_step("verify", repository, models, said.only("triton", "backends"))
     return each.finish({"models": built} | done.as_json(), "built")
 
 

@@ -135,9 +135,11 @@ class Console:
             _print(self.terminal, what)
 
     def next_step(self, *command: str) -> None:
-        """Write the command that usually follows, for a person to copy."""
+        """Write the command that usually follows, for a person to copy; addresses in it lose their secrets."""
+        from envpack.support.redaction import public_url
+
         if not self.as_json:
-            self.note(f"[dim]next:[/dim] {plain(shlex.join(command))}")
+            self.note(f"[dim]next:[/dim] {plain(shlex.join(map(public_url, command)))}")
 
     def serve_with(self, command: Sequence[str]) -> None:
         """Write the command that serves a result, for a person to copy."""

@@ -11,6 +11,7 @@ from envpack.support.errors import EnvpackError, storage_error
 
 if TYPE_CHECKING:
     from envpack.fleet.tasks import Done, Task
+    from envpack.settings.table import Settings
 
 Result = TypeVar("Result")
 
@@ -54,11 +55,11 @@ class EachModel:
         self._errors |= {name: done.error for done in work.done if done.error for name in done.task.names}
         return work
 
-    def next_step(self, command: str, repository: Path, named: Sequence[str]) -> None:
-        """Write the command that usually follows, for the models that are left, unless these are all."""
+    def next_step(self, command: str, repository: Path, named: Sequence[str], said: Settings) -> None:
+        """Write the command that usually follows: for the models that are left, unless these are all, as was said."""
         place = () if repository == Path() else ("--repository", str(repository))
         some = named or len(self.left) < len(self._names)
-        self._console.next_step("envpack", command, *place, *(self.left if some else ()))
+        self._console.next_step("envpack", command, *place, *said.words(command), *(self.left if some else ()))
 
     def finish(self, document: Mapping[str, Any], verb: str) -> int:
         """Print every error, how many models were done, and the JSON document; returns the exit status."""

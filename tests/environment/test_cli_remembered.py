@@ -102,7 +102,7 @@ def test_a_dry_run_names_each_change_with_its_reason_and_changes_nothing(built, 
 def test_a_lockfile_decides_the_python_and_a_plan_names_the_packages_that_differ(built):
     lock = envpack("lock", "--repository", built.repository, "m", "--python", "3.8")
     assert lock.code == 0, lock.err
-    assert f"next: envpack build --repository {built.repository} m" in lock.err
+    assert f"next: envpack build --repository {built.repository} --python 3.8 m" in lock.err
     assert planned(built)["python_source"] == "envpack.lock"
     require(built, "numpy", "six==1.15.0")
     assert envpack("lock", "--repository", built.repository, "m").code == 0

@@ -7,6 +7,7 @@ import pytest
 
 from envpack.cli.console import Console
 from envpack.cli.each_model import EachModel
+from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError
 
 
@@ -87,3 +88,15 @@ def test_each_failure_has_its_own_file_of_details(capsys, tmp_path, monkeypatch)
     each.finish({}, "built")
     failed = json.loads(capsys.readouterr().out)["failed"]
     assert [Path(entry["error"]["details"]).read_text() for entry in failed] == ["log of a", "log of b"]
+
+
+def test_the_next_command_repeats_what_was_said_without_secrets(capsys):
+    each = EachModel(["a", "b"], Console())
+    said = Settings(python="3.8", channels=("./a channel", "https://me:word@conda.example/main"), packer="conda-pack")
+    each.next_step("build", Path("models"), ["b"], said)
+    assert capsys.readouterr().err == (
+        "next: envpack build --repository models --python 3.8 --channel './a channel' --channel"
+        " https://conda.example/main --set packer=conda-pack a b\n"
+    )
+    each.next_step("verify", Path(), [], said)
+    assert capsys.readouterr().err == "next: envpack verify\n"
