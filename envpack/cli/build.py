@@ -70,22 +70,26 @@ def lock(
         console.warned(*model.warnings)
         for change in model.changes:
             console.show(f"    {plain(change)}")
-        if not (shared and shared.push):
-            console.warned(_local_packages(model))
+    if not (shared and shared.push):
+        console.warned(*_local_packages(locked))
     if any(model.changed for model in locked):
         each.next_step("build", repository, models, said)
     return each.finish({"models": locked} | done.as_json(), "locked")
 
 
-def _local_packages(model: LockedModel) -> str:
-    """What to know about a lock that other machines cannot install, or ``""``."""
-    if not model.local:
-        return ""
-    return (
-        f"{model.name}: the lock names {', '.join(model.local)} by a path of this machine; "
-        "for other machines lock with --store URL --set push=true; "
-        "or with --channel ADDRESS, see `envpack channel add-python --help`"
-    )
+def _local_packages(locked: Sequence[LockedModel]) -> Iterator[str]:
+    """What to know about locks that other machines cannot install, once for all that name the same packages."""
+    models: dict[tuple[str, ...], list[str]] = {}
+    for model in locked:
+        models.setdefault(model.local, []).append(model.name)
+    models.pop((), None)
+    for packages, names in models.items():
+        subject = f"{', '.join(names)}: the {'lock names' if len(names) == 1 else 'locks name'}"
+        yield (
+            f"{subject} {', '.join(packages)} by a path of this machine; "
+            "for other machines lock with --store URL --set push=true; "
+            "or with --channel ADDRESS, see `envpack channel add-python --help`"
+        )
 
 
 @click.command(cls=options.GroupedCommand)

@@ -1,6 +1,7 @@
 """`envpack lock` on the command line, and builds from its lockfile."""
 
 import re
+import shutil
 
 import pytest
 
@@ -60,6 +61,9 @@ def test_a_lock_of_this_machines_python_says_that_other_machines_cannot_install_
     (local,) = completed.document["models"][0]["local"]
     assert local.startswith(f"python {PYTHON}.")
     assert f"m: the lock names {local} by a path of this machine" in completed.err
+    shutil.copytree(repository / "m", repository / "n")
+    (repository / "envpack.toml").write_text(f'[models.m]\npython = "{PYTHON}"\n[models.n]\npython = "{PYTHON}"\n')
+    assert run_command("lock").err.count(f"m, n: the locks name {local} by a path of this machine") == 1
 
 
 @pytest.mark.thorough
