@@ -22,6 +22,7 @@ from envpack.requirements.target import allows_minor
 from envpack.settings.project import Project
 from envpack.settings.pythons import SUPPORTED
 from envpack.settings.releases import Release
+from envpack.support.errors import InputError
 from envpack.support.placed_files import LOCK_NAME
 from envpack.support.platforms import host_platform
 
@@ -95,3 +96,13 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
     locked = (model.folder / LOCK_NAME).is_file()
     lock_and_build = f"run `envpack lock {model.folder.name}`, then `envpack build {model.folder.name}`"
     return BuildState("changed", reason, lock_and_build if locked else build)
+
+
+def known_state(project: Project, model: Model, release: Release) -> BuildState:
+    """`build_state`; unknown if nothing builds the model or its requirements cannot be read, as `inspect` reports."""
+    if not model.has_stub:
+        return BuildState("unknown")
+    try:
+        return build_state(project, model, release)
+    except InputError:
+        return BuildState("unknown")

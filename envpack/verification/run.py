@@ -13,7 +13,7 @@ from pathlib import Path
 
 from envpack.inspection.facts import Host
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
-from envpack.inspection.state import BuildState, build_state
+from envpack.inspection.state import known_state
 from envpack.inspection.stubs import fit_findings
 from envpack.repository.code import called_models
 from envpack.repository.folders import find_folder
@@ -27,7 +27,7 @@ from envpack.server.stale_runs import temporary_home
 from envpack.settings.project import Project, open_project
 from envpack.settings.releases import Release, all_releases, find_release, release_of_server
 from envpack.settings.table import DEFAULT_RELEASE, Settings
-from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
+from envpack.support.errors import EnvpackError, Finding, ModelsError, ServerError
 from envpack.support.folders import whole_path
 from envpack.support.interruption import once_interruptible
 from envpack.support.placed_files import STUB_NAME
@@ -204,7 +204,7 @@ class _Verification:
             return (unsafe,) if unsafe else (*mismatches(model), *self._mismatches_of_wanted(model, release))
 
         judging = JudgeOptions(self.said.timeout, self.said.requests, self.spec.preload, release)
-        state = functools.partial(_build_state, self.project, release=release or find_release(DEFAULT_RELEASE))
+        state = functools.partial(known_state, self.project, release=release or find_release(DEFAULT_RELEASE))
         return Judge(server, client, judging, preflight, state)
 
     def _mismatches_of_wanted(self, model: Model, served: Release | None) -> Iterator[Finding]:
@@ -324,16 +324,6 @@ def _stop_outcome(stopped: StopResult) -> str:
     if stopped.forced:
         return "killed, leftovers removed"
     return f"left behind: {'; '.join(stopped.leftovers)}" if stopped.leftovers else "nothing left behind"
-
-
-def _build_state(project: Project, model: Model, release: Release) -> BuildState:
-    """State of a model's build; unknown if its requirements cannot be read, which `envpack inspect` reports."""
-    if not model.has_stub:
-        return BuildState("unknown")
-    try:
-        return build_state(project, model, release)
-    except InputError:
-        return BuildState("unknown")
 
 
 def _outcome(verdict: ModelVerdict) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from envpack.deployment.objects.content import pin, published_files
 from envpack.deployment.objects.fetch import place_publication
 from envpack.deployment.objects.prune import DigestAddress, parse_digest_address
 from envpack.deployment.objects.send import Published, publish
-from envpack.deployment.plan import MODELS_ON_SERVER, Deployment, docker_command, plan_deployment, server_arguments
+from envpack.deployment.plan import Deployment, docker_command, plan_deployment, server_arguments
 from envpack.deployment.signing import Trust, read_signing_key
+from envpack.inspection.state import known_state
+from envpack.repository.selection import open_models
 from envpack.settings.project import Project
 from envpack.store.location import obstore_for, parse_location, server_address
 from envpack.store.objects import Objects
@@ -48,9 +50,18 @@ class PublishedObjects:
     command: tuple[str, ...]  # a command that serves it
 
 
+def _plan(project: Project, names: Sequence[str], **how: Any) -> Deployment:
+    """What `plan_deployment` returns, with a caution for each model whose requirements were not built as they are."""
+    plan = plan_deployment(project, names, **how)
+    models, _ = open_models(project.repository, [model.name for model in plan.models])
+    states = ((name, known_state(project, models[name], plan.release)) for name in sorted(models))
+    cautions = (f"{name}: {state.reason}: {state.fix}" for name, state in states if state.reason)
+    return replace(plan, cautions=(*plan.cautions, *cautions))
+
+
 def lay_out(project: Project, names: Sequence[str], output: Path, progress: Progress) -> LaidOut:
     """Assemble models and the backends that they name in a folder; raises what `plan_deployment` and `assemble` do."""
-    plan = plan_deployment(project, names)
+    plan = _plan(project, names)
     what = f"{counted(len(plan.models), 'model')} and {counted(len(plan.backends), 'backend')}"
     progress.begin(f"assemble {what} in {output}")
     description = assemble(plan, output, link_mode=project.of().link_mode)
@@ -83,7 +94,7 @@ def publish_objects(
     _refuse_options(template, delete=delete, prune=prune)
     keys = [read_signing_key(file) for file in sign]
     # The archives do not contain the path on the server.
-    plan = plan_deployment(project, names, served_from=str(project.repository), packs=True)
+    plan = _plan(project, names, served_from=str(project.repository), packs=True)
     place = template.of if template else lambda _: parse_location(url)
     example = place("0" * 64)
     _refuse_inside(example.folder, plan, url)
@@ -151,7 +162,7 @@ def publish_to_registry(
 ) -> PublishedImage:
     """Publish models as an image; arguments as `publish_objects`, and the address of a base image by its digest."""
     keys = [read_signing_key(file) for file in sign]
-    plan = plan_deployment(project, names, served_from=MODELS_ON_SERVER)
+    plan = _plan(project, names)
     address, below = parse_image_address(url, tagged=True), parse_image_address(base, pinned=True) if base else None
     return publish_image(plan, address, base=below, dry_run=dry_run, keys=keys, progress=progress)
 

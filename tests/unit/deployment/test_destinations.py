@@ -58,6 +58,17 @@ def test_a_layout_leaves_out_texts_with_passwords_and_names_them(project, tmp_pa
     assert [path.parent.name for path in (tmp_path / "tree").rglob("*") if path.name in named] == ["python3.8"]
 
 
+def test_models_that_were_not_built_are_named(plain, tmp_path):
+    (plain.repository / "late/requirements.txt").write_text("numpy\n")
+    (plain.repository / "network/1").mkdir(parents=True)
+    (plain.repository / "network/1/model.onnx").touch()
+    (plain.repository / "network/requirements.txt").write_text("onnx\n")
+    what = "late: it has requirements.txt, but config.pbtxt names no execution environment: run `envpack build late`"
+    assert lay_out(plain, [], tmp_path / "tree", NoProgress()).cautions == (what,)
+    url = (tmp_path / "published").as_uri()
+    assert publish_objects(plain, [], url, NoProgress(), dry_run=True).cautions == (what,)
+
+
 def test_a_missing_library_is_missed_before_environments_are_packed(project, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     steps = Steps()
