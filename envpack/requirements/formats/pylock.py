@@ -75,7 +75,7 @@ def _select_wheels(
                 hint='choose one: --python 3.10, or python = "3.10" in envpack.toml',
             )
         target = replace(target, python=python)
-    lock = _validated(_with_files(content, target), location)
+    lock = _validated(_with_files(content, target), source)
     named = {"extras": (extras, lock.extras or ()), "groups": (groups, lock.dependency_groups or ())}
     warnings = [_check_selected(kind, *names, location) for kind, names in named.items()]
     selected = extras if lock.extras else (), groups if lock.dependency_groups else ()
@@ -113,40 +113,74 @@ def _python_range(content: Mapping[str, Any], location: Location) -> str:
 def _with_files(content: Mapping[str, Any], target: Target) -> Mapping[str, Any]:
     """The lock without packages that have no files and are for other targets, which uv writes and PEP 751 excludes.
 
-    Names become normalised, as PEP 751 requires them, and an empty list of environments is none: pipenv writes both.
+    Names become normalised, as PEP 751 requires them. An empty list of environments is none, as pipenv writes it, and
+    so is one with an empty marker, as PDM writes it for any Python. Times as text, from an older pipenv, are left out.
     """
-    if content.get("environments") == []:
+    environments, packages = content.get("environments"), content.get("packages")
+    if isinstance(environments, list) and (not environments or "" in environments):
         content = {key: value for key, value in content.items() if key != "environments"}
-    packages = content.get("packages")
     if not isinstance(packages, list):
         return content
-    kept = (package for package in packages if not _is_empty_and_foreign(package, target))
-    return {**content, "packages": [_with_normalised_name(package) for package in kept]}
+    variables: dict[str, str | frozenset[str]] = {
+        **marker_environment(target),
+        "extras": _names(content, "extras"),
+        "dependency_groups": _names(content, "dependency-groups"),
+    }
+    kept = (package for package in packages if not _is_empty_and_foreign(package, variables))
+    return {**content, "packages": [_normalised(package) for package in kept]}
 
 
-def _with_normalised_name(package: Any) -> Any:
-    name = package.get("name") if isinstance(package, dict) else None
-    return {**package, "name": canonicalize_name(name)} if isinstance(name, str) else package
+def _names(content: Mapping[str, Any], key: str) -> frozenset[str]:
+    names = content.get(key)
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
-def _is_empty_and_foreign(package: object, target: Target) -> bool:
+def _normalised(package: Any) -> Any:
+    if not isinstance(package, dict):
+        return package
+    name, files = package.get("name"), {key: _without_text_time(package[key]) for key in _FILES.intersection(package)}
+    return {**package, **files, **({"name": canonicalize_name(name)} if isinstance(name, str) else {})}
+
+
+def _without_text_time(files: Any) -> Any:
+    if isinstance(files, list):
+        return [_without_text_time(file) for file in files]
+    if isinstance(files, dict) and isinstance(files.get("upload-time"), str):
+        return {key: value for key, value in files.items() if key != "upload-time"}
+    return files
+
+
+def _is_empty_and_foreign(package: object, variables: Mapping[str, str | frozenset[str]]) -> bool:
     if not isinstance(package, dict) or _FILES.intersection(package) or "marker" not in package:
         return False
     try:
-        return not Marker(str(package["marker"])).evaluate(marker_environment(target))
-    except ValueError:  # the validation reports it
+        return not Marker(str(package["marker"])).evaluate(variables)
+    except (LookupError, ValueError):  # the validation reports it
         return False
 
 
-def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
+def _validated(content: Mapping[str, Any], source: Source) -> Pylock:
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
+    location = source.location
+    _check_files(content, source)
     try:
         return Pylock.from_dict(content)
     except PylockUnsupportedVersionError as error:
         raise location.error(str(error), hint=_HINT) from error
     except PylockValidationError as error:
         raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
+
+
+def _check_files(content: Mapping[str, Any], source: Source) -> None:
+    """Refuse packages without files; PDM writes them and reports success if it cannot read its index."""
+    packages = content.get("packages")
+    for package in packages if isinstance(packages, list) else ():
+        if isinstance(package, dict) and isinstance(package.get("name"), str) and not _FILES.intersection(package):
+            raise _place(package["name"], source).error(
+                f"the lock names no file of {quote(package['name'])}",
+                hint=f"{_HINT}, where it can read its package index",
+            )
 
 
 def _select(

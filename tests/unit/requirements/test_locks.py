@@ -11,6 +11,7 @@ import pytest
 
 from envpack.requirements.format import read_requirements
 from envpack.requirements.model import CondaPackage, PipPackage
+from tests.tables import every_row
 
 LOCKS = Path(__file__).with_name("locks")
 FORGE = "https://conda.anaconda.org/conda-forge"
@@ -285,10 +286,30 @@ def test_pylock_with_another_name_and_a_local_wheel(write):
     assert read_requirements(write("pylock.serve.toml", text)).locked_pip[0].url == wheel.as_uri()
 
 
-def test_pylock_as_pipenv_writes_it(write):
-    """With the name of the Pipfile, and an empty list of environments."""
-    text = PYLOCK.replace('name = "six"', 'name = "Six"').replace("[[packages]]", "environments = []\n[[packages]]")
-    assert read_requirements(write("pylock.toml", text)).locked_pip == (SIX,)
+@every_row(
+    ("old", "new"),
+    [
+        ('name = "six"', 'name = "Six"'),  # of the Pipfile
+        ("[[packages]]", "environments = []\n[[packages]]"),
+        ("{url", '{upload-time = "2021-05-05T14:18:17Z", url'),  # of an older pipenv, as text
+    ],
+)
+def test_pylock_as_pipenv_writes_it(write, old, new):
+    assert old in PYLOCK
+    assert read_requirements(write("pylock.toml", PYLOCK.replace(old, new))).locked_pip == (SIX,)
+
+
+def test_pylock_without_files_as_pdm_writes_it_without_its_index(write, refused):
+    text = PYLOCK.replace("[[packages]]", 'dependency-groups = ["base"]\n[[packages]]')
+    text = text.replace("wheels = [", "marker = \"'base' in dependency_groups\"\nx = [")
+    error = refused(write("pylock.toml", text), line=6)
+    assert error.message == "the lock names no file of 'six'"
+    assert "where it can read its package index" in error.hint
+
+
+def test_pylock_as_pdm_writes_it_for_any_python(write):
+    text = PYLOCK.replace('requires-python = "==3.10.*"', 'requires-python = ""\nenvironments = [""]')
+    assert read_requirements(write("pylock.toml", text), python="3.10").locked_pip == (SIX,)
 
 
 @pytest.mark.parametrize(
