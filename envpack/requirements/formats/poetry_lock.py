@@ -51,6 +51,9 @@ class _Reader:
         content = table_of(source.toml, source.location)
         self._metadata = content.table("metadata")
         version = self._metadata.text("lock-version", "")
+        if not version:
+            hint = "Poetry 2 does not read it either; delete it, and run: poetry lock"
+            raise self._location.error("the lock has no version, as before Poetry 1.1", hint=hint)
         if not _VERSIONS.fullmatch(version):
             reason = f"version {quote(version)} of the lock is not supported"
             raise source.place("lock-version").error(reason, hint=_HINT)

@@ -188,3 +188,10 @@ def test_a_wheel_of_an_address_keeps_its_marker_and_its_hash(write):
     assert read_requirements(lock).pip == (
         f'own @ https://example.org/own-1.0-py3-none-any.whl ; python_version < "3.11" --hash=sha256:{digest}',
     )
+
+
+def test_lock_of_an_old_poetry_names_a_command_that_works(write, refused):
+    """``poetry lock`` keeps the versions of a lock that it reads; Poetry 2 reads none without a version."""
+    error = refused(write("poetry.lock", '[[package]]\nname = "six"\n\n[metadata]\npython-versions = "^3.8"\n'))
+    assert error.message == "the lock has no version, as before Poetry 1.1"
+    assert error.hint.endswith("delete it, and run: poetry lock")
