@@ -27,7 +27,7 @@ from envpack.server.stale_runs import temporary_home
 from envpack.settings.project import Project, open_project
 from envpack.settings.releases import Release, all_releases, find_release, release_of_server
 from envpack.settings.table import DEFAULT_RELEASE, Settings
-from envpack.support.errors import EnvpackError, Finding, ModelsError, ServerError
+from envpack.support.errors import EnvpackError, Finding, InputError, ModelsError, ServerError
 from envpack.support.folders import whole_path
 from envpack.support.interruption import once_interruptible
 from envpack.support.placed_files import STUB_NAME
@@ -42,7 +42,7 @@ from envpack.verification.checks.server import (
 )
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
-from envpack.verification.verdict import Check, ModelVerdict, Verdict, check, passed, skipped, unchecked
+from envpack.verification.verdict import Check, Failure, ModelVerdict, Verdict, check, passed, skipped, unchecked
 
 
 def verify(
@@ -159,12 +159,20 @@ class _Verification:
                 go_on_in_another()
             verdict = self._verify_model(judge, model)
             failure = verdict.failure
+            self._require_repository(failure)
             if failure and failure.kind in ("server-died", "too-many-files") and not judge.is_alone:
                 go_on_in_another()
                 verdict = self._verify_model(judge, model)
                 died += [failed_together(model.name, failure)] if verdict.ok else []
             verdicts.append(verdict)
         return tuple(verdicts), died
+
+    def _require_repository(self, failure: Failure | Check | None) -> None:
+        """Blame no model and no limit for a failure after the repository was removed; the server reports no reason."""
+        if failure and not self.project.repository.is_dir():
+            fix = "put it back, and verify it while no other program moves or removes it"
+            what = "the model repository was removed while it was verified"
+            raise InputError("repository-missing", what, fix, str(self.project.repository))
 
     def _start(self, servers: contextlib.ExitStack, probe: Path | None) -> tuple[Server, Client, str]:
         """Start a server, which ends with the stack; returns it with a client and its version."""
@@ -246,6 +254,7 @@ class _Verification:
             self.progress.begin("load all models at the same time")
             unload_all(client, server, names)
             together = check_together(client, names, self.said.timeout)
+            self._require_repository(None if together.ok else together)
             yield together
             self.progress.end(together.evidence)
         self.progress.begin("unload")

@@ -1,6 +1,7 @@
 """A verification from the start of its server to its end, with a server of words."""
 
 import contextlib
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,12 @@ from envpack.server.choice import ServerSpec
 from envpack.server.interface import StopResult
 from envpack.server.log import FILES_LIMIT
 from envpack.settings.table import Settings
+from envpack.support.errors import InputError
 from envpack.verification import run as module
 from envpack.verification.judge import Judge
 from envpack.verification.loading import LoadResult, server_died
 from envpack.verification.run import verify
-from envpack.verification.verdict import Failure, ModelVerdict, passed
+from envpack.verification.verdict import Failure, ModelVerdict, failed, passed
 
 LOADED = LoadResult(0.1)
 
@@ -127,6 +129,33 @@ def test_models_that_only_together_end_the_server_or_leave_it_no_file_have_the_l
     (together,) = (check for check in verdict.checks if check.id == "together" and not check.ok)
     assert together.evidence == f"the server {what} when b was loaded beside the models before it"
     assert together.fix.startswith(fix)
+
+
+@pytest.mark.parametrize("when", ["alone", "together"])
+def test_a_repository_that_is_removed_meanwhile_is_named_and_no_model_or_limit_is_blamed(repository, monkeypatch, when):
+    """The server's own message has no reason: it cannot open the folder."""
+
+    def remove_and_fail(failure):
+        shutil.rmtree(repository)
+        return failure
+
+    def load(*_, **__):
+        failure = Failure("too-many-files", "not listed", (), FILES_LIMIT)
+        return LoadResult(0.1, remove_and_fail(failure)) if when == "alone" else LOADED
+
+    ready = ModelVerdict(name="", ok=True, load_seconds=0.1, checks=(passed("load", "READY"),))
+    monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
+    monkeypatch.setattr(module, "unload_all", lambda *_: passed("shutdown", "gone"))
+    monkeypatch.setattr(module, "check_together", lambda *_: remove_and_fail(failed("together", "x", FILES_LIMIT)))
+    monkeypatch.setattr(Judge, "_verdict_before_load", lambda *_: None)
+    monkeypatch.setattr(Judge, "_check_loaded", lambda _, model, __: replace(ready, name=model.name))
+    monkeypatch.setattr("envpack.verification.judge.load_model", load)
+    monkeypatch.setattr("envpack.verification.judge.explain_hidden", lambda _, __, failure: failure)
+    runtime = Runtime()
+    with pytest.raises(InputError, match="was removed while it was verified") as caught:
+        verify(repository, runtime=runtime)
+    assert (caught.value.kind, len(runtime.started)) == ("repository-missing", 1)
 
 
 def test_the_servers_own_version_counts_more_than_the_tag_of_its_image(repository, monkeypatch):
