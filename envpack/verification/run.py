@@ -37,7 +37,9 @@ from envpack.verification.checks.server import (
     check_repository,
     check_runtime,
     check_together,
+    check_unchanged,
     failed_together,
+    stamps_of,
     unload_all,
 )
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
@@ -101,6 +103,7 @@ class _Verification:
         return self.spec.settings
 
     def run(self) -> Verdict:
+        before = stamps_of(self.models)
         with _folder_for_probe(self.said) as probe, contextlib.ExitStack() as servers:
             start = functools.partial(self._start, servers, probe)
             server, client, version = start()
@@ -119,6 +122,7 @@ class _Verification:
             checks += self._server_checks(server, client, loaded) if all_right and not judge.stuck else ()
             seconds = self._seconds()
             kept, leftovers = self._end(server, client, judge, loaded, checks)
+            checks += [changed] if (changed := check_unchanged(self.models, before)) else []
             log = keep_last("last-server.log", server.log(), mode=0o600)
         made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
         return Verdict(

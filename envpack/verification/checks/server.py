@@ -5,14 +5,18 @@ of several servers say together.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.inspection.files import folder_findings
+from envpack.repository.folders import Stamps, source_stamps
+from envpack.repository.model import Model
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import FILES_LIMIT
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
 from envpack.verification.stub_processes import is_template, living_stubs
 from envpack.verification.verdict import Check, Failure, check, failed, passed, unchecked, warning
@@ -40,6 +44,31 @@ def check_published() -> Check:
         "published",
         "nothing records what was published there, so that a changed file would not be noticed",
         "publish it with `envpack publish`, and leave its record there",
+    )
+
+
+def stamps_of(models: Sequence[Model]) -> Stamps:
+    """What ``envpack build`` or an author replaces: configurations, code, environments, stubs, as they are now."""
+    found = set[tuple[str, int, int]]().union(*(source_stamps(model.folder, "*.py") for model in models))
+    for place in (place for model in models for place in (model.environment, model.folder / STUB_NAME) if place):
+        with contextlib.suppress(OSError, ValueError):
+            found.add((str(place), place.stat().st_ino, 0))  # the server changes the mode, and a model may add files
+    return frozenset(found)
+
+
+@check("unchanged", of="server", step="unload")
+def check_unchanged(models: Sequence[Model], before: Stamps) -> Check | None:
+    """Only if code, a configuration, an environment or a stub was replaced meanwhile: not checked, since the server
+    had read what was there before
+    """
+    changed = sorted({path for path, *_ in before - stamps_of(models)})
+    if not changed:
+        return None
+    more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return unchecked(
+        "unchanged",
+        f"{changed[0]} was changed while it was verified{more}; what is there now was not checked",
+        "verify again while no other program builds or edits the models",
     )
 
 

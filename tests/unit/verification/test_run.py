@@ -158,6 +158,28 @@ def test_a_repository_that_is_removed_meanwhile_is_named_and_no_model_or_limit_i
     assert (caught.value.kind, len(runtime.started)) == ("repository-missing", 1)
 
 
+def test_a_model_that_is_changed_meanwhile_has_no_plain_yes(repository, monkeypatch):
+    """The server had read what was there before."""
+
+    def load(_, __, model, **___):
+        if model.name == "b":
+            (repository / "a/1/model.py").write_text("import six")
+        return LOADED
+
+    ready = ModelVerdict(name="", ok=True, load_seconds=0.1, checks=(passed("load", "READY"),))
+    monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
+    monkeypatch.setattr(module, "unload_all", lambda *_: passed("shutdown", "gone"))
+    monkeypatch.setattr(module, "check_together", lambda *_: passed("together", "all"))
+    monkeypatch.setattr(Judge, "_verdict_before_load", lambda *_: None)
+    monkeypatch.setattr(Judge, "_check_loaded", lambda _, model, __: replace(ready, name=model.name))
+    monkeypatch.setattr("envpack.verification.judge.load_model", load)
+    verdict = verify(repository, runtime=Runtime())
+    assert (verdict.ok, verdict.answer) == (False, "yes as far as checked")
+    assert verdict.checks[-1].id == "unchanged"
+    assert verify(repository, ["b", "c"], runtime=Runtime()).ok
+
+
 def test_the_servers_own_version_counts_more_than_the_tag_of_its_image(repository, monkeypatch):
     runtime = Runtime()
     runtime.name, runtime.image, runtime.release = "docker", "registry.example/ours:23.04", "23.04"

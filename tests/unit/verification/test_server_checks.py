@@ -5,10 +5,19 @@ from dataclasses import dataclass, field
 import pytest
 
 from envpack.inspection.files import folder_findings
+from envpack.repository.model import open_model
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry, RequestError
+from envpack.support.placed_files import STUB_NAME
 from envpack.verification.checks import server as checks
-from envpack.verification.checks.server import check_published, check_repository, check_together, unload_all
+from envpack.verification.checks.server import (
+    check_published,
+    check_repository,
+    check_together,
+    check_unchanged,
+    stamps_of,
+    unload_all,
+)
 from envpack.verification.verdict import failed, warning
 
 STUB = Process(7, "triton_python_b", False, ("stub", "/srv/m/1/model.py", *"abcdefgh"))
@@ -207,3 +216,47 @@ def test_a_model_that_ends_the_server_at_its_end_is_a_fault():
     check = unload_all(Gone(), Server(), ["a"])
     assert (check.ok, check.id) == (False, "shutdown")
     assert "connection refused" in check.evidence
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda model: (model / "1/model.py").write_text("changed"), "m/1/model.py"),
+        (lambda model: (model / "config.pbtxt").unlink(), "m/config.pbtxt"),
+        (lambda model: replace_folder(model / "python3.10"), "m/python3.10"),
+        (lambda model: replace_file(model / STUB_NAME, "stub"), f"m/{STUB_NAME}"),
+        (lambda model: (model / STUB_NAME).chmod(0o100), ""),  # as the server does
+        (lambda model: (model / "python3.10/new.pyc").touch(), ""),
+        (lambda model: (model / "1/downloaded.py").touch(), ""),  # by the model
+    ],
+)
+def test_what_is_replaced_while_it_is_verified_was_not_checked(tmp_path, change, named):
+    folder = tmp_path / "m"
+    (folder / "1").mkdir(parents=True)
+    (folder / "python3.10").mkdir()
+    parameter = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/python3.10" } }'
+    files = {"1/model.py": "", "config.pbtxt": f'backend: "python"\n{parameter}\n', STUB_NAME: "stub"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    models = [open_model(folder)]
+    before = stamps_of(models)
+    assert check_unchanged(models, before) is None
+    change(folder)
+    check = check_unchanged(models, before)
+    if not named:
+        assert check is None
+        return
+    assert check.status == "unchecked"
+    assert check.evidence == f"{tmp_path}/{named} was changed while it was verified; what is there now was not checked"
+
+
+def replace_folder(folder):
+    folder.with_name("new").mkdir()
+    folder.rename(folder.with_name("old"))
+    folder.with_name("new").rename(folder)
+
+
+def replace_file(file, text):
+    new = file.with_name("new")
+    new.write_text(text)
+    new.rename(file)
