@@ -19,7 +19,7 @@ from envpack.deployment.signing import Statement, Trust, check_statement, signat
 from envpack.store.location import Location, is_object_path
 from envpack.store.objects import ObjectInfo, Objects
 from envpack.support.bounded_reading import read_bytes, read_json, sha256_of
-from envpack.support.errors import InputError, UsageError, disk_full, storage_errors
+from envpack.support.errors import EnvpackError, InputError, UsageError, disk_full, storage_errors
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import FILE, FOLDER, PROGRAM
 from envpack.support.placed_files import STUB_NAME
@@ -59,6 +59,18 @@ def copy_publication(
     record, because another program put it there, is copied as it is and not compared, unless trust is given.
     """
     record = PublicationRecord.read(objects) if trust is None else None
+    try:
+        return _copied(objects, record, folder, progress, trust)
+    except EnvpackError as error:
+        if record is None or not record.exists or record.is_current():
+            raise
+        fix = "run the command again when no publication is under way"
+        raise _changed("it was published again while it was read", str(objects.location), fix) from error
+
+
+def _copied(
+    objects: Objects, record: PublicationRecord | None, folder: Path, progress: Progress, trust: Trust | None
+) -> CopiedPublication:
     present = {info.path: info for info in objects.list() if "/" in info.path}
     folders = {path.rsplit("/", count)[0] for path in present for count in range(1, path.count("/") + 1)}
     present = {path: info for path, info in present.items() if info.size or path not in folders}  # those of consoles

@@ -80,6 +80,11 @@ class PublicationRecord:
             raise objects.corrupt(RECORD, "it is no record of this version of envpack") from error
         return cls(objects, entries, pending, info.tag, info.modified)
 
+    def is_current(self) -> bool:
+        """Whether the store still has this one, and no publication has begun or ended since it was read."""
+        found = self._objects.read(RECORD, _MOST_RECORD)
+        return found is not None and found[1].tag == self._tag
+
     def known(self) -> tuple[str, ...]:
         """The paths of everything that was published, or would have been."""
         return tuple(dict.fromkeys((*self.entries, *self.pending)))

@@ -10,6 +10,7 @@ import pytest
 from envpack.deployment.objects.content import Publication, PublishedFile, describe_files, pieces
 from envpack.deployment.objects.record import RECORD
 from envpack.deployment.objects.send import publish
+from envpack.store.objects import Objects
 from envpack.support.errors import DISK_FULL_TEXT, InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.tables import every_row
@@ -272,6 +273,21 @@ def test_a_file_that_has_another_size_than_was_published_is_not_copied(objects, 
         copied(objects, tmp_path)
     assert raised.value.kind == "published-changed"
     assert below(tmp_path / "copy") == []
+
+
+def test_a_publication_while_another_one_is_read_is_not_taken_for_another_program(objects, tmp_path, monkeypatch):
+    publish(publication(a__1__weights="first", **config("a")), objects)
+    read = Objects.read_part
+
+    def publish_before(reader, *arguments):
+        monkeypatch.setattr(Objects, "read_part", read)
+        publish(publication(a__1__weights="other", **config("a", "b")), objects)
+        return read(reader, *arguments)
+
+    monkeypatch.setattr(Objects, "read_part", publish_before)
+    with pytest.raises(InputError, match="was published again while it was read") as raised:
+        copied(objects, tmp_path)
+    assert (raised.value.kind, raised.value.hint[:15]) == ("published-changed", "run the command")
 
 
 def test_without_its_record_nothing_is_compared(objects, remote, tmp_path):
