@@ -21,7 +21,7 @@ from envpack.conda.interpreter_package import fingerprint, make_package
 from envpack.conda.interpreters import Interpreter
 from envpack.support.bounded_reading import first_endless, read_json, sha256_of
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
-from envpack.support.errors import EnvironmentBuildError, InputError, storage_errors
+from envpack.support.errors import EnvironmentBuildError, InputError, require_programs, storage_errors
 from envpack.support.folders import cache_folder, cache_root, data_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
@@ -90,6 +90,7 @@ def local_channel(
         package = _read_local(folder)
         if package:
             return package
+        require_programs(folder.parent)
         progress.begin(f"turn Python {interpreter.version} of this machine into a conda package")
         with new_folder(folder) as partial:
             _make_local(interpreter, partial)

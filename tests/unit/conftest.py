@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,23 @@ def every_error_says_what_to_do(monkeypatch):
     monkeypatch.setattr(EnvpackError, "__init__", noted)
     yield
     assert without == []
+
+
+@pytest.fixture
+def mount():
+    """Mounts a tmpfs with options, and takes it away again."""
+    mounted = []
+
+    def run(folder, options):
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            pytest.skip("a tmpfs can be mounted by root only")
+        mounted.append(folder)
+
+    yield run
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.fixture

@@ -63,6 +63,13 @@ def test_a_channel_is_made_once(make):
     assert (package.file, package.version) == (package.channel / FILE, "3.9.1")
 
 
+def test_a_cache_whose_programs_cannot_run_is_refused_before_the_python_is_copied_there(make, mount, tmp_path):
+    mount(tmp_path / "cache", "noexec,size=1m")
+    with pytest.raises(StorageError) as caught:
+        make()
+    assert (caught.value.kind, caught.value.where) == ("noexec", str(tmp_path / "cache/channel"))
+
+
 def test_a_full_disk_of_the_cache_is_named_and_not_what_the_package_is_for(make, monkeypatch, tmp_path):
     def fill(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

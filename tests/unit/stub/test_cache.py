@@ -135,23 +135,6 @@ def test_a_kill_leaves_no_entry_and_its_remains_are_removed(tmp_path, slow):
     assert sorted(path.name for path in entry.parent.iterdir()) == [".entry.lock", "entry"]
 
 
-@pytest.fixture
-def mount():
-    """Mounts a tmpfs with options, and takes it away again."""
-    mounted = []
-
-    def run(folder, options):
-        folder.mkdir(exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-            pytest.skip("a tmpfs can be mounted by root only")
-        mounted.append(folder)
-
-    yield run
-    for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_read_only_cache_gives_what_it_has_and_says_that_it_takes_nothing(tmp_path, mount):
     cache = tmp_path / "cache"
     mount(cache, "size=1m")
