@@ -38,31 +38,19 @@ class Difference:
 
 @dataclass(kw_only=True)
 class Inspection:
-    """The result of inspecting an execution environment.
+    """The result of inspecting an execution environment."""
 
-    Attributes:
-        path: folder or archive.
-        form: ``"dir"``, ``"tar.gz"`` or ``"tar"``.
-        manifest: the manifest of the environment; empty if it has none that can be read.
-        packages: the installed packages.
-        files: number of files and links.
-        size: bytes of their content.
-        sha256: SHA-256 of an archive, ``""`` for a folder.
-        verified: number of files that match the inventory.
-        findings: the first `MOST_FINDINGS` differences.
-        count: number of all differences, by kind.
-    """
-
-    path: Path
-    form: str
+    path: Path  # folder or archive
+    form: str  # ``"dir"``, ``"tar.gz"`` or ``"tar"``
+    # The manifest of the environment; empty if it has none that can be read.
     manifest: dict[str, Any] = field(default_factory=dict)
-    packages: tuple[Package, ...] = ()
-    files: int = 0
-    size: int = 0
-    sha256: str = ""
-    verified: int = 0
-    findings: list[Difference] = field(default_factory=list)
-    count: dict[str, int] = field(default_factory=dict)
+    packages: tuple[Package, ...] = ()  # the installed packages
+    files: int = 0  # number of files and links
+    size: int = 0  # bytes of their content
+    sha256: str = ""  # SHA-256 of an archive, ``""`` for a folder
+    verified: int = 0  # number of files that match the inventory
+    findings: list[Difference] = field(default_factory=list)  # the first `MOST_FINDINGS` differences
+    count: dict[str, int] = field(default_factory=dict)  # number of all differences, by kind
 
     def find(self, kind: str, path: str, reason: str) -> None:
         """Add a finding."""

@@ -24,38 +24,23 @@ _MODES = {"file": 0o644, "program": 0o755}
 
 @dataclass(frozen=True)
 class LayerMember:
-    """A file, link or folder in a layer.
+    """A file, link or folder in a layer."""
 
-    Attributes:
-        path: relative to the root of the image.
-        kind: ``"program"`` is an executable file.
-        size: bytes of the content.
-        source: the file with the content, None if that is ``content``.
-        content: the content of a file without source.
-        target: target of a link.
-    """
-
-    path: str
-    kind: Literal["file", "program", "link", "folder"]
-    size: int = 0
-    source: Path | None = None
-    content: bytes = b""
-    target: str = ""
+    path: str  # relative to the root of the image
+    kind: Literal["file", "program", "link", "folder"]  # ``"program"`` is an executable file
+    size: int = 0  # bytes of the content
+    source: Path | None = None  # the file with the content, None if that is ``content``
+    content: bytes = b""  # the content of a file without source
+    target: str = ""  # target of a link
 
 
 @dataclass(frozen=True)
 class PackedLayer:
-    """A layer as a file.
+    """A layer as a file."""
 
-    Attributes:
-        sha256: SHA-256 of the file.
-        size: bytes of the file.
-        content_sha256: SHA-256 of the tar file in it.
-    """
-
-    sha256: str
-    size: int
-    content_sha256: str
+    sha256: str  # SHA-256 of the file
+    size: int  # bytes of the file
+    content_sha256: str  # SHA-256 of the tar file in it
 
 
 def pack_layer(members: Sequence[LayerMember], file: Path, report: Callable[[int], None]) -> PackedLayer:

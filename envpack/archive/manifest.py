@@ -287,19 +287,12 @@ _HEADER = 768  # bytes per file of a tar file: the header, and on average half a
 
 @dataclass(frozen=True)
 class Format:
-    """What one format costs.
+    """What one format costs."""
 
-    Attributes:
-        form: ``"dir"``, ``"tar.gz"`` or ``"tar"``.
-        size: bytes to ship; an estimate for archives that do not exist.
-        unpacked: bytes that a server needs in ``/tmp`` for it.
-        unpack_seconds: how much longer the first load takes than with a folder; an estimate.
-    """
-
-    form: str
-    size: int
-    unpacked: int
-    unpack_seconds: float
+    form: str  # ``"dir"``, ``"tar.gz"`` or ``"tar"``
+    size: int  # bytes to ship; an estimate for archives that do not exist
+    unpacked: int  # bytes that a server needs in ``/tmp`` for it
+    unpack_seconds: float  # how much longer the first load takes than with a folder; an estimate
 
 
 def format_costs(metadata: Mapping[str, Any]) -> tuple[Format, ...]:

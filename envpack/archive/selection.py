@@ -38,15 +38,10 @@ _ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which files to exclude, by patterns as in ``.gitignore``.
+    """Which files to exclude, by patterns as in ``.gitignore``."""
 
-    Attributes:
-        exclude: patterns of the user, in addition to `DEFAULT_EXCLUDE`.
-        include: patterns of files to keep although an exclude pattern matches.
-    """
-
-    exclude: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()  # patterns of the user, in addition to `DEFAULT_EXCLUDE`
+    include: tuple[str, ...] = ()  # patterns of files to keep although an exclude pattern matches
 
     @cached_property
     def digest(self) -> str:

@@ -52,25 +52,15 @@ class InterpreterPackage:
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelPackage:
-    """A package in the index of a channel.
+    """A package in the index of a channel."""
 
-    Attributes:
-        name: for example ``"python"``.
-        version: for example ``"3.8.18"``.
-        build: build string.
-        subdir: ``"linux-64"``, ``"linux-aarch64"`` or ``"noarch"``.
-        file: name of its file.
-        size: bytes, 0 if the index does not contain it.
-        sha256: of the file, ``""`` if the index does not contain it.
-    """
-
-    name: str
-    version: str
-    build: str
-    subdir: str
-    file: str
-    size: int
-    sha256: str
+    name: str  # for example ``"python"``
+    version: str  # for example ``"3.8.18"``
+    build: str  # build string
+    subdir: str  # ``"linux-64"``, ``"linux-aarch64"`` or ``"noarch"``
+    file: str  # name of its file
+    size: int  # bytes, 0 if the index does not contain it
+    sha256: str  # of the file, ``""`` if the index does not contain it
 
 
 def local_channel(

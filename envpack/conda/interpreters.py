@@ -24,33 +24,20 @@ _SHIM_QUERY = "import os, sys; print(os.path.realpath(sys.executable))"
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """A CPython on this machine.
+    """A CPython on this machine."""
 
-    Attributes:
-        version: full version, for example ``"3.8.18"``.
-        minor: for example ``"3.8"``.
-        executable: the program itself, not a link or a shim.
-        prefix: the folder that it was installed to.
-        library: its shared library (``libpython3.8.so.1.0``), ``None`` for a static build.
-        include: the folder of ``Python.h``; may be missing.
-        stdlib: the folder of the standard library.
-        distribution: whether it belongs to Debian or Ubuntu, whose interpreters install packages to other folders.
-        free_threaded: whether it was built without the GIL, which no stub supports.
-        managed: whether uv has installed it, for envpack or for the user.
-        glibc: newest version of a symbol that its program and its library need of glibc, for example ``"2.34"``.
-    """
-
-    version: str
-    minor: str
-    executable: Path
-    prefix: Path
-    library: Path | None
-    include: Path
-    stdlib: Path
+    version: str  # full version, for example ``"3.8.18"``
+    minor: str  # for example ``"3.8"``
+    executable: Path  # the program itself, not a link or a shim
+    prefix: Path  # the folder that it was installed to
+    library: Path | None  # its shared library (``libpython3.8.so.1.0``), ``None`` for a static build
+    include: Path  # the folder of ``Python.h``; may be missing
+    stdlib: Path  # the folder of the standard library
+    # Whether it belongs to Debian or Ubuntu, whose interpreters install packages to other folders.
     distribution: bool = False
-    free_threaded: bool = False
-    managed: bool = False
-    glibc: str = ""
+    free_threaded: bool = False  # whether it was built without the GIL, which no stub supports
+    managed: bool = False  # whether uv has installed it, for envpack or for the user
+    glibc: str = ""  # newest version of a symbol that its program and its library need of glibc, for example ``"2.34"``
 
     @property
     def fetched(self) -> bool:

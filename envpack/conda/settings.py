@@ -35,35 +35,24 @@ Credentials = dict[str, dict[str, Any]]  # by host without port, in the form of 
 
 @dataclass(frozen=True)
 class Channels:
-    """Channels as addresses.
+    """Channels as addresses."""
 
-    Attributes:
-        urls: addresses in order of preference, without user names, passwords and tokens.
-        credentials: user names, passwords and tokens of the addresses, by host; never written to a lock, a manifest or
-            a log.
-    """
-
-    urls: tuple[str, ...]
+    urls: tuple[str, ...]  # addresses in order of preference, without user names, passwords and tokens
+    # User names, passwords and tokens of the addresses, by host; never written to a lock, a manifest or a log.
     credentials: Credentials = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class CondaSettings:
-    """The user's settings for conda.
+    """The user's settings for conda."""
 
-    Attributes:
-        channels: names or addresses, in order of preference; empty if none are set.
-        alias: address that a bare channel name is appended to.
-        custom: for some names, the address that they are appended to instead.
-        multiple: for some names, such as ``defaults``, the channels that they stand for.
-        variables: environment variables for proxies and certificates.
-    """
-
-    channels: tuple[str, ...] = ()
-    alias: str = DEFAULT_ALIAS
+    channels: tuple[str, ...] = ()  # names or addresses, in order of preference; empty if none are set
+    alias: str = DEFAULT_ALIAS  # address that a bare channel name is appended to
+    # For some names, the address that they are appended to instead.
     custom: Mapping[str, str] = field(default_factory=lambda: _CUSTOM)
+    # For some names, such as ``defaults``, the channels that they stand for.
     multiple: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"defaults": _DEFAULTS})
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables for proxies and certificates
 
     def resolve(self, names: Iterable[str]) -> Channels:
         """Turn channel names, addresses and paths into addresses and separate their credentials."""

@@ -45,25 +45,16 @@ _LONGEST_LICENSE = 100  # characters; some packages contain the whole text inste
 
 
 class Entry(NamedTuple):
-    """A file, link or empty folder of an environment. A tuple, because there are tens of thousands.
+    """A file, link or empty folder of an environment. A tuple, because there are tens of thousands."""
 
-    Attributes:
-        path: relative to the environment's root, with ``/``.
-        kind: ``"program"`` is an executable file; ``"folder"`` is an empty folder, others have no entry.
-        package: normalised name of the package that installed it last, `OWN` for envpack itself.
-        size: bytes of the content; 0 for links and folders.
-        sha256: SHA-256 of the content; ``""`` for links and folders.
-        target: target of a link, as written in the link.
-        placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.engine.PREFIX_PLACEHOLDER`, which is
-            replaced by the folder of the environment once that is known; otherwise ``""``.
-    """
-
-    path: str
-    kind: Kind
-    package: str
-    size: int = 0
-    sha256: str = ""
-    target: str = ""
+    path: str  # relative to the environment's root, with ``/``
+    kind: Kind  # ``"program"`` is an executable file; ``"folder"`` is an empty folder, others have no entry
+    package: str  # normalised name of the package that installed it last, `OWN` for envpack itself
+    size: int = 0  # bytes of the content; 0 for links and folders
+    sha256: str = ""  # SHA-256 of the content; ``""`` for links and folders
+    target: str = ""  # target of a link, as written in the link
+    # ``"text"`` or ``"binary"`` if the file contains `envpack.conda.engine.PREFIX_PLACEHOLDER`, which is replaced by
+    # the folder of the environment once that is known; otherwise ``""``.
     placeholder: PlaceholderKind = ""
 
 
@@ -252,25 +243,15 @@ def _is_from_pip(record: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """One installed package.
+    """One installed package."""
 
-    Attributes:
-        name: normalised, for example ``"scikit-learn"``.
-        version: for example ``"1.5.2"``.
-        source: ``"conda"`` or ``"pip"``.
-        license: license in the package's metadata, ``""`` if it has none.
-        url: where it was downloaded from, without user name or password; ``""`` if unknown.
-        sha256: of the downloaded file, ``""`` if unknown.
-        size: bytes of its files in the environment.
-    """
-
-    name: str
-    version: str
-    source: str
-    license: str = ""
-    url: str = ""
-    sha256: str = ""
-    size: int = 0
+    name: str  # normalised, for example ``"scikit-learn"``
+    version: str  # for example ``"1.5.2"``
+    source: str  # ``"conda"`` or ``"pip"``
+    license: str = ""  # license in the package's metadata, ``""`` if it has none
+    url: str = ""  # where it was downloaded from, without user name or password; ``""`` if unknown
+    sha256: str = ""  # of the downloaded file, ``""`` if unknown
+    size: int = 0  # bytes of its files in the environment
 
 
 def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock: Lock) -> tuple[Package, ...]:

@@ -33,35 +33,20 @@ SCHEMA = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """A finished environment in the store. It may be read, linked and packed, but never changed.
+    """A finished environment in the store. It may be read, linked and packed, but never changed."""
 
-    Attributes:
-        key: key of its lock, which identifies its packages.
-        python: full version, for example ``"3.8.18"``.
-        minor: for example ``"3.8"``.
-        prefix: its folder in the store.
-        packages: installed packages, conda packages first.
-        glibc: the oldest version of the C library that its files run with, for example ``"2.35"``.
-        glibcxx: newest symbol version of libstdc++ that its files require, for example ``"3.4.29"``; ``""`` for none.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``.
-        size: bytes of all its files.
-        content: SHA-256 of its inventory (`envpack.environment.inventory`); the same content has the same digest.
-        placeholders: number of files that contain the prefix placeholder.
-        fresh: whether this call built it.
-    """
-
-    key: str
-    python: str
-    minor: str
-    prefix: Path
-    packages: tuple[Package, ...]
-    glibc: str
-    glibcxx: str
-    platform: str
-    size: int
-    content: str
-    placeholders: int = 0
-    fresh: bool = False
+    key: str  # key of its lock, which identifies its packages
+    python: str  # full version, for example ``"3.8.18"``
+    minor: str  # for example ``"3.8"``
+    prefix: Path  # its folder in the store
+    packages: tuple[Package, ...]  # installed packages, conda packages first
+    glibc: str  # the oldest version of the C library that its files run with, for example ``"2.35"``
+    glibcxx: str  # newest symbol version of libstdc++ that its files require, for example ``"3.4.29"``; ``""`` for none
+    platform: str  # ``"linux-64"`` or ``"linux-aarch64"``
+    size: int  # bytes of all its files
+    content: str  # SHA-256 of its inventory (`envpack.environment.inventory`); the same content has the same digest
+    placeholders: int = 0  # number of files that contain the prefix placeholder
+    fresh: bool = False  # whether this call built it
 
 
 _TYPES = {

@@ -28,25 +28,15 @@ class Work(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One piece of work.
+    """One piece of work."""
 
-    Attributes:
-        key: name of what it makes; a cluster carries out tasks with the same key once.
-        names: the models or stubs that need it.
-        work: what to do.
-        needs: what a worker must have, as `envpack.workflow.recipes` names it.
-        store: address of the store that receives what is made, ``""`` for the cache of the worker's machine.
-        makes_files: whether its result is more than what a `Product` contains.
-        version: envpack's version.
-    """
-
-    key: str
-    names: tuple[str, ...]
-    work: Work
-    needs: tuple[str, ...] = ()
-    store: str = ""
-    makes_files: bool = True
-    version: str = envpack.__version__
+    key: str  # name of what it makes; a cluster carries out tasks with the same key once
+    names: tuple[str, ...]  # the models or stubs that need it
+    work: Work  # what to do
+    needs: tuple[str, ...] = ()  # what a worker must have, as `envpack.workflow.recipes` names it
+    store: str = ""  # address of the store that receives what is made, ``""`` for the cache of the worker's machine
+    makes_files: bool = True  # whether its result is more than what a `Product` contains
+    version: str = envpack.__version__  # envpack's version
 
     @property
     def label(self) -> str:
@@ -80,19 +70,12 @@ class Product(Made):
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """How a task ended.
-
-    Attributes:
-        task: the task.
-        product: what the worker reported.
-        attempts: how often it was started; more than once if a worker was lost.
-        error: why it failed, ``None`` if it did not.
-    """
+    """How a task ended."""
 
     task: Task
-    product: Product
-    attempts: int
-    error: EnvpackError | None = None
+    product: Product  # what the worker reported
+    attempts: int  # how often it was started; more than once if a worker was lost
+    error: EnvpackError | None = None  # why it failed, ``None`` if it did not
 
     def as_json(self) -> dict[str, object]:
         """What ``--json`` says of it."""

@@ -33,24 +33,16 @@ _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """The facts about an execution environment that are relevant to a stub.
+    """The facts about an execution environment that are relevant to a stub."""
 
-    Attributes:
-        path: folder or archive.
-        python: Python minor version of its libpython, ``""`` if it has none.
-        machine: machine of that libpython, such as ``"x86_64"``; ``""`` without one.
-        glibc: the oldest glibc that it runs with: for all files if envpack built the environment, otherwise for
-            libpython.
-        glibcxx: newest symbol version of its own libstdc++, ``""`` if it has none.
-        needed_glibcxx: newest symbol version of libstdc++ that its files require; ``""`` for none, and if envpack did
-            not build the environment, because its files are not inspected.
-    """
-
-    path: Path
-    python: str
-    machine: str
+    path: Path  # folder or archive
+    python: str  # Python minor version of its libpython, ``""`` if it has none
+    machine: str  # machine of that libpython, such as ``"x86_64"``; ``""`` without one
+    # The oldest glibc that it runs with: for all files if envpack built the environment, otherwise for libpython.
     glibc: str
-    glibcxx: str
+    glibcxx: str  # newest symbol version of its own libstdc++, ``""`` if it has none
+    # Newest symbol version of libstdc++ that its files require; ``""`` for none, and if envpack did not build the
+    # environment, because its files are not inspected.
     needed_glibcxx: str
 
 
@@ -229,19 +221,12 @@ def _first_line(file: Path) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """A system that a server runs in.
+    """A system that a server runs in."""
 
-    Attributes:
-        name: its name in messages.
-        glibc: version of its C library, ``""`` if unknown.
-        glibcxx: newest symbol version of its libstdc++, ``""`` if unknown.
-        machine: such as ``"x86_64"``; ``""`` if unknown, as for a multi-platform image.
-    """
-
-    name: str
-    glibc: str
-    glibcxx: str
-    machine: str
+    name: str  # its name in messages
+    glibc: str  # version of its C library, ``""`` if unknown
+    glibcxx: str  # newest symbol version of its libstdc++, ``""`` if unknown
+    machine: str  # such as ``"x86_64"``; ``""`` if unknown, as for a multi-platform image
 
 
 def image_host(release: Release) -> Host:

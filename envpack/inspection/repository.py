@@ -42,21 +42,13 @@ from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 
 @dataclass(frozen=True)
 class RepositoryInspection:
-    """The result of inspecting a repository.
+    """The result of inspecting a repository."""
 
-    Attributes:
-        repository: its folder.
-        release: the release that it was inspected for.
-        models: names of the model folders.
-        warm: names of those whose configuration names the warm start.
-        findings: all findings, sorted by path.
-    """
-
-    repository: Path
-    release: Release
-    models: tuple[str, ...]
-    warm: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    repository: Path  # its folder
+    release: Release  # the release that it was inspected for
+    models: tuple[str, ...]  # names of the model folders
+    warm: tuple[str, ...]  # names of those whose configuration names the warm start
+    findings: tuple[Finding, ...]  # all findings, sorted by path
 
     @property
     def ok(self) -> bool:

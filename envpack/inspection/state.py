@@ -31,20 +31,15 @@ _KEY = "requirements"  # in the metadata of a placed environment
 
 @dataclass(frozen=True)
 class BuildState:
-    """How a model's execution environment relates to its requirements.
+    """How a model's execution environment relates to its requirements."""
 
-    Attributes:
-        status: ``"current"``: built from the requirements that the model has now; ``"changed"``: the requirements
-            changed since the build; ``"unbuilt"``: the model has requirements and no execution environment;
-            ``"unknown"``: nothing is recorded, as for environments that envpack did not place, models without
-            requirements and ensembles; or what is recorded is for another model, whose environment this one uses.
-        reason: one sentence without a full stop; ``""`` unless the status is ``"changed"`` or ``"unbuilt"``.
-        fix: the commands that build the model; ``""`` likewise.
-    """
-
+    # ``"current"``: built from the requirements that the model has now; ``"changed"``: the requirements changed since
+    # the build; ``"unbuilt"``: the model has requirements and no execution environment; ``"unknown"``: nothing is
+    # recorded, as for environments that envpack did not place, models without requirements and ensembles; or what is
+    # recorded is for another model, whose environment this one uses.
     status: Literal["current", "changed", "unbuilt", "unknown"]
-    reason: str = ""
-    fix: str = ""
+    reason: str = ""  # one sentence without a full stop; ``""`` unless the status is ``"changed"`` or ``"unbuilt"``
+    fix: str = ""  # the commands that build the model; ``""`` likewise
 
 
 def record_requirements(placed: Path, requirements: Requirements | None) -> None:

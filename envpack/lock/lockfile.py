@@ -36,21 +36,13 @@ _LOCAL_WHEEL = re.compile(r" @ (file:///\S+)")
 
 @dataclass(frozen=True)
 class Lock:
-    """Every package of an environment.
+    """Every package of an environment."""
 
-    Attributes:
-        target: what they were resolved for.
-        channels: addresses of the conda channels, without secrets.
-        conda: conda packages, sorted by name.
-        pip: wheels, sorted by name; they are installed after the conda packages.
-        requirements_digest: `digest_requirements` of what it was resolved from; ``""`` if unknown.
-    """
-
-    target: Target
-    channels: tuple[str, ...]
-    conda: tuple[CondaPackage, ...]
-    pip: tuple[PipPackage, ...]
-    requirements_digest: str = ""
+    target: Target  # what they were resolved for
+    channels: tuple[str, ...]  # addresses of the conda channels, without secrets
+    conda: tuple[CondaPackage, ...]  # conda packages, sorted by name
+    pip: tuple[PipPackage, ...]  # wheels, sorted by name; they are installed after the conda packages
+    requirements_digest: str = ""  # `digest_requirements` of what it was resolved from; ``""`` if unknown
 
     @property
     def names(self) -> frozenset[str]:

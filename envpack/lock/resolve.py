@@ -31,24 +31,16 @@ LOCAL_CHANNEL = "local"
 
 @dataclass(frozen=True, kw_only=True)
 class LockOptions:
-    """How to resolve requirements.
+    """How to resolve requirements."""
 
-    Attributes:
-        channels: names, addresses or paths, in order of preference; `LOCAL_CHANNEL` has this machine's interpreters.
-        settings: the user's conda settings.
-        cache: root of the cache.
-        previous: a lock whose packages are kept where they still fit.
-        update: names of packages that are not kept.
-        sources: pip packages that may be built from source; ``":all:"`` for any.
-        python_preference: where interpreters come from, see `envpack.conda.choice.interpreter_for`.
-    """
-
+    # Names, addresses or paths, in order of preference; `LOCAL_CHANNEL` has this machine's interpreters.
     channels: tuple[str, ...]
-    settings: CondaSettings
-    cache: Path
-    previous: Lock | None = None
-    update: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
+    settings: CondaSettings  # the user's conda settings
+    cache: Path  # root of the cache
+    previous: Lock | None = None  # a lock whose packages are kept where they still fit
+    update: tuple[str, ...] = ()  # names of packages that are not kept
+    sources: tuple[str, ...] = ()  # pip packages that may be built from source; ``":all:"`` for any
+    # Where interpreters come from, see `envpack.conda.choice.interpreter_for`.
     python_preference: PythonPreference = "system"
 
     @property

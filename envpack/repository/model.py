@@ -59,23 +59,14 @@ SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!=]")
 
 @dataclass(frozen=True)
 class Model:
-    """A model of a repository.
+    """A model of a repository."""
 
-    Attributes:
-        name: its name on the server: from the configuration, else the folder's name.
-        folder: absolute path of the folder that holds ``config.pbtxt``.
-        config: its configuration, the real protobuf message.
-        is_ensemble: whether it only combines other models and has no code.
-        backend: backend that runs it, for example ``"python"``; empty for an ensemble.
-        is_foreign: whether that is another backend than Triton's Python backend.
-    """
-
-    name: str
-    folder: Path
-    config: ModelConfig
-    is_ensemble: bool
-    backend: str
-    is_foreign: bool = False
+    name: str  # its name on the server: from the configuration, else the folder's name
+    folder: Path  # absolute path of the folder that holds ``config.pbtxt``
+    config: ModelConfig  # its configuration, the real protobuf message
+    is_ensemble: bool  # whether it only combines other models and has no code
+    backend: str  # backend that runs it, for example ``"python"``; empty for an ensemble
+    is_foreign: bool = False  # whether that is another backend than Triton's Python backend
 
     @property
     def has_stub(self) -> bool:

@@ -189,15 +189,10 @@ def _has_archive(model: Model) -> bool:
 
 @dataclass(frozen=True)
 class Backend:
-    """A backend for one Python.
+    """A backend for one Python."""
 
-    Attributes:
-        name: its name in config.pbtxt, for example ``"python_3_8"``.
-        folder: its folder.
-    """
-
-    name: str
-    folder: Path
+    name: str  # its name in config.pbtxt, for example ``"python_3_8"``
+    folder: Path  # its folder
 
     @property
     def stub(self) -> Path:

@@ -37,19 +37,12 @@ _NO_GPU = ("could not select device driver", "nvidia.com/gpu", "Unknown runtime 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A container daemon that accepts connections.
+    """A container daemon that accepts connections."""
 
-    Attributes:
-        client: the Docker SDK's client, connected to it.
-        name: ``"docker"`` or ``"podman"``.
-        address: its socket, in the form of ``DOCKER_HOST``.
-        rootless: whether it runs as this user, who is root then in its containers.
-    """
-
-    client: docker.DockerClient
-    name: str
-    address: str
-    rootless: bool = False
+    client: docker.DockerClient  # the Docker SDK's client, connected to it
+    name: str  # ``"docker"`` or ``"podman"``
+    address: str  # its socket, in the form of ``DOCKER_HOST``
+    rootless: bool = False  # whether it runs as this user, who is root then in its containers
 
 
 def find_daemon() -> Daemon:

@@ -14,52 +14,32 @@ from envpack.support.errors import Finding
 
 @dataclass(frozen=True)
 class Process:
-    """A process that the server, or a child of the server, has started.
+    """A process that the server, or a child of the server, has started."""
 
-    Attributes:
-        pid: process id, in the process-id namespace of the server.
-        name: short name of the program (the kernel truncates it to 15 characters).
-        dead: the process has ended and its exit status has not been collected (a zombie).
-        arguments: command line; empty for a zombie.
-        status: wait status of a dead process; 0 also if unknown.
-        parent: process id of its parent, 0 if unknown.
-    """
-
-    pid: int
-    name: str
-    dead: bool
-    arguments: tuple[str, ...]
-    status: int = 0
-    parent: int = 0
+    pid: int  # process id, in the process-id namespace of the server
+    name: str  # short name of the program (the kernel truncates it to 15 characters)
+    dead: bool  # the process has ended and its exit status has not been collected (a zombie)
+    arguments: tuple[str, ...]  # command line; empty for a zombie
+    status: int = 0  # wait status of a dead process; 0 also if unknown
+    parent: int = 0  # process id of its parent, 0 if unknown
 
 
 @dataclass(frozen=True)
 class StopResult:
-    """How a server ended.
+    """How a server ended."""
 
-    Attributes:
-        exit_code: exit status; a negative value is the number of the signal that ended the server.
-        forced: the server was killed, because it did not end in time or a load hung.
-        leftovers: what the server left behind (shared memory, folders, processes); all of it has been removed.
-        seconds: duration of the stop.
-    """
-
-    exit_code: int
-    forced: bool
+    exit_code: int  # exit status; a negative value is the number of the signal that ended the server
+    forced: bool  # the server was killed, because it did not end in time or a load hung
+    # What the server left behind (shared memory, folders, processes); all of it has been removed.
     leftovers: tuple[str, ...]
-    seconds: float
+    seconds: float  # duration of the stop
 
 
 class Server(Protocol):
-    """A running server.
+    """A running server."""
 
-    Attributes:
-        poll_seconds: interval in seconds at which to read its processes.
-        kept: whether the server continues to run after the block that started it.
-    """
-
-    poll_seconds: float
-    kept: bool
+    poll_seconds: float  # interval in seconds at which to read its processes
+    kept: bool  # whether the server continues to run after the block that started it
 
     @property
     def url(self) -> str:

@@ -41,27 +41,17 @@ _LAUNCH = re.compile(r"Starting Python backend stub")
 
 @dataclass(frozen=True)
 class StubReport:
-    """What an envpack stub reports about itself at its start, and again when its model is initialized.
+    """What an envpack stub reports about itself at its start, and again when its model is initialized."""
 
-    Attributes:
-        instance: name of the model instance.
-        python: version of its Python, ``""`` if unknown.
-        numpy: version of NumPy, ``""`` without NumPy.
-        version: version of envpack's stub, ``""`` if unknown.
-        start: ``"warm"`` if the process was forked from a template, ``"cold"`` if not, ``""`` if unknown.
-        import_seconds: duration of the model's import in seconds, None before it is done; that of the template after a
-            warm start.
-        initialize_seconds: duration of the model's initialization in seconds, None before it is done.
-    """
-
-    instance: str
-    python: str = ""
-    numpy: str = ""
-    version: str = ""
+    instance: str  # name of the model instance
+    python: str = ""  # version of its Python, ``""`` if unknown
+    numpy: str = ""  # version of NumPy, ``""`` without NumPy
+    version: str = ""  # version of envpack's stub, ``""`` if unknown
     _: KW_ONLY
-    start: str = ""
+    start: str = ""  # ``"warm"`` if the process was forked from a template, ``"cold"`` if not, ``""`` if unknown
+    # Duration of the model's import in seconds, None before it is done; that of the template after a warm start.
     import_seconds: float | None = None
-    initialize_seconds: float | None = None
+    initialize_seconds: float | None = None  # duration of the model's initialization in seconds, None before it is done
 
 
 @dataclass(frozen=True)

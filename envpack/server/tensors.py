@@ -36,19 +36,12 @@ FLOATING = frozenset({"FP16", "BF16", "FP32", "FP64"})
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named tensor.
+    """A named tensor."""
 
-    Attributes:
-        name: name of the input or output.
-        datatype: KServe's name of the type, for example ``"FP32"`` or ``"BYTES"``.
-        shape: dimensions.
-        data: elements in row-major order; strings are ``bytes``.
-    """
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    data: tuple[Value, ...]
+    name: str  # name of the input or output
+    datatype: str  # KServe's name of the type, for example ``"FP32"`` or ``"BYTES"``
+    shape: tuple[int, ...]  # dimensions
+    data: tuple[Value, ...]  # elements in row-major order; strings are ``bytes``
 
     @property
     def size(self) -> int:
@@ -150,48 +143,30 @@ def _decode_strings(raw: bytes) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True)
 class TensorConfig:
-    """An input or output of a model.
+    """An input or output of a model."""
 
-    Attributes:
-        name: name of the tensor.
-        datatype: KServe's name of the type, for example ``"FP32"``.
-        dims: dimensions in requests, including the batch dimension; -1 is any size.
-        optional: whether a request can omit it.
-    """
-
-    name: str
-    datatype: str
-    dims: tuple[int, ...]
-    optional: bool = False
+    name: str  # name of the tensor
+    datatype: str  # KServe's name of the type, for example ``"FP32"``
+    dims: tuple[int, ...]  # dimensions in requests, including the batch dimension; -1 is any size
+    optional: bool = False  # whether a request can omit it
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedConfig:
-    """The parts of a model's configuration that determine its requests and responses.
+    """The parts of a model's configuration that determine its requests and responses."""
 
-    Attributes:
-        inputs: inputs, in order.
-        outputs: outputs, in order.
-        largest_batch: maximum number of items in a request; 0 if the first dimension is not a batch.
-        decoupled: whether a request can have any number of responses (plain inference is then not available).
-        sequence: whether requests belong to sequences.
-        iterative: whether a sequence is one request, which the model has scheduled again until it is answered.
-        sequences_at_once: how many sequences the model answers at the same time, 0 without sequences; further ones wait
-            until one has ended.
-        instances: number of model instances.
-        merges: whether the server merges requests that wait into one batch (``dynamic_batching``).
-        refuses: whether the server may refuse requests that wait: a policy limits their number or their time.
-    """
-
-    inputs: tuple[TensorConfig, ...]
-    outputs: tuple[TensorConfig, ...]
-    largest_batch: int
-    decoupled: bool
-    sequence: bool
-    instances: int
-    merges: bool = False
+    inputs: tuple[TensorConfig, ...]  # inputs, in order
+    outputs: tuple[TensorConfig, ...]  # outputs, in order
+    largest_batch: int  # maximum number of items in a request; 0 if the first dimension is not a batch
+    decoupled: bool  # whether a request can have any number of responses (plain inference is then not available)
+    sequence: bool  # whether requests belong to sequences
+    instances: int  # number of model instances
+    merges: bool = False  # whether the server merges requests that wait into one batch (``dynamic_batching``)
+    # Whether the server may refuse requests that wait: a policy limits their number or their time.
     refuses: bool = False
+    # Whether a sequence is one request, which the model has scheduled again until it is answered.
     iterative: bool = False
+    # How many sequences the model answers at the same time, 0 without sequences; further ones wait until one has ended.
     sequences_at_once: int = 0
 
     @property

@@ -171,37 +171,21 @@ UNSAID = Unsaid.UNSAID
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Field:
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        name: its name in `envpack.settings.table.Settings`, as a key of envpack.toml and of ``--set``.
-        kind: what its values are.
-        default: its value if it is not said.
-        help: what it means, in a few words, for ``--help``.
-        otherwise: what holds if it is not said, for ``--help`` and the reference.
-        explained: what the reference says instead of ``help``, as Markdown.
-        option: its option, ``""`` for ``--`` and the name.
-        has_option: the commands that have this option.
-        has_set: the commands in which only ``--set`` and envpack.toml reach it.
-        in_project: whether the top level of envpack.toml may say it.
-        in_model: whether the table of a model may say it.
-        adds: whether what is said in several places adds up; otherwise the nearest counts.
-        group: heading in ``--help``.
-    """
-
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    otherwise: str = ""
-    explained: str = ""
-    option: str = ""
-    has_option: tuple[str, ...] = ()
-    has_set: tuple[str, ...] = ()
-    in_project: bool = True
-    in_model: bool = False
-    adds: bool = False
-    group: str = "Options"
+    name: str  # its name in `envpack.settings.table.Settings`, as a key of envpack.toml and of ``--set``
+    kind: Kind  # what its values are
+    default: Any  # its value if it is not said
+    help: str  # what it means, in a few words, for ``--help``
+    otherwise: str = ""  # what holds if it is not said, for ``--help`` and the reference
+    explained: str = ""  # what the reference says instead of ``help``, as Markdown
+    option: str = ""  # its option, ``""`` for ``--`` and the name
+    has_option: tuple[str, ...] = ()  # the commands that have this option
+    has_set: tuple[str, ...] = ()  # the commands in which only ``--set`` and envpack.toml reach it
+    in_project: bool = True  # whether the top level of envpack.toml may say it
+    in_model: bool = False  # whether the table of a model may say it
+    adds: bool = False  # whether what is said in several places adds up; otherwise the nearest counts
+    group: str = "Options"  # heading in ``--help``
 
     @property
     def flag(self) -> str:

@@ -52,19 +52,12 @@ class StoredEntry:
 
 @dataclass(frozen=True)
 class StoreContent:
-    """What a store holds.
+    """What a store holds."""
 
-    Attributes:
-        entries: by kind; within a kind the longest unused first.
-        size: bytes of all blobs.
-        loose: bytes of blobs that belong to no entry.
-        foreign: records that this version of envpack cannot read.
-    """
-
-    entries: tuple[StoredEntry, ...]
-    size: int
-    loose: int
-    foreign: int
+    entries: tuple[StoredEntry, ...]  # by kind; within a kind the longest unused first
+    size: int  # bytes of all blobs
+    loose: int  # bytes of blobs that belong to no entry
+    foreign: int  # records that this version of envpack cannot read
 
 
 @dataclass(frozen=True)
@@ -86,18 +79,13 @@ def list_store(store: SharedStore) -> StoreContent:
 
 @dataclass(frozen=True)
 class StoreCheck:
-    """What `verify_store` found.
+    """What `verify_store` found."""
 
-    Attributes:
-        checked: number of blobs whose digests were verified.
-        damaged: paths of the blobs that differ, and of the records that cannot be used: they lack a blob, have one that
-            differs, or cannot be read.
-        removed: whether those were removed.
-    """
-
-    checked: int
+    checked: int  # number of blobs whose digests were verified
+    # Paths of the blobs that differ, and of the records that cannot be used: they lack a blob, have one that differs,
+    # or cannot be read.
     damaged: tuple[str, ...]
-    removed: bool
+    removed: bool  # whether those were removed
 
 
 def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress | None = None) -> StoreCheck:

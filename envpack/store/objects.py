@@ -41,19 +41,12 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """An object of a store.
+    """An object of a store."""
 
-    Attributes:
-        path: relative to the store's folder.
-        size: bytes.
-        modified: when it was written, in seconds since 1970 by the store's clock.
-        tag: changes whenever the object is written; ``""`` if the store has none.
-    """
-
-    path: str
-    size: int
-    modified: float
-    tag: str = ""
+    path: str  # relative to the store's folder
+    size: int  # bytes
+    modified: float  # when it was written, in seconds since 1970 by the store's clock
+    tag: str = ""  # changes whenever the object is written; ``""`` if the store has none
 
 
 class Objects:
@@ -128,16 +121,10 @@ class Objects:
                 return None
 
     def read_part(self, path: str, start: int, size: int, of: int) -> bytes:
-        """A part of an object.
+        """``size`` bytes of an object from ``start`` on.
 
-        Args:
-            path: the object.
-            start: offset of the part.
-            size: bytes of the part.
-            of: bytes of the object; all of it is requested without a range, which some stores do not answer then.
-
-        Raises:
-            StorageError: also kind ``store-corrupt``: there is no such object, or it has no such part.
+        ``of`` are the bytes of the object: all of it is requested without a range, which some stores do not answer
+        then. Without such an object or part, the error has the kind ``store-corrupt``.
         """
         with self._errors():
             try:
@@ -207,16 +194,10 @@ class Objects:
             return _tag(result)
 
     def copy(self, source: Objects, found: ObjectInfo, path: str) -> str | None:
-        """Let the store copy an object to where none is, so that its content is not sent; returns the tag of the copy.
+        """Let the store copy an object of the same bucket to where none is, so that its content is not sent.
 
-        Args:
-            source: objects of the same bucket.
-            found: the one of them that is copied.
-            path: of the copy.
-
-        Returns:
-            ``None`` if the store has no whole copy of exactly that object: this kind of store copies nothing, or the
-            object is too large for that, or has been written since it had its tag.
+        Returns the tag of the copy; ``None`` if the store has no whole copy of exactly that object: this kind of store
+        copies nothing, or the object is too large for that, or has been written since it had its tag.
         """
         obstore, folder = self._library, self.location.folder
         if folder is not None or found.size > _MOST_COPIED:

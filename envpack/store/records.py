@@ -30,15 +30,10 @@ _RECORD_PATH = re.compile(rf"records/({'|'.join(KINDS)})/({_KEY.pattern})\.json"
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes in a store, named by their content.
+    """Bytes in a store, named by their content."""
 
-    Attributes:
-        sha256: their SHA-256, in hexadecimal digits.
-        size: how many there are.
-    """
-
-    sha256: str
-    size: int
+    sha256: str  # their SHA-256, in hexadecimal digits
+    size: int  # how many there are
 
     @property
     def path(self) -> str:
@@ -48,19 +43,12 @@ class Blob:
 
 @dataclass(frozen=True)
 class Record:
-    """What a store has for a key.
+    """What a store has for a key."""
 
-    Attributes:
-        kind: what it is.
-        key: its key; records of one kind with the same key stand for the same thing.
-        blobs: its content: the concatenation of these.
-        facts: what describes it, by name.
-    """
-
-    kind: RecordKind
-    key: str
-    blobs: tuple[Blob, ...]
-    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    kind: RecordKind  # what it is
+    key: str  # its key; records of one kind with the same key stand for the same thing
+    blobs: tuple[Blob, ...]  # its content: the concatenation of these
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)  # what describes it, by name
 
     @property
     def path(self) -> str:

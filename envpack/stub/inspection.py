@@ -22,29 +22,17 @@ _BODY = ".envpack.body"
 
 @dataclass(frozen=True, kw_only=True)
 class StubFacts:
-    """What a stub requires and supports.
+    """What a stub requires and supports."""
 
-    Attributes:
-        machine: ``"x86_64"`` or ``"aarch64"``.
-        python: minor version of the Python it embeds.
-        libpython: the shared library it loads, for example ``"libpython3.8.so.1.0"``.
-        epochs: the ABI epochs that it supports, each named after its first release.
-        version: version of envpack that its sources belong to.
-        glibc: newest glibc symbol version that it requires, for example ``"2.34"``.
-        compiler: compiler that compiled it, for example ``"GNU 12.2.0"``.
-        numpy: major versions of NumPy that it runs with.
-        needs: shared libraries that the loader looks for when the stub starts, libpython first.
-    """
-
-    machine: str
-    python: str
-    libpython: str
-    epochs: tuple[str, ...]
-    version: str
-    glibc: str
-    compiler: str
-    numpy: tuple[int, ...]
-    needs: tuple[str, ...]
+    machine: str  # ``"x86_64"`` or ``"aarch64"``
+    python: str  # minor version of the Python it embeds
+    libpython: str  # the shared library it loads, for example ``"libpython3.8.so.1.0"``
+    epochs: tuple[str, ...]  # the ABI epochs that it supports, each named after its first release
+    version: str  # version of envpack that its sources belong to
+    glibc: str  # newest glibc symbol version that it requires, for example ``"2.34"``
+    compiler: str  # compiler that compiled it, for example ``"GNU 12.2.0"``
+    numpy: tuple[int, ...]  # major versions of NumPy that it runs with
+    needs: tuple[str, ...]  # shared libraries that the loader looks for when the stub starts, libpython first
 
 
 def inspect_stub(path: Path) -> StubFacts:

@@ -86,15 +86,10 @@ class ServerError(EnvpackError):
 
 
 class ModelsError(EnvpackError):
-    """Errors of models in a command that does its work for all of them or for none; kind and exit code are the first's.
+    """Errors of models in a command for all of them or for none; kind and exit code are the first's."""
 
-    Attributes:
-        errors: the errors by the names of the models.
-        total: number of models of the command.
-    """
-
-    errors: Mapping[str, EnvpackError]
-    total: int
+    errors: Mapping[str, EnvpackError]  # the errors by the names of the models
+    total: int  # number of models of the command
 
     @classmethod
     def raise_any(cls, errors: Mapping[str, EnvpackError], total: int) -> None:
@@ -115,21 +110,13 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem, or a possible problem.
+    """A problem, or a possible problem."""
 
-    Attributes:
-        kind: slug of its entry in ``docs/reference/errors.md``.
-        what: one sentence without a full stop.
-        fix: how to resolve it.
-        where: the file or folder; empty if ``what`` names it.
-        severity: ``"error"`` if no server can serve it, ``"warning"`` if that depends on the server.
-    """
-
-    kind: str
-    what: str
-    fix: str
-    where: Path = Path()
-    severity: Severity = "error"
+    kind: str  # slug of its entry in ``docs/reference/errors.md``
+    what: str  # one sentence without a full stop
+    fix: str  # how to resolve it
+    where: Path = Path()  # the file or folder; empty if ``what`` names it
+    severity: Severity = "error"  # ``"error"`` if no server can serve it, ``"warning"`` if that depends on the server
 
 
 def fault(kind: str, where: Path, what: str, fix: str) -> Finding:

@@ -75,11 +75,7 @@ class Transfer:
     """Makes new files from files of the cache in one mode.
 
     In mode ``"auto"`` it clones; once the file system refuses that, it makes hard links, and once it refuses these too,
-    copies.
-
-    Args:
-        mode: how files are made.
-        destination: what the files are made for, for messages.
+    copies. ``destination`` is what the files are made for, for messages.
     """
 
     def __init__(self, mode: LinkMode, destination: Path) -> None:

@@ -116,17 +116,11 @@ _GRACE_PERIOD = 10.0  # seconds after SIGTERM in which a program can end the pro
 
 @dataclass(frozen=True)
 class CompletedProcess:
-    """A program that has ended.
+    """A program that has ended."""
 
-    Attributes:
-        returncode: exit status; a negative number is the signal that ended it.
-        stdout: standard output, decoded as UTF-8 with replacement characters.
-        stderr: standard error, decoded likewise.
-    """
-
-    returncode: int
-    stdout: str
-    stderr: str
+    returncode: int  # exit status; a negative number is the signal that ended it
+    stdout: str  # standard output, decoded as UTF-8 with replacement characters
+    stderr: str  # standard error, decoded likewise
 
     def last_lines(self, count: int = 12) -> str:
         """The last lines of standard error, or of standard output if that is empty, for an error message."""
@@ -308,19 +302,12 @@ def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> Non
 
 @dataclass(frozen=True)
 class ErrorPattern:
-    """A way in which a program fails.
+    """A way in which a program fails."""
 
-    Attributes:
-        kind: kind of the error.
-        pattern: regular expression for the program's output; an empty one matches everything and ends a table.
-        message: of the error; the fields of `error_from_output` and the named groups of ``pattern`` in braces.
-        hint: what the user can do, with the same fields.
-    """
-
-    kind: str
-    pattern: str
-    message: str
-    hint: str
+    kind: str  # kind of the error
+    pattern: str  # regular expression for the program's output; an empty one matches everything and ends a table
+    message: str  # of the error; the fields of `error_from_output` and the named groups of ``pattern`` in braces
+    hint: str  # what the user can do, with the same fields
 
 
 def error_from_output(

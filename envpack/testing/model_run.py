@@ -37,27 +37,17 @@ _STDERR = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRun:
-    """What became of one run.
+    """What became of one run."""
 
-    Attributes:
-        trial: the answers, and what is wrong with them.
-        where: where the model ran, in words.
-        log: what it and the models that it called have logged.
-        phases: seconds of each phase of its life; empty on a server.
-        peak_memory: the most physical memory that its process has had, in bytes; 0 on a server.
-        functions: the functions that took longest, the slowest first; empty without a profile.
-        memory_record: memray's record, None without one.
-        saved: the file of samples to which the answers were added, None if they were not.
-    """
-
-    trial: Trial
-    where: str
-    log: Sequence[LogLine]
-    phases: dict[str, float] = field(default_factory=dict)
-    peak_memory: int = 0
+    trial: Trial  # the answers, and what is wrong with them
+    where: str  # where the model ran, in words
+    log: Sequence[LogLine]  # what it and the models that it called have logged
+    phases: dict[str, float] = field(default_factory=dict)  # seconds of each phase of its life; empty on a server
+    peak_memory: int = 0  # the most physical memory that its process has had, in bytes; 0 on a server
+    # The functions that took longest, the slowest first; empty without a profile.
     functions: Sequence[dict[str, Any]] = ()
-    memory_record: Path | None = None
-    saved: Path | None = None
+    memory_record: Path | None = None  # memray's record, None without one
+    saved: Path | None = None  # the file of samples to which the answers were added, None if they were not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,28 +90,12 @@ def run_model(
     output: Path | None = None,
     save_sample: bool = False,
 ) -> ModelRun:
-    """Load a model and send it requests; without inputs its own samples, or one that is made up.
+    """Load a model and send it requests: ``inputs``, or its own samples, or one that is made up.
 
-    Args:
-        project: of the model's repository, which is not changed.
-        name: name of the model's folder.
-        inputs: files, as `envpack run --input` takes them.
-        debug_port: the model waits at this port of 127.0.0.1 for a debugger, for any time; 0 for none. This and the
-            next two need a run without a server.
-        profile: measure the time of each Python function.
-        memory_record: file for what memray records, if the environment has it; None for nothing.
-        repeat: how often the requests are sent.
-        show: takes the level and the text of each line that a model logs.
-        progress: shows what is done.
-        store: where environments and stubs are shared.
-        timeout: seconds for the load and for each answer.
-        output: file, ``.npz``, for the outputs of the last response, unless that is an error; None for none.
-        save_sample: add what was sent and answered to the samples of the model, unless an answer is wrong.
-
-    Raises:
-        InputError: kind ``model-failed``: it cannot be loaded; ``bad-input``: a file cannot be read or written.
-        ServerError: only a server runs it, and none can be started.
-        UsageError: only a server runs it, where the tools cannot be used.
+    With a ``debug_port`` the model waits there for a debugger, for any time. That, ``profile`` and ``memory_record``,
+    a file for what memray records, need a run without a server. ``timeout`` is for the load and for each answer.
+    ``output`` receives the outputs of the last response, unless that is an error. ``save_sample`` adds what was sent
+    and answered to the samples of the model, unless an answer is wrong.
     """
     # What is wrong is an error before anything is made.
     check_sources(inputs)

@@ -24,21 +24,13 @@ _FAILED, _INTERRUPTED, _USAGE, _NO_TESTS = 1, 2, 4, 5
 
 @dataclass(frozen=True)
 class TestRun:
-    """What became of tests.
+    """What became of tests."""
 
-    Attributes:
-        ok: whether none failed.
-        tests: for each test its ``id``, ``outcome``, ``seconds`` and ``message``.
-        models: the names of those whose tests were to run.
-        where: where they ran, in words.
-        on_server: whether that is a real server.
-    """
-
-    ok: bool
-    tests: tuple[dict[str, Any], ...]
-    models: tuple[str, ...]
-    where: str
-    on_server: bool
+    ok: bool  # whether none failed
+    tests: tuple[dict[str, Any], ...]  # for each test its ``id``, ``outcome``, ``seconds`` and ``message``
+    models: tuple[str, ...]  # the names of those whose tests were to run
+    where: str  # where they ran, in words
+    on_server: bool  # whether that is a real server
 
     def of(self, model: str) -> tuple[dict[str, Any], ...]:
         """The tests of a model."""

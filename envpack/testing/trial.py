@@ -29,25 +29,16 @@ _FIT = "if the model is right to refuse what was made up, {count}, give a reques
 
 @dataclass
 class Answer:
-    """What a model answered to one request.
-
-    Attributes:
-        request: the request.
-        responses: the responses; more or fewer than one only from a decoupled model.
-        seconds: how long each run of it took.
-        fault: why `envpack verify` would refuse it, ``""`` if it would not.
-        difference: how it differs from the expected answer, ``""`` if it does not.
-        made_up: what the inputs hold, if the request was generated; ``""`` if it was given.
-        refused: how many generated requests the model refused until it accepted this one, or this one and all others.
-    """
+    """What a model answered to one request."""
 
     request: Request
     _: KW_ONLY
-    responses: tuple[Response, ...] = ()
-    seconds: list[float] = field(default_factory=list)
-    fault: str = ""
-    difference: str = ""
-    made_up: str = ""
+    responses: tuple[Response, ...] = ()  # the responses; more or fewer than one only from a decoupled model
+    seconds: list[float] = field(default_factory=list)  # how long each run of it took
+    fault: str = ""  # why `envpack verify` would refuse it, ``""`` if it would not
+    difference: str = ""  # how it differs from the expected answer, ``""`` if it does not
+    made_up: str = ""  # what the inputs hold, if the request was generated; ``""`` if it was given
+    # How many generated requests the model refused until it accepted this one, or this one and all others.
     refused: int = 0
 
     @property
@@ -64,20 +55,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a model.
+    """One run of a model."""
 
-    Attributes:
-        model: its name.
-        config: the configuration that it ran with.
-        load_seconds: how long it took to start, import and initialize it.
-        answers: one for each request.
-        samples: how many of them are those that the samples expect; None if nothing is expected.
-    """
-
-    model: str
-    config: ServedConfig
-    load_seconds: float
-    answers: tuple[Answer, ...]
+    model: str  # its name
+    config: ServedConfig  # the configuration that it ran with
+    load_seconds: float  # how long it took to start, import and initialize it
+    answers: tuple[Answer, ...]  # one for each request
+    # How many of them are those that the samples expect; None if nothing is expected.
     samples: SampleCount | None = None
 
     def latency(self) -> dict[str, float]:

@@ -39,48 +39,28 @@ _FAILED = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a model.
+    """An input or output of a model."""
 
-    Attributes:
-        name: of the tensor.
-        datatype: as in config.pbtxt, without ``TYPE_``.
-        dims: as in config.pbtxt.
-        form: the function of ``code/forms.py`` that makes the model's value of it.
-        is_optional: whether a request may leave it out.
-        is_parameter: whether all rows of a request share it.
-    """
-
-    name: str
-    datatype: str
-    dims: list[int]
-    form: str
-    is_optional: bool
-    is_parameter: bool
+    name: str  # of the tensor
+    datatype: str  # as in config.pbtxt, without ``TYPE_``
+    dims: list[int]  # as in config.pbtxt
+    form: str  # the function of ``code/forms.py`` that makes the model's value of it
+    is_optional: bool  # whether a request may leave it out
+    is_parameter: bool  # whether all rows of a request share it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The tensors of a model, and samples with the answers that it gave.
-
-    Attributes:
-        inputs: the inputs.
-        outputs: the outputs.
-        is_batched: whether a request has rows.
-        rows_are_independent: whether the answer to a row was the same alone and among rows that differ.
-        data: inputs of samples, as in a file of samples.
-        validation_data: their outputs.
-        notes: what the user should know.
-        details: more for `model_code`.
-    """
+    """The tensors of a model, and samples with the answers that it gave."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    is_batched: bool
-    rows_are_independent: bool
-    data: list[dict[str, Any]]
-    validation_data: list[dict[str, Any]]
-    notes: list[str]
-    details: Mapping[str, Any]
+    is_batched: bool  # whether a request has rows
+    rows_are_independent: bool  # whether the answer to a row was the same alone and among rows that differ
+    data: list[dict[str, Any]]  # inputs of samples, as in a file of samples
+    validation_data: list[dict[str, Any]]  # their outputs
+    notes: list[str]  # what the user should know
+    details: Mapping[str, Any]  # more for `model_code`
 
 
 def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) -> Answers:

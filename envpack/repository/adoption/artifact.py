@@ -17,27 +17,16 @@ Files = Mapping[str, str | Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A trained model.
+    """A trained model."""
 
-    Attributes:
-        kind: what it is.
-        title: what it is, for people.
-        source: the file or folder.
-        files: what belongs into the version folder: the path there, and the file or folder to copy.
-        requirements: what belongs into the model's folder: the name, and the text or the file to copy.
-        details: more for `code/ask.py` and for `model_code`.
-        platform: of the backend that serves it without Python, ``""`` for a Python model.
-        notes: what the user should know.
-    """
-
-    kind: Kind
-    title: str
-    source: Path
-    files: Mapping[str, Path]
-    requirements: Files
-    details: Mapping[str, Any] = field(default_factory=dict)
-    platform: str = ""
-    notes: tuple[str, ...] = ()
+    kind: Kind  # what it is
+    title: str  # what it is, for people
+    source: Path  # the file or folder
+    files: Mapping[str, Path]  # what belongs into the version folder: the path there, and the file or folder to copy
+    requirements: Files  # what belongs into the model's folder: the name, and the text or the file to copy
+    details: Mapping[str, Any] = field(default_factory=dict)  # more for `code/ask.py` and for `model_code`
+    platform: str = ""  # of the backend that serves it without Python, ``""`` for a Python model
+    notes: tuple[str, ...] = ()  # what the user should know
 
 
 # How a model that is none of these becomes one of them.
