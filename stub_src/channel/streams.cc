@@ -35,17 +35,12 @@ Streams::Opened Streams::Start(const abi::Request& request) {
     const std::lock_guard lock(mutex_);
     ++starting_;
   }
-  try {
-    abi::InferResponse first = wire_.Infer(request, true);
-    const std::lock_guard lock(mutex_);
-    --starting_;
-    return Open(std::move(first));
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    --starting_;
-    TakeEarlyErrors(0, nullptr);
-    throw;
-  }
+  abi::InferResponse first;
+  const auto failure = abi::Attempt([&] { first = wire_.Infer(request, true); });
+  if (failure) first.response.error = abi::Error{failure->text};
+  const std::lock_guard lock(mutex_);
+  --starting_;
+  return Open(std::move(first));
 }
 
 // `entry` is a stream that has just begun, or null if it failed to begin. The mutex must be held.
@@ -60,14 +55,6 @@ void Streams::TakeEarlyErrors(abi::StreamId id, Entry* entry) {
     }
     early = --early->candidates == 0 ? early_errors_.erase(early) : std::next(early);
   }
-}
-
-Streams::Opened Streams::OnlyError(abi::Error error) {
-  auto stream = std::make_shared<Stream>();
-  abi::InferResponse response;
-  response.response.error = std::move(error);
-  stream->Put(kFirst, std::move(response));
-  return {0, std::move(stream)};
 }
 
 // The mutex must be held.

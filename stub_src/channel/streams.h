@@ -46,11 +46,9 @@ class Streams {
 
   explicit Streams(abi::Wire& wire) : wire_(wire) {}
 
-  // Sends a request and waits for the first response of its stream. Throws what Wire::Infer() throws.
+  // Sends a request and waits for the first response of its stream. If the server cannot run the request, the
+  // stream contains only that error.
   Opened Start(const abi::Request& request);
-
-  // A stream that contains only this error.
-  static Opened OnlyError(abi::Error error);
 
   // Adds a response that has arrived.
   void Deliver(abi::InferResponse response);

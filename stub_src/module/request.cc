@@ -145,18 +145,6 @@ class ResponseIterator {
   bool is_exhausted_ = false;
 };
 
-// Runs `call` without the GIL. Converts an exception by `to_response`.
-template <typename Call, typename ToResponse>
-auto CallOtherModel(Call call, ToResponse to_response) {
-  return Unlocked([&] {
-    try {
-      return call();
-    } catch (const std::exception& error) {
-      return to_response(abi::Error{error.what(), abi::ErrorCode::kInternal});
-    }
-  });
-}
-
 // Sends the request and waits for the response without the GIL. Returns an InferenceResponse, or with
 // `decoupled` a ResponseIterator. An error of the other model is a response with an error. Throws
 // ModelException outside of execute().
@@ -177,12 +165,14 @@ py::object Infer(const std::shared_ptr<InferenceRequest>& request, bool decouple
       throw ModelException(
           "Streams of responses are available in the model's process only, not in a forked one.");
     }
-    auto opened = CallOtherModel([&] { return streams->Start(value); }, &channel::Streams::OnlyError);
+    auto opened = Unlocked([&] { return streams->Start(value); });
     return py::cast(std::make_shared<ResponseIterator>(std::move(opened), streams));
   }
-  abi::Response response =
-      CallOtherModel([&] { return wire.Infer(value, false).response; },
-                     [](abi::Error error) { return abi::Response{{}, std::move(error), ""}; });
+  abi::Response response;
+  const auto infer = [&] { response = wire.Infer(value, false).response; };
+  if (const auto failure = Unlocked([&] { return abi::Attempt(infer); })) {
+    response.error = abi::Error{failure->text};
+  }
   return py::cast(std::make_shared<InferenceResponse>(std::move(response)));
 }
 
