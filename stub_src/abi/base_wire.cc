@@ -152,48 +152,6 @@ namespace {
 // The server waits for an answer for five seconds; after that it acknowledges none.
 constexpr std::chrono::seconds kTimeout(5);
 
-// A readiness probe whose record lies in the region; from 26.03 on.
-class RegionReadinessProbe final : public ReadinessProbe {
- public:
-  RegionReadinessProbe(shm::Region& region, const records::Message& message)
-      : region_(region),
-        record_(region.Load(message.args)),
-        mutex_(region.Load(message.response_mutex)),
-        condition_(region.Load(message.response_cond)) {}
-
-  void Answer(const ReadinessAnswer& answer) override {
-    Writer writer(region_);
-    auto* record = record_.As<records::UserModelReadiness>();
-    auto* condition = condition_.As<pthread_cond_t>();
-    const auto* failure = std::get_if<Failure>(&answer);
-    Handle error = 0;
-    if (failure != nullptr) {
-      if (Attempt([&] { error = writer.WriteString(failure->text); })) error = 0;  // the region is full
-    }
-    writer.Finish();
-    shm::Lock lock(mutex_.As<pthread_mutex_t>());
-    record->function_exists = true;
-    if (failure != nullptr) {
-      record->has_error = true;
-      record->is_error_set = error != 0;
-      record->error = error;
-    } else {
-      record->is_ready = std::get<bool>(answer);
-    }
-    record->waiting_on_stub = true;
-    shm::Notify(condition);
-    const auto limit = std::chrono::system_clock::now() + kTimeout;
-    while (record->waiting_on_stub && lock.WaitUntil(condition, limit)) {
-    }
-  }
-
- private:
-  shm::Region& region_;
-  shm::Block record_;
-  shm::Block mutex_;
-  shm::Block condition_;
-};
-
 // `wanted` is one of `kWires`.
 template <Release... kWires>
 std::unique_ptr<Wire> OpenOneOf(std::integer_sequence<Release, kWires...>, Release wanted,
@@ -209,8 +167,33 @@ std::unique_ptr<Wire> OpenOneOf(std::integer_sequence<Release, kWires...>, Relea
 
 }  // namespace
 
-std::unique_ptr<ReadinessProbe> BaseWire::ReadProbe(const records::Message& message) {
-  return std::make_unique<RegionReadinessProbe>(region_, message);
+// From 26.03 on.
+ReadinessProbe BaseWire::ReadProbe(const records::Message& message) {
+  const auto load = [&](Handle handle) { return std::make_shared<const shm::Block>(region_.Load(handle)); };
+  return [this, block = load(message.args), mutex = load(message.response_mutex),
+          notified = load(message.response_cond)](const ReadinessAnswer& answer) {
+    Writer writer(region_);
+    auto* record = block->As<records::UserModelReadiness>();
+    auto* condition = notified->As<pthread_cond_t>();
+    const auto* failure = std::get_if<Failure>(&answer);
+    Handle error = 0;  // stays so if the region is full
+    if (failure != nullptr) Attempt([&] { error = writer.WriteString(failure->text); });
+    writer.Finish();
+    shm::Lock lock(mutex->As<pthread_mutex_t>());
+    record->function_exists = true;
+    if (failure != nullptr) {
+      record->has_error = true;
+      record->is_error_set = error != 0;
+      record->error = error;
+    } else {
+      record->is_ready = std::get<bool>(answer);
+    }
+    record->waiting_on_stub = true;
+    shm::Notify(condition);
+    const auto limit = std::chrono::system_clock::now() + kTimeout;
+    while (record->waiting_on_stub && lock.WaitUntil(condition, limit)) {
+    }
+  };
 }
 
 std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu,

@@ -46,7 +46,7 @@ class BaseWire : public BaseSession<Wire> {
 
   // Messages that the server sends without a request.
   void AttachPool(const records::Message& message);
-  std::unique_ptr<ReadinessProbe> ReadProbe(const records::Message& message);
+  ReadinessProbe ReadProbe(const records::Message& message);
 
   GpuMemory& gpu_;
   Reader reader_;

@@ -36,16 +36,12 @@ class ServerError : public std::runtime_error {
 // Whether the model is ready, or why that is unknown.
 using ReadinessAnswer = std::variant<bool, Failure>;
 
-// A request of the server for the readiness of the model. The server waits some seconds for the answer. Any
-// thread may give it, once.
-class ReadinessProbe {
- public:
-  virtual ~ReadinessProbe() = default;
-  virtual void Answer(const ReadinessAnswer& answer) = 0;
-};
+// Answers a request of the server for the readiness of the model. The server waits some seconds for that. Any
+// thread may call it, once.
+using ReadinessProbe = std::function<void(const ReadinessAnswer&)>;
 
 // A message that the server sends without a request of the stub.
-using ServerMessage = std::variant<InferResponse, std::unique_ptr<ReadinessProbe>>;
+using ServerMessage = std::variant<InferResponse, ReadinessProbe>;
 
 // Must return quickly.
 using ServerMessageHandler = std::function<void(ServerMessage)>;

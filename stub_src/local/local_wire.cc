@@ -26,23 +26,6 @@ namespace envpack::local {
 
 namespace {
 
-class LocalReadinessProbe final : public abi::ReadinessProbe {
- public:
-  LocalReadinessProbe(Connection& connection, std::uint64_t id) : connection_(connection), id_(id) {}
-
-  void Answer(const abi::ReadinessAnswer& answer) override {
-    const auto* failure = std::get_if<abi::Failure>(&answer);
-    Packer packer;
-    PackFailure(packer, failure);
-    packer(failure == nullptr && std::get<bool>(answer));
-    connection_.Send(Kind::kIsReady, id_, packer);
-  }
-
- private:
-  Connection& connection_;
-  const std::uint64_t id_;
-};
-
 // A query of this process that the host has not answered.
 struct Waiting {
   explicit Waiting(std::uint64_t query) : id(query) {}
@@ -275,7 +258,13 @@ class SocketWire final : public LocalWire {
   bool ServeServerMessage(const abi::ServerMessageHandler& handler) override {
     const Message message = TakeFirst(server_messages_);
     if (message.kind == Kind::kReadiness) {
-      handler(std::make_unique<LocalReadinessProbe>(connection_, message.id));
+      handler([this, id = message.id](const abi::ReadinessAnswer& answer) {
+        const auto* failure = std::get_if<abi::Failure>(&answer);
+        Packer packer;
+        PackFailure(packer, failure);
+        packer(failure == nullptr && std::get<bool>(answer));
+        connection_.Send(Kind::kIsReady, id, packer);
+      });
     } else {
       Unpacker unpacker(message.bytes);
       handler(UnpackInferResponse(unpacker, message.owner));

@@ -36,7 +36,7 @@ class Readiness : public std::enable_shared_from_this<Readiness> {
   void SetModel(std::weak_ptr<PythonModel> model) { model_ = std::move(model); }
 
   // Queues a probe. Returns at once. Call it without the GIL.
-  void Add(std::unique_ptr<abi::ReadinessProbe> probe) {
+  void Add(abi::ReadinessProbe probe) {
     const std::lock_guard lock(mutex_);
     probes_.push_back(std::move(probe));
     if (is_serving_) return;
@@ -58,7 +58,7 @@ class Readiness : public std::enable_shared_from_this<Readiness> {
       probes_.pop_front();
       lock.unlock();
       try {
-        probe->Answer(Check());
+        probe(Check());
       } catch (const std::exception& error) {
         std::fprintf(stderr, "envpack stub: cannot answer a readiness probe of the server: %s\n",
                      error.what());
@@ -77,7 +77,7 @@ class Readiness : public std::enable_shared_from_this<Readiness> {
 
   std::weak_ptr<PythonModel> model_;  // guarded by the GIL
   std::mutex mutex_;                  // guards the members below
-  std::deque<std::unique_ptr<abi::ReadinessProbe>> probes_;
+  std::deque<abi::ReadinessProbe> probes_;
   bool is_serving_ = false;
 };
 
@@ -151,7 +151,7 @@ class CommandLoop {
       if (auto* response = std::get_if<abi::InferResponse>(&message)) {
         streams->Deliver(std::move(*response));
       } else {
-        readiness->Add(std::get<std::unique_ptr<abi::ReadinessProbe>>(std::move(message)));
+        readiness->Add(std::get<abi::ReadinessProbe>(std::move(message)));
       }
     };
     const auto serve = [&wire = wire_, handle] {

@@ -329,9 +329,8 @@ CASE(epoch_gives_up_a_probe_that_the_server_does_not_acknowledge) {
     const Handle probe = pair.peer.SendProbe();
     pair.Both(
         [&] {
-          pair.wire->ServeServerMessage([&](abi::ServerMessage message) {
-            std::get<std::unique_ptr<abi::ReadinessProbe>>(message)->Answer(true);
-          });
+          pair.wire->ServeServerMessage(
+              [&](abi::ServerMessage message) { std::get<abi::ReadinessProbe>(message)(true); });
         },
         [] {});
     CHECK(pair.peer.region.As<records::UserModelReadiness>(probe)->is_ready);
@@ -349,9 +348,8 @@ CASE(epoch_answers_readiness_probes) {
       bool is_ready = false;
       pair.Both(
           [&] {
-            pair.wire->ServeServerMessage([&](abi::ServerMessage message) {
-              std::get<std::unique_ptr<abi::ReadinessProbe>>(message)->Answer(answer);
-            });
+            pair.wire->ServeServerMessage(
+                [&](abi::ServerMessage message) { std::get<abi::ReadinessProbe>(message)(answer); });
           },
           [&] { is_ready = pair.peer.ProbeReadiness(error); });
       return is_ready;
