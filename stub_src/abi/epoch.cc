@@ -226,7 +226,8 @@ class EpochWire final : public BaseWire {
       ++noted->waits;
       lock.Wait(call.condition);
     }
-    const shm::NotifyOnExit release(call.condition);
+    // Also after an exception.
+    const std::unique_ptr<pthread_cond_t, void (*)(pthread_cond_t*)> release(call.condition, &shm::Notify);
     if (failure) throw ServerError(failure->text);
     InferResponse response = TakeInferResponse(answer->response_handle);
     if (decoupled) journal_->OpenStream(response.stream);

@@ -20,34 +20,6 @@
 
 namespace envpack::abi {
 
-// A device buffer of the server. The server gets it back when its last user is gone.
-class DeviceBuffer {
- public:
-  // `released` is the queue by which the server learns that the buffer `release_id` is free; 0 for none.
-  // `count` is how many buffers this process has.
-  DeviceBuffer(std::shared_ptr<void> memory, std::uint64_t release_id, shm::Queue& released,
-               std::atomic<std::int32_t>& count)
-      : memory_(std::move(memory)), release_id_(release_id), released_(released), count_(count) {
-    ++count_;
-  }
-  ~DeviceBuffer() {
-    memory_.reset();
-    if (!owner_process_.IsThisProcess()) return;
-    // In a corrupt region that fails. The server frees all buffers when this process ends.
-    if (release_id_ != 0) Attempt([&] { released_.Push(static_cast<std::int64_t>(release_id_)); });
-    --count_;
-  }
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-
- private:
-  std::shared_ptr<void> memory_;
-  std::uint64_t release_id_;
-  shm::Queue& released_;
-  std::atomic<std::int32_t>& count_;
-  forks::OwnerProcess owner_process_;
-};
-
 // Reads what the server of an epoch has written. Every function throws shm::CorruptRegion for an invalid
 // record. Tensors keep the blocks with their bytes alive, so they must not outlive the constructor's
 // arguments.
@@ -164,6 +136,7 @@ class EpochReader : public Reader {
     }
   }
 
+  // The server gets the buffer `release_id` back, unless that is 0, when its last user is gone.
   void AttachDeviceMemory(Tensor& tensor, const DeviceMemory& memory, std::uint64_t release_id) const {
     const shm::RegionPause pause;  // the driver may take its time
     std::shared_ptr<void> address;
@@ -173,7 +146,15 @@ class EpochReader : public Reader {
       tensor.unreachable = error.what();
     }
     tensor.data = address.get();
-    tensor.owner = std::make_shared<DeviceBuffer>(std::move(address), release_id, released_, device_buffers_);
+    ++device_buffers_;
+    tensor.owner = std::shared_ptr<const void>(nullptr, [this, release_id, address = std::move(address),
+                                                         owner = forks::OwnerProcess()](auto) mutable {
+      address.reset();
+      if (!owner.IsThisProcess()) return;
+      // In a corrupt region that fails. The server frees all buffers when this process ends.
+      if (release_id != 0) Attempt([&] { released_.Push(static_cast<std::int64_t>(release_id)); });
+      --device_buffers_;
+    });
   }
 
   // The strings of a request lie in separate blocks, or one after the other after the handles.

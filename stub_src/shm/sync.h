@@ -42,18 +42,6 @@ class Lock {
 
 void Notify(pthread_cond_t* condition);
 
-// Notifies a condition at the end of a scope, also when the scope ends with an exception.
-class NotifyOnExit {
- public:
-  explicit NotifyOnExit(pthread_cond_t* condition) : condition_(condition) {}
-  ~NotifyOnExit() { Notify(condition_); }
-  NotifyOnExit(const NotifyOnExit&) = delete;
-  NotifyOnExit& operator=(const NotifyOnExit&) = delete;
-
- private:
-  pthread_cond_t* condition_;
-};
-
 // Waits for a semaphore. A signal handler does not interrupt the wait.
 void WaitFor(sem_t* semaphore);
 // The same with a limit. Returns false when it has passed.
