@@ -131,8 +131,8 @@ class BaseSession : public Interface {
   }
 
   Call MakeCall(Writer& writer, CommandKind kind, Handle args) const {
-    const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
-    const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
+    const shm::Block& mutex = writer.Make(sizeof(pthread_mutex_t), shm::kRecordAlignment);
+    const shm::Block& condition = writer.Make(sizeof(pthread_cond_t), shm::kRecordAlignment);
     shm::InitMutex(mutex.As<pthread_mutex_t>());
     shm::InitCondition(condition.As<pthread_cond_t>());
     records::Message message = MakeMessage(kind, args);

@@ -94,13 +94,8 @@ void Writer::Fill(char* to, const void* from, std::size_t size) {
   }
 }
 
-const shm::Block& Writer::Make(std::size_t size) {
-  blocks_.push_back(region_.Create(size));
-  return blocks_.back();
-}
-
-const shm::Block& Writer::MakeAligned(std::size_t size) {
-  blocks_.push_back(region_.CreateAligned(size));
+const shm::Block& Writer::Make(std::size_t size, std::size_t alignment) {
+  blocks_.push_back(region_.Create(size, alignment));
   return blocks_.back();
 }
 

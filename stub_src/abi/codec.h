@@ -83,10 +83,8 @@ class Writer {
     return block;
   }
 
-  // A block of `size` bytes that the caller fills. Valid as long as the writer. MakeAligned() is for the
-  // records that the server aligns to 32 bytes.
-  const shm::Block& Make(std::size_t size);
-  const shm::Block& MakeAligned(std::size_t size);
+  // A block of `size` bytes that the caller fills. Valid as long as the writer.
+  const shm::Block& Make(std::size_t size, std::size_t alignment = shm::Heap::kAlignment);
 
   // Unlocks the region, and copies what Fill() has left. Call it before the message is sent.
   void Finish();

@@ -134,7 +134,7 @@ class EpochWire final : public BaseWire {
     record.response_factory_address = origin.response_factory;
     record.response = response ? writer.WriteResponse(*response) : 0;
     record.flags = flags;
-    const shm::Block& block = writer.MakeAligned(sizeof(record));
+    const shm::Block& block = writer.Make(sizeof(record), shm::kRecordAlignment);
     auto* shared = Share(block, record);
     const shm::Block& message = writer.Put(MakeMessage(CommandKind::kResponseSend, block.handle()));
 

@@ -23,6 +23,9 @@ namespace envpack::shm {
 // Handle is the byte offset of a block from the start of the region. Both processes map the region at
 // different addresses.
 
+// Of mutexes, and of records that both sides wait in.
+inline constexpr std::size_t kRecordAlignment = 32;
+
 // A handle or an offset points outside the region: the server is of another release, or the region is
 // damaged.
 class CorruptRegion : public std::runtime_error {
@@ -162,9 +165,6 @@ class Region {
   // Creates a block of `size` bytes with one reference. The bytes are not initialised: write every field that
   // the server reads. Grows the region if necessary; throws RegionFull if it cannot grow.
   Block Create(std::size_t size, std::size_t alignment = Heap::kAlignment);
-
-  // The same for records that the server aligns to 32 bytes.
-  Block CreateAligned(std::size_t size) { return Create(size, 32); }
 
   // Adds a reference to a block that the server has created. Throws CorruptRegion for an invalid handle.
   Block Load(Handle handle);

@@ -21,6 +21,7 @@
 #include "shm/region.h"
 
 using envpack::shm::Block;
+using envpack::shm::kRecordAlignment;
 using envpack::shm::Ledger;
 using envpack::shm::Region;
 using envpack::test::PeerRegion;
@@ -119,7 +120,8 @@ CASE(heap_shares_the_region_with_the_servers_allocator) {
     const std::size_t size = random() % 5 == 0 ? random() % 40000 : random() % 300;
     switch (random() % 4) {
       case 0:
-        ours.emplace_back(random() % 2 == 0 ? region.Create(size) : region.CreateAligned(size), size);
+        ours.emplace_back(random() % 2 == 0 ? region.Create(size) : region.Create(size, kRecordAlignment),
+                          size);
         std::memset(ours.back().first.At(0, size), static_cast<int>(size % 127), size);
         break;
       case 1:
@@ -154,7 +156,7 @@ CASE(heap_aligns_what_the_server_aligns) {
   Region region(peer.name(), kMiB);
   std::vector<Block> blocks;
   for (std::size_t size = 0; size < 200; ++size) {
-    blocks.push_back(region.CreateAligned(size));
+    blocks.push_back(region.Create(size, kRecordAlignment));
     CHECK_EQ(blocks.back().handle() % 32, 0);
     blocks.push_back(region.Create(size));
   }
@@ -169,7 +171,7 @@ CASE(heap_survives_a_death_while_it_allocates) {
 CASE(heap_survives_a_death_while_it_allocates_aligned) {
   PeerRegion peer;
   KillIn(peer, kMiB, Fragment,
-         [](Region& region, auto& blocks) { blocks.push_back(region.CreateAligned(40)); });
+         [](Region& region, auto& blocks) { blocks.push_back(region.Create(40, kRecordAlignment)); });
 }
 
 CASE(heap_survives_a_death_while_it_frees) {
@@ -212,7 +214,7 @@ CASE(heap_that_is_overwritten_is_found) {
     }
     try {
       region.CheckAll();
-      const Block one = region.Create(random() % 5000), other = region.CreateAligned(40);
+      const Block one = region.Create(random() % 5000), other = region.Create(40, kRecordAlignment);
     } catch (const envpack::shm::CorruptRegion&) {
       ++found;
     }

@@ -19,6 +19,7 @@
 
 using envpack::shm::Block;
 using envpack::shm::CorruptRegion;
+using envpack::shm::kRecordAlignment;
 using envpack::shm::Region;
 using envpack::shm::RegionFull;
 using envpack::shm::RegionLock;
@@ -132,7 +133,7 @@ CASE(region_frees_all_bytes_of_dropped_blocks) {
   for (int round = 0; round < 50; ++round) {
     std::vector<Block> blocks;
     for (std::size_t size = 0; size < 3000; size += 61) {
-      blocks.push_back(size % 2 == 0 ? region.Create(size) : region.CreateAligned(size));
+      blocks.push_back(size % 2 == 0 ? region.Create(size) : region.Create(size, kRecordAlignment));
       std::memset(blocks.back().At(0, size), 0xFF, size);
     }
     blocks.erase(blocks.begin() + 10, blocks.begin() + 20);

@@ -140,7 +140,7 @@ void Deputy::SendTurn(abi::Writer& writer, const abi::OpenRequest& request, Hand
   record.response_factory_address = request.response_factory;
   record.response = response;
   record.flags = abi::kResponseFinal;
-  const shm::Block& block = writer.MakeAligned(sizeof(record));
+  const shm::Block& block = writer.Make(sizeof(record), shm::kRecordAlignment);
   Record* shared = Share(block, record);
   const Handle message = writer.Put(MakeMessage(CommandKind::kResponseSend, block.handle())).handle();
   writer.Finish();
