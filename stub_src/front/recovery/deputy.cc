@@ -166,26 +166,19 @@ void Deputy::SendError(const abi::OpenRequest& request, const std::string& text)
   if (abi::StubDeletesFactories(release_)) DeleteFactory(request.response_factory);
 }
 
-void Deputy::SendCleanup(CommandKind kind, std::int64_t id) {
-  if (numbers_.Of(kind) == abi::CommandNumbers::kNone || id == 0) return;
+void Deputy::DeleteFactory(std::int64_t response_factory) {
+  constexpr auto kKind = CommandKind::kResponseFactoryCleanup;
+  if (numbers_.Of(kKind) == abi::CommandNumbers::kNone || response_factory == 0) return;
   abi::Writer writer(region_);
   records::Cleanup record{};
-  record.id = id;
+  record.id = response_factory;
   const shm::Block& block = writer.Put(record);
-  const Call call = MakeCall(writer, kind, block.handle());
+  const Call call = MakeCall(writer, kKind, block.handle());
   const auto* cleanup = block.As<records::Cleanup>();
   writer.Finish();
   shm::Lock lock(call.mutex);
   to_server_.PushWithin(kLimit, call.message);
   Await(cleanup->waiting_on_stub, lock, call.condition);
-}
-
-void Deputy::DeleteFactory(std::int64_t response_factory) {
-  SendCleanup(CommandKind::kResponseFactoryCleanup, response_factory);
-}
-
-void Deputy::EndStream(abi::StreamId stream) {
-  SendCleanup(CommandKind::kStreamCleanup, static_cast<std::int64_t>(stream));
 }
 
 }  // namespace envpack::front

@@ -53,7 +53,6 @@ class Deputy final : public abi::BaseSession<abi::Session> {
   void SendError(const abi::OpenRequest& request, const std::string& text);
 
   void DeleteFactory(std::int64_t response_factory);
-  void EndStream(abi::StreamId stream);
 
   shm::Region& region() { return region_; }
   shm::Queue& commands() { return commands_; }
@@ -65,7 +64,6 @@ class Deputy final : public abi::BaseSession<abi::Session> {
  private:
   void AnswerBatch(abi::Writer& writer, const abi::records::ResponseBatch24_10& batch,
                    const Meanwhile& meanwhile);
-  void SendCleanup(abi::CommandKind kind, std::int64_t id);
   static void Await(const abi::records::Flag& flag, shm::Lock& lock, pthread_cond_t* condition);
   abi::Handle WriteErrorResponse(abi::Writer& writer, const std::string& text) const;
   template <typename Record>
