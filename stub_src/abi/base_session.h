@@ -38,11 +38,15 @@ class BaseSession : public Interface {
         commands_(region_, control().stub_message_queue, journal_->mark(QueueId::kCommands)),
         answers_(region_, control().parent_message_queue, journal_->mark(QueueId::kAnswers)) {}
 
-  void Announce() override {
+  // Sends the startup message. The server waits for it before it does anything else, until 25.07 without a
+  // timeout.
+  void Announce() {
     if (release_ >= kFirstWithStartupMessage) answers_.Push(records::kDummy);
   }
 
-  void Beat(bool is_alive) override {
+  // Reports to the server that the stub is alive. Call it about every 300 ms, and once with false if it will
+  // not be alive any more. Locks only the mutex of the record.
+  void Beat(bool is_alive) {
     try {
       const shm::Lock lock(&control().stub_health_mutex, std::chrono::seconds(1));
       control().stub_health = is_alive;
@@ -106,7 +110,8 @@ class BaseSession : public Interface {
     answers_.Push(current_.handle(), &journal_->answer_pushed);
   }
 
-  void UnlinkRegion() noexcept override { region_.Unlink(); }
+  // Removes the name of the region. Used when the server, which owns the region, has died.
+  void UnlinkRegion() noexcept { region_.Unlink(); }
 
  protected:
   // A message with a mutex and a condition by which the receiver answers.
@@ -187,5 +192,8 @@ class BaseSession : public Interface {
 
 extern template class BaseSession<Session>;
 extern template class BaseSession<Wire>;
+
+// Of a process that runs no model.
+using FrontSession = BaseSession<Session>;
 
 }  // namespace envpack::abi

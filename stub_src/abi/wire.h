@@ -46,21 +46,13 @@ using ServerMessage = std::variant<InferResponse, ReadinessProbe>;
 // Must return quickly.
 using ServerMessageHandler = std::function<void(ServerMessage)>;
 
-// What every stub must do to keep the server from waiting for it, whether or not it can run a model.
+// The commands that every stub must answer, whether or not it can run a model: the server waits.
 //
 // All functions may block until the server reacts, so never call them with the GIL held. They throw
 // shm::CorruptRegion if the region contains invalid data, and RegionFull if it cannot grow.
 class Session {
  public:
   virtual ~Session() = default;
-
-  // Sends the startup message. The server waits for it before it does anything else, until 25.07 without a
-  // timeout.
-  virtual void Announce() = 0;
-
-  // Reports to the server that the stub is alive. Call it about every 300 ms, and once with false if it will
-  // not be alive any more. Locks only the mutex of the record.
-  virtual void Beat(bool is_alive) = 0;
 
   // Waits for the next command. Commands are received and answered in the main thread only.
   virtual Command Receive() = 0;
@@ -69,9 +61,6 @@ class Session {
   virtual void AnswerAutoComplete(const AutoCompleteAnswer& answer) = 0;
   virtual void AnswerInitialize(const InitializeAnswer& answer) = 0;
   virtual void AnswerFinalize() = 0;
-
-  // Removes the name of the region. Used when the server, which owns the region, has died.
-  virtual void UnlinkRegion() noexcept = 0;
 };
 
 // Everything that a stub can send to the server. The rules of Session apply.
@@ -159,8 +148,5 @@ class Wire : public Session {
 // `journal` is for the process that watches this one, if any.
 std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu,
                                std::shared_ptr<Journal> journal = MakeJournal());
-
-// The same for a stub that runs no model.
-std::unique_ptr<Session> OpenSession(const Launch& launch, Release release);
 
 }  // namespace envpack::abi

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kInterval(300);
 
 }  // namespace
 
-Heartbeat::Heartbeat(abi::Session& server, std::int64_t server_pid)
+Heartbeat::Heartbeat(abi::FrontSession& server, std::int64_t server_pid)
     : server_(server), server_pid_(server_pid) {
   Start();
 }

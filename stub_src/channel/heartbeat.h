@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "abi/wire.h"
+#include "abi/base_session.h"
 
 namespace envpack::channel {
 
@@ -16,7 +16,7 @@ namespace envpack::channel {
 // process with status 1.
 class Heartbeat {
  public:
-  Heartbeat(abi::Session& server, std::int64_t server_pid);
+  Heartbeat(abi::FrontSession& server, std::int64_t server_pid);
   ~Heartbeat();
 
   // Runs `action`, which forks, while the thread does not exist. So the child inherits no lock that the
@@ -40,7 +40,7 @@ class Heartbeat {
   void Start();
   void Run();
 
-  abi::Session& server_;
+  abi::FrontSession& server_;
   const std::int64_t server_pid_;
   std::mutex mutex_;
   std::condition_variable stopping_;

@@ -41,10 +41,10 @@ int RefuseStart(abi::Session& server, const std::string& reason) {
 }
 
 int RefuseLaunch(const abi::Launch& launch, abi::Release release, const std::string& reason) {
-  std::unique_ptr<abi::Session> server;
+  std::unique_ptr<abi::FrontSession> server;
   std::unique_ptr<Heartbeat> heartbeat;
   const auto start = [&] {
-    server = abi::OpenSession(launch, release);
+    server = std::make_unique<abi::FrontSession>(launch, release, abi::MakeJournal());
     server->Announce();
     heartbeat = std::make_unique<Heartbeat>(*server, launch.server_pid);
   };

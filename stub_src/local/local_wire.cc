@@ -57,9 +57,6 @@ class SocketWire final : public LocalWire {
 
  private:
   const abi::Launch& launch() const override { return launch_; }
-  void Announce() override {}
-  void Beat(bool) override {}
-  void UnlinkRegion() noexcept override {}
   abi::Release ServerRelease() const override { return release_; }
   bool UsesEnvironment() const override { return uses_environment_; }
   bool Decoupled() const override { return decoupled_; }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "abi/base_session.h"
 #include "abi/launch.h"
 #include "abi/wire.h"
 #include "channel/heartbeat.h"
@@ -68,12 +69,10 @@ CASE(launch_names_the_wrong_argument) {
 
 CASE(wire_sends_the_startup_message) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
+  abi::FrontSession session(LaunchFor(peer), peer.layouts.release(), abi::MakeJournal());
   CHECK(!peer.from_stub_answers.TryPop(0));
-  wire->Announce();
+  session.Announce();
   CHECK_EQ(peer.from_stub_answers.Pop(), 0);
-  CHECK(!wire->UsesEnvironment());
-  CHECK(!wire->Decoupled());
 }
 
 CASE(log_lines_that_wait_for_the_server_have_a_limit) {
@@ -146,9 +145,9 @@ CASE(refusal_answers_every_command_with_the_reason) {
 
 CASE(heartbeat_beats_until_it_is_destroyed) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
+  abi::FrontSession session(LaunchFor(peer), peer.layouts.release(), abi::MakeJournal());
   {
-    const channel::Heartbeat heartbeat(*wire, getppid());
+    const channel::Heartbeat heartbeat(session, getppid());
     CHECK(peer.BeatsAgain());
     CHECK(peer.BeatsAgain());
   }
@@ -157,8 +156,8 @@ CASE(heartbeat_beats_until_it_is_destroyed) {
 
 CASE(a_stopped_heartbeat_does_not_beat_until_it_goes_on) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
-  channel::Heartbeat heartbeat(*wire, getppid());
+  abi::FrontSession session(LaunchFor(peer), peer.layouts.release(), abi::MakeJournal());
+  channel::Heartbeat heartbeat(session, getppid());
   heartbeat.StopWhile([&] {
     peer.BeatsAgain(0);
     CHECK(!peer.BeatsAgain(1000));
@@ -168,8 +167,8 @@ CASE(a_stopped_heartbeat_does_not_beat_until_it_goes_on) {
 
 CASE(a_heartbeat_goes_on_when_what_it_was_stopped_for_fails) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
-  channel::Heartbeat heartbeat(*wire, getppid());
+  abi::FrontSession session(LaunchFor(peer), peer.layouts.release(), abi::MakeJournal());
+  channel::Heartbeat heartbeat(session, getppid());
   CHECK_EQ(THROWN(std::runtime_error, heartbeat.StopWhile([] { throw std::runtime_error("no process"); })),
            "no process");
   CHECK(peer.BeatsAgain());

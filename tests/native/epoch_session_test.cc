@@ -1,4 +1,5 @@
 // What every stub exchanges with the server of every epoch, with or without a model.
+#include "abi/base_session.h"
 #include "check.h"
 #include "epoch_pair.h"
 
@@ -23,7 +24,7 @@ void AnswerBatch(Pair& pair) {
 CASE(epoch_announces_itself_where_the_server_waits_for_it) {
   ForEachEpoch([](Pair& pair) {
     CHECK(!pair.peer.from_stub_answers.TryPop(0));
-    pair.wire->Announce();
+    dynamic_cast<abi::BaseSession<abi::Wire>&>(*pair.wire).Announce();
     if (pair.release() >= 2305) CHECK_EQ(pair.peer.from_stub_answers.Pop(), 0);
     CHECK(!pair.peer.from_stub_answers.TryPop(0));
   });
@@ -39,7 +40,7 @@ CASE(epoch_reads_and_writes_the_control_record) {
     CHECK(pair.wire->UsesEnvironment());
     CHECK(pair.wire->Decoupled());
     CHECK(!control->stub_health);
-    pair.wire->Beat(true);
+    dynamic_cast<abi::BaseSession<abi::Wire>&>(*pair.wire).Beat(true);
     CHECK(control->stub_health);
     CHECK_EQ(pthread_mutex_trylock(&control->stub_health_mutex), 0);
     pthread_mutex_unlock(&control->stub_health_mutex);

@@ -35,7 +35,7 @@ abi::Origin OriginIn(const shm::Block& request) {
 }  // namespace
 
 Deputy::Deputy(const abi::Launch& launch, abi::Release release)
-    : BaseSession<abi::Session>(launch, abi::RequireBuilt(release), abi::MakeJournal()),
+    : abi::FrontSession(launch, abi::RequireBuilt(release), abi::MakeJournal()),
       to_server_(region_, control().stub_to_parent_mq),
       server_messages_(region_, control().parent_to_stub_mq),
       released_(region_, control().memory_manager_message_queue) {}

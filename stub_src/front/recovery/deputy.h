@@ -21,7 +21,7 @@ namespace envpack::front {
 // All functions may block until the server reacts; after a minute they throw shm::Abandoned. `meanwhile` is
 // called again and again while one waits, since the thread of the server that must react may be held up by
 // something else that the worker has left.
-class Deputy final : public abi::BaseSession<abi::Session> {
+class Deputy final : public abi::FrontSession {
  public:
   using Meanwhile = std::function<void()>;
 
