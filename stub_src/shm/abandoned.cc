@@ -20,8 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPause(1);
-constexpr std::chrono::milliseconds kStable(100);  // the server needs microseconds for one operation
-constexpr std::chrono::seconds kLimit(1), kForQueue(2);
+constexpr std::chrono::seconds kLimit(1);
 
 bool Exists(int thread) { return syscall(SYS_tkill, thread, 0) == 0 || errno != ESRCH; }
 
@@ -64,28 +63,6 @@ void EndWaits(pthread_cond_t* condition) {
 std::uint64_t WaitsBegun(const pthread_cond_t& condition) {
   const auto* position = reinterpret_cast<const volatile std::uint64_t*>(&condition);
   return *position >> 1;
-}
-
-std::uint32_t Settle(Queue& queue, const QueueMark& mark) {
-  const auto limit = Clock::now() + kForQueue;
-  QueueState state = queue.State(mark);
-  auto since = Clock::now();
-  while (!state.IsSettled()) {
-    const auto now = Clock::now();
-    // A thread may have died between the semaphore and its mark. A server that stands still looks the same,
-    // so it gets longer.
-    const bool is_behind = state.IsOneProcessBehind() && now > since + kStable;
-    if (is_behind || (state.IsOneProcessBehind(1) && now > since + kLimit)) {
-      queue.Repair(state);
-      return state.entries - state.full;
-    }
-    if (now > limit) throw Abandoned("a queue is damaged");
-    std::this_thread::sleep_for(kPause);
-    const QueueState next = queue.State(mark);
-    if (!(next == state)) since = now;
-    state = next;
-  }
-  return 0;
 }
 
 }  // namespace envpack::shm

@@ -1,13 +1,11 @@
-// What a process that has died leaves in shared memory: mutexes that its threads had locked, conditions that
-// they waited on, and queues that they were in the middle of. For its parent, after it has been reaped.
+// What a process that has died leaves in shared memory: mutexes that its threads had locked, and conditions
+// that they waited on. For its parent, after it has been reaped.
 #pragma once
 
 #include <pthread.h>
 
 #include <cstdint>
 #include <stdexcept>
-
-#include "shm/queue.h"
 
 namespace envpack::shm {
 
@@ -40,10 +38,5 @@ void EndWaits(pthread_cond_t* condition);
 
 // How many waits on `condition` have begun, of whichever process.
 std::uint64_t WaitsBegun(const pthread_cond_t& condition);
-
-// Makes the semaphores of a queue agree with its entries, after a death in the middle of an operation.
-// Returns how many entries were not taken although the process, whose mark this is, had begun to take them.
-// Throws Abandoned if the queue is in a state that one death cannot explain.
-std::uint32_t Settle(Queue& queue, const QueueMark& mark);
 
 }  // namespace envpack::shm

@@ -1,6 +1,8 @@
 #include "shm/queue.h"
 
 #include <string>
+#include <thread>
+#include <tuple>
 
 #include "shm/abandoned.h"
 #include "shm/sync.h"
@@ -62,7 +64,7 @@ void Queue::Put(std::int64_t value, std::atomic<std::uint32_t>* pushed) {
 }
 
 std::int64_t Queue::Pop(std::atomic<std::int64_t>* taken) {
-  auto* record = record_.As<QueueRecord>();
+  auto* record = Record();
   WaitFor(&record->full);
   const Inside inside(mark_);
   std::int64_t value;
@@ -77,14 +79,28 @@ std::int64_t Queue::Pop(std::atomic<std::int64_t>* taken) {
 }
 
 bool Queue::HasValueWithin(std::chrono::milliseconds limit) {
-  auto* record = record_.As<QueueRecord>();
+  auto* record = Record();
   if (!WaitFor(&record->full, limit)) return false;
   Post(&record->full);
   return true;
 }
 
-QueueState Queue::State(const QueueMark& mark) {
-  auto* record = record_.As<QueueRecord>();
+// What the record says at one time.
+struct Queue::State {
+  std::uint32_t entries;  // by their positions
+  std::uint32_t full;     // the semaphores
+  std::uint32_t empty;
+  std::uint32_t room;
+
+  bool IsSettled() const { return full == entries && empty == room; }
+  // Whether the semaphores are as so many threads leave them that die in the middle.
+  bool IsBehindBy(std::uint64_t threads) const {
+    return full <= entries && empty <= room && entries - full + room - empty <= threads;
+  }
+};
+
+Queue::State Queue::ReadState() const {
+  auto* record = Record();
   const LockAnyway lock(&record->mutex, "a queue");
   const auto size = static_cast<std::uint32_t>(size_);
   const std::uint32_t head = record->head % size, tail = record->tail % size;
@@ -93,17 +109,40 @@ QueueState Queue::State(const QueueMark& mark) {
   sem_getvalue(&record->empty, &empty);
   std::uint32_t entries = (head + size - tail) % size;
   if (entries == 0 && empty == 0) entries = size;  // both positions are equal in a full queue, too
-  return {entries, static_cast<std::uint32_t>(full), static_cast<std::uint32_t>(empty), size, mark};
+  return {entries, static_cast<std::uint32_t>(full), static_cast<std::uint32_t>(empty), size - entries};
 }
 
-void Queue::Repair(const QueueState& state) {
-  auto* record = record_.As<QueueRecord>();
-  for (std::uint32_t i = state.full; i < state.entries; ++i) Post(&record->full);
-  for (std::uint32_t i = state.empty; i < state.size - state.entries; ++i) Post(&record->empty);
+std::uint32_t Queue::Settle(std::uint32_t mark) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPause(1),
+      kStable(100);  // the server needs microseconds for an operation
+  constexpr std::chrono::seconds kStableUnmarked(1), kLimit(2);
+  const auto limit = Clock::now() + kLimit;
+  State state = ReadState();
+  auto since = Clock::now();
+  while (!state.IsSettled()) {
+    const auto now = Clock::now();
+    // A thread may have died between the semaphore and its mark. A server that stands still looks the same,
+    // so it gets longer.
+    const bool is_behind = state.IsBehindBy(mark) && now > since + kStable;
+    if (is_behind || (state.IsBehindBy(std::uint64_t{mark} + 1) && now > since + kStableUnmarked)) {
+      for (std::uint32_t i = state.full; i < state.entries; ++i) Post(&Record()->full);
+      for (std::uint32_t i = state.empty; i < state.room; ++i) Post(&Record()->empty);
+      return state.entries - state.full;
+    }
+    if (now > limit) throw Abandoned("a queue is damaged");
+    std::this_thread::sleep_for(kPause);
+    const State next = ReadState();
+    if (std::tie(next.entries, next.full, next.empty) != std::tie(state.entries, state.full, state.empty)) {
+      since = now;
+    }
+    state = next;
+  }
+  return 0;
 }
 
 bool Queue::WasLeftWith(std::int64_t value) const {
-  if (!IsAbandoned(record_.As<QueueRecord>()->mutex)) return false;
+  if (!IsAbandoned(Record()->mutex)) return false;
   return LastPushed() == value;
 }
 

@@ -27,25 +27,6 @@ struct QueueRecord {
 // In memory that the process shares with its parent.
 using QueueMark = std::atomic<std::uint32_t>;
 
-// What a queue's record says at one time.
-struct QueueState {
-  std::uint32_t entries;  // by their positions
-  std::uint32_t full;     // the semaphores
-  std::uint32_t empty;
-  std::uint32_t size;
-  std::uint32_t inside;  // of the process that has died
-
-  bool IsSettled() const { return full == entries && empty == size - entries; }
-  // Whether the semaphores are as a process leaves them that dies in the middle: with this many threads more
-  // than its mark counts.
-  bool IsOneProcessBehind(std::uint32_t unmarked = 0) const {
-    return full <= entries && empty <= size - entries && size - full - empty - unmarked <= inside;
-  }
-  bool operator==(const QueueState& other) const {
-    return entries == other.entries && full == other.full && empty == other.empty;
-  }
-};
-
 // Queues carry handles. The value 0 is never a handle: it acknowledges, wakes up or ends, depending on the
 // exchange.
 class Queue {
@@ -65,10 +46,10 @@ class Queue {
   void PushWithin(std::chrono::milliseconds limit, std::int64_t value);
   std::int64_t Pop(std::atomic<std::int64_t>* taken = nullptr);
 
-  // After the death of the process that used the queue: what it left, and making the semaphores agree with
-  // that. The first throws Abandoned.
-  QueueState State(const QueueMark& mark);
-  void Repair(const QueueState& state);
+  // Makes the semaphores agree with the entries, after the death of a process in the middle of an operation.
+  // `mark` is its mark. Returns how many entries were not taken although it had begun to take them. Throws
+  // Abandoned if the queue is in a state that one death cannot explain.
+  std::uint32_t Settle(std::uint32_t mark);
   QueueRecord* Record() const { return record_.As<QueueRecord>(); }
   // Whether the process died right after it had pushed `value`, before it could note that.
   bool WasLeftWith(std::int64_t value) const;
@@ -87,6 +68,8 @@ class Queue {
   class Inside;
   void Put(std::int64_t value, std::atomic<std::uint32_t>* pushed);
   std::int64_t Before(std::uint32_t position) const;
+  struct State;
+  State ReadState() const;
 
   QueueMark* mark_;
 };

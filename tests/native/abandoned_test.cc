@@ -20,6 +20,7 @@
 #include "peer.h"
 #include "peer_sync.h"
 #include "shm/ledger.h"
+#include "shm/queue.h"
 #include "shm/region.h"
 #include "shm/sync.h"
 
@@ -161,10 +162,10 @@ struct TwoQueues {
 CASE(an_entry_that_a_dead_process_had_begun_to_take_is_there_again) {
   TwoQueues queues;
   queues.theirs.Push(7);
-  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
+  CHECK_EQ(queues.ours.Settle(queues.mark), 0u);
   WaitFor(&queues.record->full);
   queues.mark = 1;
-  CHECK_EQ(Settle(queues.ours, queues.mark), 1u);
+  CHECK_EQ(queues.ours.Settle(queues.mark), 1u);
   CHECK_EQ(queues.ours.Pop(), 7);
 }
 
@@ -172,11 +173,11 @@ CASE(room_that_a_dead_process_had_taken_or_not_given_back_is_there_again) {
   TwoQueues queues;
   queues.mark = 1;
   WaitFor(&queues.record->empty);  // before the entry
-  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
+  CHECK_EQ(queues.ours.Settle(queues.mark), 0u);
   queues.theirs.Push(8);
   WaitFor(&queues.record->full);
   queues.record->tail = (queues.record->tail + 1) % 3;  // and before the room is given back
-  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
+  CHECK_EQ(queues.ours.Settle(queues.mark), 0u);
   for (const std::int64_t value : {1, 2, 3}) queues.theirs.Push(value);
   for (const std::int64_t value : {1, 2, 3}) CHECK_EQ(queues.ours.Pop(), value);
 }
@@ -185,14 +186,14 @@ CASE(what_a_process_took_that_died_before_its_mark_is_there_again) {
   TwoQueues queues;
   queues.theirs.Push(7);
   WaitFor(&queues.record->full);
-  CHECK_EQ(Settle(queues.ours, queues.mark), 1u);
+  CHECK_EQ(queues.ours.Settle(queues.mark), 1u);
   CHECK_EQ(queues.ours.Pop(), 7);
 }
 
 CASE(a_queue_in_a_state_that_the_dead_process_cannot_have_left_is_told) {
   TwoQueues queues;
   for (int i = 0; i < 2; ++i) WaitFor(&queues.record->empty);
-  CHECK_EQ(THROWN(Abandoned, Settle(queues.ours, queues.mark)), "a queue is damaged");
+  CHECK_EQ(THROWN(Abandoned, queues.ours.Settle(queues.mark)), "a queue is damaged");
 }
 
 CASE(a_queue_whose_lock_is_abandoned_tells_whether_the_last_value_was_pushed) {
@@ -202,7 +203,7 @@ CASE(a_queue_whose_lock_is_abandoned_tells_whether_the_last_value_was_pushed) {
   End(Start([&] { pthread_mutex_lock(&queues.record->mutex); }));
   CHECK(queues.ours.WasLeftWith(5));
   CHECK(!queues.ours.WasLeftWith(6));
-  CHECK_EQ(Settle(queues.ours, queues.mark), 0u);
+  CHECK_EQ(queues.ours.Settle(queues.mark), 0u);
   CHECK_EQ(queues.theirs.Pop(), 5);
 }
 

@@ -254,8 +254,7 @@ void TakeOver::CompleteNotes() {
 void TakeOver::SettleQueues() {
   if (notes_) CompleteNotes();
   const auto settle = [&](shm::Queue& queue, abi::QueueId id) {
-    const shm::QueueMark all = notes_ ? notes_->mark(id)->load() : UINT32_MAX;
-    return Settle(queue, all) > 0;
+    return queue.Settle(notes_ ? notes_->mark(id)->load() : UINT32_MAX) > 0;
   };
   settle(deputy_.answers(), abi::QueueId::kAnswers);
   settle(deputy_.to_server(), abi::QueueId::kToServer);
