@@ -21,6 +21,10 @@ std::string LinkTarget(const std::string& path);
 // The first folder on PATH that has a file `name` for which access() grants `mode`; empty if there is none.
 std::string FolderOnPath(const std::string& name, int mode);
 
+inline bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
 // Takes the first part of a text, up to a separator or its end.
 inline std::string_view TakePart(std::string_view& rest, char separator) {
   const std::string_view part = rest.substr(0, rest.find(separator));

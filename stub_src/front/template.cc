@@ -40,10 +40,6 @@ constexpr std::size_t kMostStat = 4096;
 
 std::string ParentOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // Changes with each change of a file.
 std::string StateOf(const std::string& path) {
   struct stat facts{};

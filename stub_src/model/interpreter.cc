@@ -70,10 +70,8 @@ void InstallCrashNotice() {
 bool Exists(const std::string& file) { return access(file.c_str(), F_OK) == 0; }
 
 bool RemoveSuffix(std::string& text, std::string_view suffix) {
-  if (text.size() < suffix.size()) return false;
-  const std::size_t start = text.size() - suffix.size();
-  if (std::string_view(text).substr(start) != suffix) return false;
-  text.resize(start);
+  if (!EndsWith(text, suffix)) return false;
+  text.resize(text.size() - suffix.size());
   return true;
 }
 

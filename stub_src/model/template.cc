@@ -213,24 +213,16 @@ std::optional<std::string> FindShortage() {
   return std::nullopt;
 }
 
-// Whether the import of a model has left something that a fork would break. Notes what the process has open
-// when it is created.
-class ForkSafety {
- public:
-  // What has come since then that a fork shares, loses or damages, in words; nothing if a fork is safe. Forks
-  // a process that ends at once, to find handlers of forks that do not return, and threads that these
-  // handlers do not end. Needs the GIL.
-  std::optional<std::string> FindObstacle() const {
-    for (const auto& find : {FindSharedMapping, FindMemoryWithoutCopy, FindChild, FindTimer}) {
-      if (auto found = find()) return found;
-    }
-    if (auto found = FindOpenFile(open_before_)) return found;
-    return TryFork();
+// What the model has left that a fork shares, loses or damages, in words; nothing if a fork is safe. `before`
+// are the descriptors that were open before. Forks a process that ends at once, to find handlers of forks
+// that do not return, and threads that these handlers do not end. Needs the GIL.
+std::optional<std::string> FindObstacle(const std::set<int>& before) {
+  for (const auto& find : {FindSharedMapping, FindMemoryWithoutCopy, FindChild, FindTimer}) {
+    if (auto found = find()) return found;
   }
-
- private:
-  const std::set<int> open_before_ = OpenDescriptors();
-};
+  if (auto found = FindOpenFile(before)) return found;
+  return TryFork();
+}
 
 void PrintColdStart(const std::string& name, const std::string& reason) {
   std::fprintf(stderr, "envpack stub: '%s' starts cold: %s\n", name.c_str(), reason.c_str());
@@ -252,14 +244,14 @@ void SeedGenerators() {
 }
 
 bool InitializeFor(const Assignment& first, PythonModel& model) {
-  const ForkSafety safety;
+  const std::set<int> open_before = OpenDescriptors();
   const auto& command = std::get<abi::InitializeCommand>(first.command);
   std::optional<std::string> obstacle;
   if (const auto failure = CallModel([&] { model.Initialize(command.arguments); })) {
     obstacle = "initialize() fails in the template: " + failure->text;
   } else {
     obstacle = FindShortage();
-    if (!obstacle) obstacle = safety.FindObstacle();
+    if (!obstacle) obstacle = FindObstacle(open_before);
   }
   if (obstacle) {
     PrintColdStart(first.launch.name, *obstacle);
@@ -274,14 +266,14 @@ bool InitializeFor(const Assignment& first, PythonModel& model) {
 std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task) {
   const pid_t front = getppid();
   warm::TemplateService service(Descriptor(task.listener), static_cast<pid_t>(task.launch.server_pid), front);
-  const ForkSafety safety;
+  const std::set<int> open_before = OpenDescriptors();
   std::unique_ptr<PythonModel> model;
   if (CallModel([&] { model = std::make_unique<PythonModel>(task.launch); })) return std::nullopt;
   if (const auto shortage = FindShortage()) {
     PrintColdStart(task.launch.name, *shortage);
     return std::nullopt;
   }
-  if (const auto obstacle = safety.FindObstacle()) {
+  if (const auto obstacle = FindObstacle(open_before)) {
     PrintColdStart(task.launch.name, *obstacle);
     return WarmStart{service.BecomeWorker(), std::move(model)};
   }
