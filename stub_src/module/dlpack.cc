@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "cuda/gpu.h"
-#include "module/conversions.h"
 #include "module/error.h"
 #include "module/tensor.h"
 
@@ -62,35 +61,34 @@ struct Code {
   enum : std::uint8_t { kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
 };
 
+struct KnownType {
+  abi::DataType dtype;
+  Type type;
+};
+constexpr KnownType kTypes[] = {
+    {abi::DataType::kBool, {Code::kBool, 8, 1}},    {abi::DataType::kUint8, {Code::kUint, 8, 1}},
+    {abi::DataType::kUint16, {Code::kUint, 16, 1}}, {abi::DataType::kUint32, {Code::kUint, 32, 1}},
+    {abi::DataType::kUint64, {Code::kUint, 64, 1}}, {abi::DataType::kInt8, {Code::kInt, 8, 1}},
+    {abi::DataType::kInt16, {Code::kInt, 16, 1}},   {abi::DataType::kInt32, {Code::kInt, 32, 1}},
+    {abi::DataType::kInt64, {Code::kInt, 64, 1}},   {abi::DataType::kFp16, {Code::kFloat, 16, 1}},
+    {abi::DataType::kFp32, {Code::kFloat, 32, 1}},  {abi::DataType::kFp64, {Code::kFloat, 64, 1}},
+    {abi::DataType::kBf16, {Code::kBfloat, 16, 1}},
+};
+
 Type ToType(abi::DataType dtype) {
-  using abi::DataType;
-  switch (dtype) {
-    case DataType::kBool:
-      return {Code::kBool, 8, 1};
-    case DataType::kBf16:
-      return {Code::kBfloat, 16, 1};
-    case DataType::kBytes:
-      throw ModelException("DLPack does not have support for string tensors.");
-    default:
-      break;
+  if (dtype == abi::DataType::kBytes)
+    throw ModelException("DLPack does not have support for string tensors.");
+  for (const KnownType& known : kTypes) {
+    if (known.dtype == dtype) return known.type;
   }
-  const py::dtype numpy = ToNumpy(dtype);
-  const auto bits = static_cast<std::uint8_t>(8 * numpy.itemsize());
-  const std::uint8_t code = numpy.kind() == 'i'   ? Code::kInt
-                            : numpy.kind() == 'u' ? Code::kUint
-                                                  : Code::kFloat;
-  return {code, bits, 1};
+  throw ModelException("Triton data type " + std::to_string(static_cast<int>(dtype)) + " is not known");
 }
 
 abi::DataType FromType(const Type& type) {
   if (type.code == Code::kBfloat && type.bits != 16) {
     throw ModelException("Expected BF16 tensor to have 16 bits, but had: " + std::to_string(type.bits));
   }
-  for (int number = static_cast<int>(abi::DataType::kBool); number <= static_cast<int>(abi::DataType::kBf16);
-       ++number) {
-    const auto dtype = static_cast<abi::DataType>(number);
-    if (dtype == abi::DataType::kBytes) continue;
-    const Type known = ToType(dtype);
+  for (const auto& [dtype, known] : kTypes) {
     if (known.code == type.code && known.bits == type.bits && known.lanes == type.lanes) return dtype;
   }
   throw ModelException("DLPack type with code " + std::to_string(type.code) + ", " +
