@@ -8,6 +8,27 @@ namespace envpack::cuda {
 
 namespace {
 
+// Names and values are those of the driver's public interface.
+using Status = int;  // CUresult, 0 is success
+using Device = int;  // CUdevice
+
+constexpr unsigned kLazyPeerAccess = 1;     // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
+
+struct Driver {
+  Status (*init)(unsigned flags);
+  Status (*error_string)(Status status, const char** text);
+  Status (*device_get)(Device* device, int ordinal);
+  Status (*primary_context_retain)(Context* context, Device device);
+  Status (*context_push)(Context context);
+  Status (*context_pop)(Context* context);
+  Status (*ipc_open)(Pointer* pointer, abi::IpcHandle handle, unsigned flags);
+  Status (*ipc_close)(Pointer pointer);
+  Status (*copy)(Pointer to, Pointer from, std::size_t size);
+  Status (*stream_create)(Stream* stream, unsigned flags);
+  Status (*stream_synchronize)(Stream stream);
+};
+
 constexpr const char* kLibrary = "libcuda.so.1";
 
 template <typename Function>
@@ -37,21 +58,18 @@ Driver Load() {
   return driver;
 }
 
-}  // namespace
-
 const Driver& TheDriver() {
   static const Driver driver = Load();  // retried at the next call if it throws
   return driver;
 }
 
+// Throws abi::GpuError with `what` and the driver's message unless `status` is success.
 void Check(Status status, const char* what) {
   if (status == 0) return;
   const char* text = nullptr;
   TheDriver().error_string(status, &text);
   throw abi::GpuError(std::string(what) + ": " + (text != nullptr ? text : "unknown CUDA error"));
 }
-
-namespace {
 
 Pointer Address(const void* pointer) { return reinterpret_cast<Pointer>(pointer); }
 void* Address(Pointer pointer) { return reinterpret_cast<void*>(pointer); }
@@ -70,8 +88,8 @@ class Current {
 
 }  // namespace
 
-// The mutex must be held.
 Context Gpu::ContextOf(std::int64_t device) {
+  const std::lock_guard lock(contexts_mutex_);
   const auto found = contexts_.find(device);
   if (found != contexts_.end()) return found->second;
   Device which = 0;
@@ -128,12 +146,7 @@ void Gpu::CloseAllocation(const Key& key) noexcept {
 }
 
 void Gpu::Copy(std::int64_t device, void* to, const void* from, std::size_t size) {
-  Context context = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    context = ContextOf(device);
-  }
-  const Current current(context);
+  const Current current(ContextOf(device));
   // With unified addressing the driver derives both locations from the addresses.
   Check(TheDriver().copy(Address(to), Address(from), size), "Failed to copy a tensor of a GPU");
   Check(TheDriver().stream_synchronize(nullptr), "Failed to copy a tensor of a GPU");
@@ -152,12 +165,7 @@ Stream Gpu::StreamOf(std::int64_t device) {
 
 void Gpu::Synchronize(std::int64_t device) {
   const Stream stream = StreamOf(device);
-  Context context = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    context = ContextOf(device);
-  }
-  const Current current(context);
+  const Current current(ContextOf(device));
   Check(TheDriver().stream_synchronize(stream),
         ("Failed to synchronize CUDA device with id " + std::to_string(device)).c_str());
 }

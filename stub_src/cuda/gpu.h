@@ -2,8 +2,7 @@
 //
 // The driver is loaded on first use, so the same stub runs on machines with and without a GPU. The stub uses
 // the driver and not the CUDA runtime: the driver is one library that every machine with a GPU has and that
-// all frameworks share. Only what is used is declared; names and values are those of the driver's public
-// interface.
+// all frameworks share.
 #pragma once
 
 #include <cstddef>
@@ -17,34 +16,9 @@
 
 namespace envpack::cuda {
 
-using Status = int;  // CUresult, 0 is success
-using Device = int;  // CUdevice
 using Context = void*;
 using Stream = void*;
 using Pointer = std::uint64_t;  // CUdeviceptr, which is also a host address under unified addressing
-
-inline constexpr unsigned kLazyPeerAccess = 1;     // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-inline constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
-
-struct Driver {
-  Status (*init)(unsigned flags);
-  Status (*error_string)(Status status, const char** text);
-  Status (*device_get)(Device* device, int ordinal);
-  Status (*primary_context_retain)(Context* context, Device device);
-  Status (*context_push)(Context context);
-  Status (*context_pop)(Context* context);
-  Status (*ipc_open)(Pointer* pointer, abi::IpcHandle handle, unsigned flags);
-  Status (*ipc_close)(Pointer pointer);
-  Status (*copy)(Pointer to, Pointer from, std::size_t size);
-  Status (*stream_create)(Stream* stream, unsigned flags);
-  Status (*stream_synchronize)(Stream stream);
-};
-
-// Loads and initialises the driver at the first call. Throws abi::GpuError, at each call, if there is none.
-const Driver& TheDriver();
-
-// Throws abi::GpuError with `what` and the driver's message unless `status` is success.
-void Check(Status status, const char* what);
 
 // Uses the primary contexts of the devices, as PyTorch, CuPy and the CUDA runtime do. Creates a context on a
 // device only when it is needed. Any thread. Every function throws abi::GpuError.
@@ -72,8 +46,9 @@ class Gpu final : public abi::GpuMemory {
   std::shared_ptr<void> OpenAllocation(const abi::DeviceMemory& memory);
   void CloseAllocation(const Key& key) noexcept;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex contexts_mutex_;
   std::map<std::int64_t, Context> contexts_;
+  std::mutex mutex_;  // guards what follows
   std::map<std::int64_t, Stream> streams_;
   std::map<std::int64_t, Pointer> pools_;
   std::map<Key, Allocation> allocations_;
