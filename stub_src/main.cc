@@ -14,6 +14,7 @@
 #include "abi/launch.h"
 #include "abi/release.h"
 #include "abi/server_release.h"
+#include "base/signals.h"
 #include "channel/refusal.h"
 #include "front/front.h"
 #include "front/template.h"
@@ -27,12 +28,8 @@ namespace {
 // Ctrl-C in the server's terminal, or the stop of a container, signals the whole process group; the server
 // ends the stub with a command. Not SIG_IGN, which programs started by the model would inherit.
 void IgnoreSignals() {
-  struct sigaction action{};
-  action.sa_handler = [](int) {};
-  action.sa_flags = SA_RESTART;  // the libraries of models do not expect that a call is interrupted
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  signal(SIGXFSZ, SIG_IGN);  // as Python does: a region that must not grow is an error
+  for (const int signal : {SIGINT, SIGTERM}) SetHandler(signal, [](int) {});
+  SetHandler(SIGXFSZ, SIG_IGN);  // as Python does: a region that must not grow is an error
 }
 
 int PrintVersion() {

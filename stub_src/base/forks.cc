@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 
+#include "base/signals.h"
+
 namespace envpack::forks {
 
 namespace {
@@ -39,9 +41,7 @@ void InParent() { pthread_sigmask(SIG_SETMASK, &mask_before, nullptr); }
 void EndUndisturbed(int signal) {
   delayed = signal;
   if (undisturbed != 0) return;
-  struct sigaction action{};
-  action.sa_handler = SIG_DFL;
-  sigaction(signal, &action, nullptr);
+  SetHandler(signal, SIG_DFL);
   raise(signal);
 }
 
@@ -58,11 +58,9 @@ void InChild() {
     struct sigaction now{};
     sigaction(disposition.signal, nullptr, &now);
     if (now.sa_handler != disposition.action.sa_handler) continue;
-    now = {};
-    now.sa_handler = EndUndisturbed;
-    now.sa_flags = SA_RESTART;
-    sigaction(disposition.signal, &now, nullptr);
-    disposition.action = now;  // for the processes that this one forks
+    SetHandler(disposition.signal, EndUndisturbed);
+    // For the processes that this one forks.
+    sigaction(disposition.signal, nullptr, &disposition.action);
   }
   pthread_sigmask(SIG_SETMASK, &mask_before, nullptr);
 }

@@ -17,8 +17,8 @@
 #include <utility>
 #include <variant>
 
-#include "base/descriptor.h"
 #include "base/output.h"
+#include "base/signals.h"
 #include "warm/order.h"
 
 namespace envpack::front {
@@ -48,13 +48,6 @@ void Pass(int signal) {
   errno = code;
 }
 
-void SetAction(int signal, void (*handler)(int)) {
-  struct sigaction action{};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  sigaction(signal, &action, nullptr);
-}
-
 // Passes signals on by this function until the next call; null for none.
 void PassSignalsBy(PassSignal pass, int target) {
   pass_signal = nullptr;
@@ -63,20 +56,14 @@ void PassSignalsBy(PassSignal pass, int target) {
   if (std::exchange(passes, true)) return;
   for (Passed& each : passed) {
     sigaction(each.signal, nullptr, &each.before);
-    if (each.before.sa_handler != SIG_IGN) SetAction(each.signal, Pass);
+    if (each.before.sa_handler != SIG_IGN) SetHandler(each.signal, Pass);
   }
 }
 
 // While SIGCHLD is ignored, the kernel discards the exit status of children. The stub inherits that from the
 // server's parents. Returns what it has inherited.
 const struct sigaction& DefaultForChildren() {
-  static const struct sigaction inherited = [] {
-    struct sigaction now{};
-    struct sigaction before;
-    now.sa_handler = SIG_DFL;
-    sigaction(SIGCHLD, &now, &before);
-    return before;
-  }();
+  static const struct sigaction inherited = SetHandler(SIGCHLD, SIG_DFL);
   return inherited;
 }
 
@@ -277,7 +264,7 @@ void EndAs(int status) {
   if (WIFSIGNALED(status)) {
     const rlimit none{};  // the worker has left a core file, if any
     setrlimit(RLIMIT_CORE, &none);
-    SetAction(WTERMSIG(status), SIG_DFL);
+    SetHandler(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
   }
   _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);

@@ -26,6 +26,7 @@
 
 #include "base/descriptor.h"
 #include "base/files.h"
+#include "base/signals.h"
 #include "base/threads.h"
 #include "model/interpreter.h"
 #include "module/error.h"
@@ -151,13 +152,11 @@ std::vector<std::string> OtherThreads() {
 class ForkLimit {
  public:
   ForkLimit() {
-    struct sigaction end{};
-    end.sa_handler = [](int) {
+    before_ = SetHandler(SIGALRM, [](int) {
       constexpr char kText[] = "envpack stub: a model starts cold: a handler of forks does not return\n";
       const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
       _exit(written > 0 ? 1 : 2);
-    };
-    sigaction(SIGALRM, &end, &before_);
+    });
     alarm(kForFork);
   }
   ~ForkLimit() {

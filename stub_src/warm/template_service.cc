@@ -17,6 +17,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/signals.h"
+
 namespace envpack::warm {
 
 namespace {
@@ -140,11 +142,7 @@ void TemplateService::StopListening() {
 }
 
 // While a model ignores SIGCHLD, the kernel discards how the workers end.
-void TemplateService::CollectChildren() {
-  struct sigaction collect{};
-  collect.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &collect, &for_children_);
-}
+void TemplateService::CollectChildren() { for_children_ = SetHandler(SIGCHLD, SIG_DFL); }
 
 // Empty if the process is no front. Throws std::system_error if the model has left no room for a descriptor:
 // the process stays in the queue then.
