@@ -85,60 +85,17 @@ const struct sigaction& DefaultForChildren() {
   ExitFlushed(status);
 }
 
-// A child of this process. The constructor starts it: it runs `work` and ends with its result. At that time
-// no other thread may run, since the process inherits the locks that it has. The constructing thread must
-// live as long as this process: the kernel kills the worker when that thread ends.
-class ForkedWorker final : public Worker {
- public:
-  // Throws std::system_error if the process cannot be created.
-  explicit ForkedWorker(const std::function<int()>& work) {
-    const struct sigaction& for_children = DefaultForChildren();
-    const pid_t front = getpid();
-    pid_ = fork();
-    if (pid_ < 0) FailBySystem("cannot create a process for the model");
-    if (pid_ == 0) Run(front, for_children, work);
-  }
-  // For a child that has been started otherwise, after CollectChildren().
-  explicit ForkedWorker(pid_t pid) : pid_(pid) {}
-
-  pid_t pid() const override { return pid_; }
-
-  void AwaitPid() override {}
-
-  std::optional<int> WaitFor(milliseconds limit) override {
-    const auto end = Clock::now() + limit;
-    for (milliseconds pause = kShortest;; pause = std::min(2 * pause, kLongest)) {
-      if (const auto status = Reap(WNOHANG)) return status;
-      const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
-      if (left.count() <= 0) return std::nullopt;
-      std::this_thread::sleep_for(std::min(pause, left));
-    }
-  }
-
-  int Wait() override { return *Reap(0); }
-
-  void Signal(int signal) const override { kill(pid_, signal); }
-
-  void PassSignals() override {
-    PassSignalsBy([](int pid, int signal) { kill(pid, signal); }, pid_);
-  }
-
- private:
-  // When the worker is reaped, its process id may become another process's.
-  std::optional<int> Reap(int options) {
-    siginfo_t info{};
-    int code;
-    do code = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | options);
-    while (code != 0 && errno == EINTR);
-    if (code == 0 && info.si_pid == 0) return std::nullopt;
-    pass_signal = nullptr;
-    int status = 0;
-    if (code != 0 || waitpid(pid_, &status, 0) != pid_) FailBySystem("cannot wait for the model's process");
-    return status;
-  }
-
-  pid_t pid_;
-};
+// Starts a child, which runs `work` and ends with its result. At that time no other thread may run, since the
+// process inherits the locks that it has. The calling thread must live as long as this process: the kernel
+// kills the worker when that thread ends. Throws std::system_error if the process cannot be created.
+pid_t Fork(const std::function<int()>& work) {
+  const struct sigaction& for_children = DefaultForChildren();
+  const pid_t front = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) FailBySystem("cannot create a process for the model");
+  if (pid == 0) Run(front, for_children, work);
+  return pid;
+}
 
 // Nothing from a template that the model has damaged.
 warm::Message ReceiveFrom(int socket) {
@@ -150,102 +107,101 @@ warm::Message ReceiveFrom(int socket) {
   }
 }
 
-// A worker that the model's template forks.
-class WarmWorker final : public Worker {
- public:
-  using ColdStart = std::function<std::unique_ptr<Worker>()>;
+}  // namespace
 
-  // `socket` is connected to the template, which has been sent the order, and must outlive the worker.
-  // `child` is the template if it is a child of this process, otherwise 0. If the template ends before the
-  // worker runs, `start_cold` starts it.
-  WarmWorker(int socket, pid_t child, ColdStart start_cold)
-      : socket_(socket), child_(child), start_cold_(std::move(start_cold)) {}
+void Worker::AwaitPid() {
+  if (pid_ == 0) AwaitStart(kForPid);
+}
 
-  pid_t pid() const override { return other_ ? other_->pid() : pid_; }
-
-  void AwaitPid() override {
-    if (pid() == 0) AwaitStart(kForPid);
-  }
-
-  std::optional<int> WaitFor(milliseconds limit) override {
-    const auto end = Clock::now() + limit;
-    if (!other_ && !process_) AwaitStart(limit);
-    const auto left = std::max(std::chrono::duration_cast<milliseconds>(end - Clock::now()), milliseconds(0));
-    if (other_) return other_->WaitFor(left);
-    if (!process_ || !HasEnded(process_.number(), left)) return std::nullopt;
+std::optional<int> Worker::WaitFor(milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  const auto left = [&] {
+    return std::max(std::chrono::duration_cast<milliseconds>(end - Clock::now()), milliseconds(0));
+  };
+  if (!is_child_ && !process_) AwaitStart(limit);
+  if (!is_child_) {
+    if (!process_ || !HasEnded(process_.number(), left())) return std::nullopt;
     return Status();
   }
-
-  int Wait() override {
-    for (;;) {
-      if (const auto status = WaitFor(kLongestWait)) return *status;
-    }
+  for (milliseconds pause = kShortest;; pause = std::min(2 * pause, kLongest)) {
+    if (const auto status = Reap(WNOHANG)) return status;
+    const milliseconds rest = left();
+    if (rest.count() == 0) return std::nullopt;
+    std::this_thread::sleep_for(std::min(pause, rest));
   }
+}
 
-  void AwaitStart(milliseconds limit) {
-    if (!IsReadable(socket_, limit)) return;
-    warm::Message message = ReceiveFrom(socket_);
-    auto* started = std::get_if<warm::Started>(&message);
-    if (started == nullptr) return Replace(start_cold_());
+int Worker::Wait() {
+  while (!is_child_) {
+    if (const auto status = WaitFor(kLongestWait)) return *status;
+  }
+  return *Reap(0);
+}
+
+void Worker::Signal(int signal) const {
+  if (is_child_) kill(pid_, signal);
+  if (process_) SignalProcess(process_.number(), signal);
+}
+
+void Worker::PassSignals() {
+  passes_signals_ = true;
+  if (is_child_) PassSignalsBy([](int pid, int signal) { kill(pid, signal); }, pid_);
+  if (process_) PassSignalsBy(&SignalProcess, process_.number());
+}
+
+// When the worker is reaped, its process id may become another process's.
+std::optional<int> Worker::Reap(int options) {
+  siginfo_t info{};
+  int code;
+  do code = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | options);
+  while (code != 0 && errno == EINTR);
+  if (code == 0 && info.si_pid == 0) return std::nullopt;
+  pass_signal = nullptr;
+  int status = 0;
+  if (code != 0 || waitpid(pid_, &status, 0) != pid_) FailBySystem("cannot wait for the model's process");
+  return status;
+}
+
+void Worker::AwaitStart(milliseconds limit) {
+  if (!IsReadable(socket_, limit)) return;
+  warm::Message message = ReceiveFrom(socket_);
+  if (auto* started = std::get_if<warm::Started>(&message)) {
     pid_ = static_cast<pid_t>(started->pid);
-    if (pid_ == child_) return Replace(std::make_unique<ForkedWorker>(child_));
-    process_ = std::move(started->process);
-    if (passes_signals_) PassSignals();
+    is_child_ = pid_ == template_;
+    if (!is_child_) process_ = std::move(started->process);
+  } else {
+    pid_ = start_cold_();
+    is_child_ = true;
   }
+  if (passes_signals_) PassSignals();
+}
 
-  void Replace(std::unique_ptr<Worker> other) {
-    other_ = std::move(other);
-    if (passes_signals_) other_->PassSignals();
-  }
-
-  // The template reaps the worker and sends its status, unless it has died: then the kernel has killed the
-  // worker.
-  int Status() {
-    PassSignalsBy(nullptr, 0);
-    process_.Close();
-    if (!IsReadable(socket_, kForStatus)) return kUnknownStatus;
-    const warm::Message message = ReceiveFrom(socket_);
-    const auto* ended = std::get_if<warm::Ended>(&message);
-    return ended != nullptr ? ended->status : kUnknownStatus;
-  }
-
-  void Signal(int signal) const override {
-    if (other_) return other_->Signal(signal);
-    if (process_) SignalProcess(process_.number(), signal);
-  }
-
-  void PassSignals() override {
-    passes_signals_ = true;
-    if (other_) return other_->PassSignals();
-    if (process_) PassSignalsBy(&SignalProcess, process_.number());
-  }
-
- private:
-  const int socket_;
-  const pid_t child_;
-  const ColdStart start_cold_;
-  bool passes_signals_ = false;
-  pid_t pid_ = 0;
-  Descriptor process_;             // when the worker runs
-  std::unique_ptr<Worker> other_;  // a child of this process that runs instead
-};
-
-}  // namespace
+// The template reaps the worker and sends its status, unless it has died: then the kernel has killed the
+// worker.
+int Worker::Status() {
+  PassSignalsBy(nullptr, 0);
+  process_.Close();
+  if (!IsReadable(socket_, kForStatus)) return kUnknownStatus;
+  const warm::Message message = ReceiveFrom(socket_);
+  const auto* ended = std::get_if<warm::Ended>(&message);
+  return ended != nullptr ? ended->status : kUnknownStatus;
+}
 
 std::unique_ptr<Worker> Starter::Start(const Assignment& assignment) {
   if (is_warm_ && !std::exchange(has_searched_, true)) FindTemplateFor(assignment);
-  if (!template_ || !warm::Send(template_->socket.number(), assignment)) return StartCold(assignment);
-  return std::make_unique<WarmWorker>(template_->socket.number(), template_->child, [this, assignment] {
+  if (!template_ || !warm::Send(template_->socket.number(), assignment)) {
+    return std::make_unique<Worker>(StartCold(assignment));
+  }
+  return std::make_unique<Worker>(template_->socket.number(), template_->child, [this, assignment] {
     template_.reset();
     return StartCold(assignment);
   });
 }
 
-std::unique_ptr<Worker> Starter::StartCold(const Assignment& assignment) {
-  std::unique_ptr<Worker> worker;
-  heartbeat_.StopWhile(
-      [&] { worker = std::make_unique<ForkedWorker>([&] { return RunBody(&assignment); }); });
-  return worker;
+pid_t Starter::StartCold(const Assignment& assignment) {
+  pid_t pid = 0;
+  heartbeat_.StopWhile([&] { pid = Fork([&] { return RunBody(&assignment); }); });
+  return pid;
 }
 
 void Starter::FindTemplateFor(const Assignment& assignment) {

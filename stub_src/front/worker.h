@@ -4,9 +4,12 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include "base/descriptor.h"
 #include "channel/heartbeat.h"
 #include "front/template.h"
 #include "two_halves/body.h"
@@ -16,27 +19,48 @@ namespace envpack::front {
 // In place of a status of waitpid(): the process has ended, but how is not known.
 inline constexpr int kUnknownStatus = -1;
 
+// A child of this process, or a fork of the model's template.
 class Worker {
  public:
-  virtual ~Worker() = default;
+  // A child, started after CollectChildren().
+  explicit Worker(pid_t child) : pid_(child), is_child_(true) {}
+
+  // `socket` is connected to the template, which has been sent the order, and must outlive the worker.
+  // `child` is the template if it is a child of this process, otherwise 0. If the template ends before the
+  // worker runs, `start_cold` starts a child.
+  Worker(int socket, pid_t child, std::function<pid_t()> start_cold)
+      : socket_(socket), template_(child), start_cold_(std::move(start_cold)) {}
 
   // 0 until it is known.
-  virtual pid_t pid() const = 0;
+  pid_t pid() const { return pid_; }
 
   // Waits until pid() is known, for a limited time: a fork of a template can be ready before the template has
   // said which process it is.
-  virtual void AwaitPid() = 0;
+  void AwaitPid();
 
   // Waits for the end. Returns the status of waitpid(), or nothing if the limit has passed. Throws
   // std::system_error.
-  virtual std::optional<int> WaitFor(std::chrono::milliseconds limit) = 0;
-  virtual int Wait() = 0;
+  std::optional<int> WaitFor(std::chrono::milliseconds limit);
+  int Wait();
 
-  virtual void Signal(int signal) const = 0;
+  void Signal(int signal) const;
 
   // Passes signals that people send to the stub's process id on to the worker. SIGINT and SIGTERM are not
   // passed on: they come from a terminal or a container, to all processes.
-  virtual void PassSignals() = 0;
+  void PassSignals();
+
+ private:
+  std::optional<int> Reap(int options);
+  void AwaitStart(std::chrono::milliseconds limit);
+  int Status();
+
+  const int socket_ = -1;
+  const pid_t template_ = 0;
+  const std::function<pid_t()> start_cold_;
+  pid_t pid_ = 0;
+  bool is_child_ = false;
+  bool passes_signals_ = false;
+  Descriptor process_;  // while a fork of the template runs
 };
 
 // Starts the workers of one stub: cold, by a fork of this process, or warm, by a fork of the model's
@@ -51,7 +75,7 @@ class Starter {
   std::unique_ptr<Worker> Start(const Assignment& assignment);
 
  private:
-  std::unique_ptr<Worker> StartCold(const Assignment& assignment);
+  pid_t StartCold(const Assignment& assignment);
   void FindTemplateFor(const Assignment& assignment);
 
   channel::Heartbeat& heartbeat_;
