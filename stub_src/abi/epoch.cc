@@ -296,45 +296,39 @@ class EpochWire final : public BaseWire {
     }
   }
 
-  records::CustomMetrics ExchangeMetric(CommandKind kind, const records::Metric<kEpoch>& record,
-                                        const Metric& metric) {
+  records::CustomMetrics ExchangeMetric(CommandKind kind, ServerAddress family, ServerAddress metric,
+                                        double operand = 0, const Metric& facts = {}) {
     EpochWriter<kEpoch> writer(region_);
-    records::Metric<kEpoch> whole = record;
-    whole.labels = writer.WriteString(metric.labels);
+    records::Metric<kEpoch> record{};
+    record.metric_family_address = family;
+    record.metric_address = metric;
+    record.operation_value = operand;
+    record.labels = writer.WriteString(facts.labels);
     if constexpr (MetricsHaveBuckets(kEpoch)) {
       // The server reads the block of every histogram, also one of 0 bytes, and does not check the handle.
-      whole.buckets = metric.buckets ? writer.WriteDoubles(*metric.buckets) : 0;
+      record.buckets = facts.buckets ? writer.WriteDoubles(*facts.buckets) : 0;
     }
-    const Handle handle = writer.Put(whole).handle();
+    const Handle handle = writer.Put(record).handle();
     return ExchangeMetrics(writer, kind, handle);
   }
 
   ServerAddress CreateMetric(ServerAddress family, const Metric& metric) override {
-    records::Metric<kEpoch> record{};
-    record.metric_family_address = family;
-    return ExchangeMetric(CommandKind::kMetricRequestNew, record, metric).address;
+    return ExchangeMetric(CommandKind::kMetricRequestNew, family, 0, 0, metric).address;
   }
 
   void DeleteMetric(ServerAddress metric) override {
-    records::Metric<kEpoch> record{};
-    record.metric_address = metric;
-    ExchangeMetric(CommandKind::kMetricRequestDelete, record, Metric{});
+    ExchangeMetric(CommandKind::kMetricRequestDelete, 0, metric);
   }
 
   void ChangeMetric(ServerAddress metric, MetricChange change, double value) override {
-    records::Metric<kEpoch> record{};
-    record.metric_address = metric;
-    record.operation_value = value;
     const CommandKind kind = change == MetricChange::kIncrement ? CommandKind::kMetricRequestIncrement
                              : change == MetricChange::kSet     ? CommandKind::kMetricRequestSet
                                                                 : CommandKind::kMetricRequestObserve;
-    ExchangeMetric(kind, record, Metric{});
+    ExchangeMetric(kind, 0, metric, value);
   }
 
   double MetricValue(ServerAddress metric) override {
-    records::Metric<kEpoch> record{};
-    record.metric_address = metric;
-    return ExchangeMetric(CommandKind::kMetricRequestValue, record, Metric{}).value;
+    return ExchangeMetric(CommandKind::kMetricRequestValue, 0, metric).value;
   }
 
   // Handles of the Memory records of the destinations. Throws ServerError.

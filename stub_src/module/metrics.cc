@@ -25,17 +25,9 @@ namespace {
 
 constexpr const char* kMetricsAre = "Metrics and their families are";
 
-const char* PrefixOf(abi::MetricChange change) {
-  switch (change) {
-    case abi::MetricChange::kIncrement:
-      return "Failed to increment metric value: ";
-    case abi::MetricChange::kSet:
-      return "Failed to set metric value: ";
-    case abi::MetricChange::kObserve:
-      return "Failed to observe metric value: ";
-  }
-  return "";
-}
+// Indexed by abi::MetricChange.
+constexpr const char* kPrefixes[] = {
+    "Failed to increment metric value: ", "Failed to set metric value: ", "Failed to observe metric value: "};
 
 std::optional<std::vector<double>> CheckedBuckets(abi::MetricKind kind, const py::object& buckets) {
   const bool wanted = kind == abi::MetricKind::kHistogram;
@@ -64,13 +56,14 @@ class Metric {
     if (owner_process_.IsThisProcess()) Invalidate();
   }
 
-  void Change(abi::MetricChange change, double value) {
+  template <abi::MetricChange kChange>
+  void Change(double value) {
     RequireOwner(owner_process_, kMetricsAre);
-    const std::string prefix = PrefixOf(change);
+    const std::string prefix = kPrefixes[static_cast<int>(kChange)];
     CallServer(prefix, [&](abi::Wire& wire) {
-      if (change == abi::MetricChange::kObserve) Require(wire, abi::Feature::kHistograms, "Histograms need");
+      if (kChange == abi::MetricChange::kObserve) Require(wire, abi::Feature::kHistograms, "Histograms need");
       const std::lock_guard lock(mutex_);
-      wire.ChangeMetric(CheckedAddress(prefix), change, value);
+      wire.ChangeMetric(CheckedAddress(prefix), kChange, value);
     });
   }
 
@@ -162,15 +155,9 @@ void BindMetrics(py::module_& module) {
       .value("HISTOGRAM", abi::MetricKind::kHistogram)
       .export_values();
   py::class_<Metric, std::shared_ptr<Metric>>(module, "Metric")
-      .def(
-          "increment", [](Metric& self, double value) { self.Change(abi::MetricChange::kIncrement, value); },
-          py::arg("value"))
-      .def(
-          "set", [](Metric& self, double value) { self.Change(abi::MetricChange::kSet, value); },
-          py::arg("value"))
-      .def(
-          "observe", [](Metric& self, double value) { self.Change(abi::MetricChange::kObserve, value); },
-          py::arg("value"))
+      .def("increment", &Metric::Change<abi::MetricChange::kIncrement>, py::arg("value"))
+      .def("set", &Metric::Change<abi::MetricChange::kSet>, py::arg("value"))
+      .def("observe", &Metric::Change<abi::MetricChange::kObserve>, py::arg("value"))
       .def("value", &Metric::Value);
   py::class_<MetricFamily, std::shared_ptr<MetricFamily>> family(module, "MetricFamily");
   family
