@@ -107,25 +107,16 @@ void RunReporting(channel::Report& report, Action action) {
   throw std::runtime_error(failure->text);
 }
 
-void StartCold(const Assignment& assignment) {
-  assignment.report->Reach(channel::Step::kStart);
-  const auto wire = Connect(assignment);
-  model::NameCrashes(assignment.launch.name, assignment.crash_output->number());
-  if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
-    assignment.report->Finish(*failure);
-    return;
-  }
-  Work(assignment, *wire, nullptr);
-}
-
 void Run(const Assignment& assignment) {
-  RunReporting(*assignment.report, [&] { StartCold(assignment); });
-}
-
-void StartWarm(model::WarmStart start) {
-  const Assignment& assignment = start.assignment;
-  model::NameCrashes(assignment.launch.name, assignment.crash_output->number());
-  Work(assignment, *Connect(assignment), std::move(start.model));
+  RunReporting(*assignment.report, [&] {
+    assignment.report->Reach(channel::Step::kStart);
+    const auto wire = Connect(assignment);
+    model::NameCrashes(assignment.launch.name, assignment.crash_output->number());
+    if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
+      return assignment.report->Finish(*failure);
+    }
+    Work(assignment, *wire, nullptr);
+  });
 }
 
 // A failure to start Python is reported by the workers, which are then started without the template.
@@ -134,8 +125,11 @@ void Run(const TemplateTask& task) {
   if (StartPython(task.uses_environment, task.release)) return;
   auto start = model::ServeAsTemplate(task);
   if (!start) return;
-  const auto report = start->assignment.report;
-  RunReporting(*report, [&] { StartWarm(*std::move(start)); });
+  const Assignment& assignment = start->assignment;
+  RunReporting(*assignment.report, [&] {
+    model::NameCrashes(assignment.launch.name, assignment.crash_output->number());
+    Work(assignment, *Connect(assignment), std::move(start->model));
+  });
 }
 
 // One process completes the configuration and runs the instance.

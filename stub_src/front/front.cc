@@ -168,6 +168,11 @@ class Instance {
     return "the model's process " + std::to_string(worker_->pid()) + " " + DescribeEndOf(status);
   }
 
+  void PrintNotRestarted(const std::exception& reason) const {
+    std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n",
+                 assignment_.launch.name.c_str(), assignment_.last_death.c_str(), reason.what());
+  }
+
   // What cannot be put right remains as it is: the server finds a dead stub, as it would without a front.
   void TakeOverFrom(int status, const std::string& error) {
     try {
@@ -176,8 +181,7 @@ class Instance {
       one.GiveBack();
       take_overs_.pop_back();
     } catch (const std::exception& failure) {
-      std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n",
-                   assignment_.launch.name.c_str(), assignment_.last_death.c_str(), failure.what());
+      PrintNotRestarted(failure);
       EndAs(status);
     }
   }
@@ -240,8 +244,7 @@ class Instance {
         Start();
         ended = AwaitStart();
       } catch (const std::system_error& error) {
-        std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n",
-                     assignment_.launch.name.c_str(), assignment_.last_death.c_str(), error.what());
+        PrintNotRestarted(error);
         GiveUp(*ended);
       }
     }
