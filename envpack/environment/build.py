@@ -36,7 +36,15 @@ from envpack.environment.inventory import (
     write_inventory,
 )
 from envpack.environment.relocation import relocate, update_records, write_activation
-from envpack.environment.store import SCHEMA, Environment, disappeared, read_environment
+from envpack.environment.store import (
+    SCHEMA,
+    Environment,
+    damaged_files,
+    disappeared,
+    discard,
+    read_environment,
+    write_index,
+)
 from envpack.lock.lockfile import Lock
 from envpack.lock.pip import install_pip
 from envpack.lock.resolve import LockOptions
@@ -326,8 +334,6 @@ def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | 
 
     A damaged one is removed, with what it shares files with, so that the caller builds it again.
     """
-    from envpack.environment.store import damaged_files, discard
-
     found = read_environment(folder)
     if found is None:
         return None
@@ -345,7 +351,6 @@ def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | 
 
 def build_once(folder: Path, fill: Callable[[Path], None], progress: Progress) -> Environment:
     """Build an environment in the store; other processes that need it wait until it is complete."""
-    from envpack.environment.store import write_index
 
     def waiting() -> None:
         progress.detail("wait for another process that makes the same environment")

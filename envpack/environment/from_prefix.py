@@ -8,12 +8,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from envpack.conda.channels import local_channel
 from envpack.conda.interpreters import Interpreter, interpreter_at
 from envpack.conda.settings import CondaSettings
-from envpack.environment.build import build_once, find_intact
-from envpack.environment.checks import refuse_external_references
+from envpack.environment.build import Assembly, build_once, find_intact, finish, install
+from envpack.environment.checks import refuse_external_references, require_library
 from envpack.environment.inventory import Owners, ReplacedFile, find_owners
 from envpack.environment.prefix_copy import (
     UNKNOWN,
@@ -43,9 +43,6 @@ from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
-
-if TYPE_CHECKING:
-    from envpack.environment.build import Assembly
 
 _LAYOUT = 2  # raised when the way of copying an environment changes
 
@@ -82,8 +79,6 @@ def environment_from_prefix(
         if found:
             return found
         require_programs(folder.parent)
-        from envpack.environment.build import Assembly
-
         options = LockOptions(channels=(), settings=CondaSettings(), cache=top)
         assembly = Assembly(lock=lock, options=options, indexes=(), strip=strip, progress=progress, key=key)
         return build_once(folder, lambda partial: _copy(prefix, files, digests, assembly, partial), progress)
@@ -122,8 +117,6 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
         return CondaPackage(
             name="python", version=prefix.version, build=str(record.get("build", "")), subdir=prefix.platform, url=""
         )
-    from envpack.conda.channels import local_channel
-
     made = local_channel(base, cache=cache, progress=progress)
     return CondaPackage(
         name="python",
@@ -145,9 +138,6 @@ def _copy(
     prefix: Prefix, files: tuple[PrefixFile, ...], digests: Mapping[str, str], assembly: Assembly, folder: Path
 ) -> None:
     """Make the environment in an empty folder."""
-    from envpack.environment.build import finish, install
-    from envpack.environment.checks import require_library
-
     progress = assembly.progress
     _refuse_outside(prefix)
     if prefix.home is not None:

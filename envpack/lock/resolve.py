@@ -14,7 +14,7 @@ from envpack.conda.interpreter_package import fingerprint
 from envpack.conda.interpreters import Interpreter
 from envpack.conda.settings import Channels, CondaSettings, Credentials
 from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, wheel_not_here, write_lock
-from envpack.lock.pip import applying, check_lines, requirement_name
+from envpack.lock.pip import applying, build_wheels, check_lines, requirement_name, resolve_pip
 from envpack.requirements.locked_packages import check_locked
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
@@ -215,8 +215,6 @@ class _Resolver:
 
     def pip(self, requirements: Requirements, conda: Sequence[CondaPackage]) -> tuple[PipPackage, ...]:
         """Exact wheels for pip requirements and local projects, in addition to the conda packages."""
-        from envpack.lock.pip import resolve_pip
-
         wheels = self._build_projects(requirements.projects)
         self.progress.begin(f"resolve {counted(len(requirements.pip), 'pip requirement')}")
         previous = self.options.previous
@@ -235,8 +233,6 @@ class _Resolver:
         return {normalise_name(name) for name in self.options.update}
 
     def _build_projects(self, projects: Sequence[Path]) -> tuple[Path, ...]:
-        from envpack.lock.pip import build_wheels
-
         if not projects:
             return ()
         preference = self.options.python_preference

@@ -21,7 +21,7 @@ from envpack.requirements.model import Requirements
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
-from envpack.support.tables import Location, Table, line_of, parse_toml
+from envpack.support.tables import Location, Table, line_of, parse_toml, parse_yaml
 
 _PIP_LINE = re.compile(
     r"^(?:[a-z0-9][\w.-]*+(?:\[[\w,. -]*\])?[ \t]*(?:[=~<>!]=|@[ \t])|-[er][ \t]|--[a-z])", re.I | re.M
@@ -87,8 +87,6 @@ class Source:
     @functools.cached_property
     def yaml(self) -> Table:
         """The content as YAML, whatever the name."""
-        from envpack.support.tables import parse_yaml
-
         return parse_yaml(self.text, self.path)
 
 
