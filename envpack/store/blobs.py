@@ -13,14 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from envpack.store.objects import Objects
+from envpack.store.objects import CHUNK, Objects
 from envpack.store.records import Blob
 from envpack.support.errors import StorageError, disk_full, storage_errors
 from envpack.support.pool import Pool, Report, transfer_all
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress
 
-_CHUNK = 4 << 20  # bytes of one request
 _WINDOW = 8  # requests at once, and so chunks in memory
 _SMALL = 8 << 20  # bytes of a blob that is uploaded in one piece
 _SPARE = 64 << 20  # bytes of the disk that a download leaves free
@@ -90,7 +89,7 @@ def _reported(pieces: Iterator[bytes], report: Report) -> Iterator[bytes]:
 
 
 def _pieces(content: BinaryIO, size: int) -> Iterator[bytes]:
-    while size and (piece := content.read(min(size, _CHUNK))):
+    while size and (piece := content.read(min(size, CHUNK))):
         yield piece
         size -= len(piece)
 
@@ -153,7 +152,7 @@ class _Download:
         self._partial.seek(0)
         for blob in self._blobs:
             digest, left = hashlib.sha256(), blob.size
-            while left and (piece := self._partial.read(min(left, _CHUNK))):
+            while left and (piece := self._partial.read(min(left, CHUNK))):
                 digest.update(piece)
                 left -= len(piece)
             if left or digest.hexdigest() != blob.sha256:
@@ -191,8 +190,8 @@ class _Download:
     def _chunks(self, offset: int) -> Iterator[_Chunk]:
         at = 0
         for blob in self._blobs:
-            for start in range(max(offset - at, 0), blob.size, _CHUNK):
-                yield _Chunk(blob, start, min(_CHUNK, blob.size - start))
+            for start in range(max(offset - at, 0), blob.size, CHUNK):
+                yield _Chunk(blob, start, min(CHUNK, blob.size - start))
             at += blob.size
 
     def _end_blob(self, blob: Blob) -> None:
@@ -203,8 +202,7 @@ class _Download:
             # What the earlier process left may be the reason, so all of this blob is downloaded once more.
             self._left_before = False
             self._digest = hashlib.sha256()
-            for start in range(0, blob.size, _CHUNK):
-                content = self._read(_Chunk(blob, start, min(_CHUNK, blob.size - start)))
+            for content in self._objects.pieces(blob.path, blob.size):
                 self._partial.write(content)
                 self._digest.update(content)
             if self._digest.hexdigest() != blob.sha256:

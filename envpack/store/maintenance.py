@@ -30,7 +30,6 @@ from envpack.support.text import counted
 
 _DAY = 86400.0  # seconds
 _GRACE = 3600.0  # seconds for which a blob without record stays: its record may be on the way
-_CHUNK = 4 << 20  # bytes
 _REQUESTS = 8  # at once
 _BATCH = 1000  # objects that are removed at once
 _LATE = 2 * TIMEOUT  # seconds that a request may be on the way, with its repetitions
@@ -349,8 +348,8 @@ def _digest(objects: Objects, blob: Blob) -> str:
     """The digest of a blob, ``""`` if it cannot be read: it is gone, or shorter than it was listed."""
     digest = hashlib.sha256()
     try:
-        for start in range(0, blob.size, _CHUNK):
-            digest.update(objects.read_part(blob.path, start, min(_CHUNK, blob.size - start), blob.size))
+        for piece in objects.pieces(blob.path, blob.size):
+            digest.update(piece)
     except StorageError as error:
         if error.kind != "store-corrupt":
             raise

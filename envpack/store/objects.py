@@ -19,6 +19,7 @@ _Answer = TypeVar("_Answer")
 TIMEOUT = 60.0  # seconds for one request with its answer
 _HASTY, _PATIENT = 3, 10  # times that a request is repeated: within a second, and within a minute
 _PIECE = 1 << 20  # bytes that are handed over at once
+CHUNK = 4 << 20  # bytes of one request for a part of a blob
 _PART = 8 << 20  # bytes of a part of a multipart upload
 _PARTS = 4  # that are uploaded at once
 _COPY_TIMEOUT = 300.0  # seconds for a store to copy an object itself; S3 copies some 100 MB in a second
@@ -135,6 +136,11 @@ class Objects:
         if len(content) != size:
             raise self.corrupt(path, f"it ends {size - len(content)} bytes too early")
         return content
+
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """The content of an object of a known size; errors as those of `read_part`."""
+        for start in range(0, size, CHUNK):
+            yield self.read_part(path, start, min(CHUNK, size - start), size)
 
     def create(self, path: str, content: bytes) -> bool:
         """Write an object if there is none; whether it was written."""

@@ -34,7 +34,6 @@ from envpack.support.replacement import (
 )
 from envpack.support.temp_dirs import partial_folder, partial_folders, remove_partial_folders
 
-_PIECE = 4 << 20  # bytes
 _AT_ONCE = 8  # requests
 _SPARE = 64 << 20  # bytes of the disk that a copy leaves free
 _PUBLISH_AGAIN = "publish again; with --force if another program writes there"
@@ -111,8 +110,7 @@ def _copy(objects: Objects, info: ObjectInfo, sha256: str, folder: Path, fix: st
     if file.is_dir():
         raise objects.corrupt(info.path, "another object has its name as a folder")
     with storage_errors(file), file.open("xb") as content:
-        for start in range(0, info.size, _PIECE):
-            piece = objects.read_part(info.path, start, min(_PIECE, info.size - start), info.size)
+        for piece in objects.pieces(info.path, info.size):
             digest.update(piece)
             content.write(piece)
             report(len(piece))

@@ -21,7 +21,6 @@ OWN = ".envpack-"  # begins the name of each object beside the models that envpa
 _SCHEMA = 1
 _MOST_RECORD = 64 << 20  # bytes
 _LARGE = 32 << 20  # bytes of a file after which the record is written, so that it is not sent again
-_PIECE = 4 << 20  # bytes
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -150,8 +149,8 @@ class PublicationRecord:
 
     def _digest(self, info: ObjectInfo) -> str:
         digest = hashlib.sha256()
-        for start in range(0, info.size, _PIECE):
-            digest.update(self._objects.read_part(info.path, start, min(_PIECE, info.size - start), info.size))
+        for piece in self._objects.pieces(info.path, info.size):
+            digest.update(piece)
         return digest.hexdigest()
 
     def _save(self) -> None:

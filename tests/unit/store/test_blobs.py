@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.store import blobs
+from envpack.store import blobs, objects as module
 from envpack.store.blobs import blobs_of, download, upload
 from envpack.store.objects import Objects
 from envpack.support.errors import StorageError
@@ -31,7 +31,8 @@ class Counting(Objects):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(blobs, "_CHUNK", 100_000)
+    for each in (blobs, module):
+        monkeypatch.setattr(each, "CHUNK", 100_000)
 
 
 @pytest.fixture

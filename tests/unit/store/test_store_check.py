@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.store import maintenance
+from envpack.store import objects
 from envpack.store.maintenance import StoreCheck, verify_store
 from envpack.support.progress import NoProgress
 from tests.steps import Steps
@@ -11,7 +11,7 @@ from .conftest import paths
 
 
 def test_what_is_damaged_is_found_and_removed(store, add, monkeypatch):
-    monkeypatch.setattr(maintenance, "_CHUNK", 2)
+    monkeypatch.setattr(objects, "CHUNK", 2)
     for key, content in (("a", b"abcde"), ("b", b"fghij"), ("c", b"klmno"), ("d", b"pqrst")):
         add("stub", key, content)
     store.objects.write("records/stub/future.json", b'{"schema": 2}')

@@ -40,7 +40,7 @@ def other_tag(info):
 
 
 def test_a_store_may_list_other_tags_than_it_gave(changing, monkeypatch):
-    monkeypatch.setattr(module, "_PIECE", 1)  # so that the content is compared in several pieces
+    monkeypatch.setattr("envpack.store.objects.CHUNK", 1)  # so that the content is compared in several pieces
     changing.change = other_tag
     publish(publication(**config("a", "text")), changing)
     entry = PublicationRecord.read(changing).entries[MODEL]
@@ -178,7 +178,7 @@ def test_a_copy_that_does_not_fit_is_refused_before_it_begins(objects, tmp_path,
 
 
 def test_a_large_file_is_copied_in_pieces(objects, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetching, "_PIECE", 3)
+    monkeypatch.setattr("envpack.store.objects.CHUNK", 3)
     publish(publication(**config("a", "12345678")), objects)
     assert copied(objects, tmp_path).size == 16
     assert (tmp_path / "copy" / MODEL).read_text() == "12345678"
