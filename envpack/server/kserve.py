@@ -67,27 +67,17 @@ class Client:
     def __init__(self, url: str, *, timeout: float = 30.0, version: str = "") -> None:
         import requests
 
-        self._url = url
-        self._timeout = timeout
+        self.url = url  # without a trailing slash
+        self.timeout = timeout  # default limit in seconds for a response
         self._version = version
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.verify = trusted_certificates() or True
         self._session.headers["Connection"] = "close"
 
-    @property
-    def url(self) -> str:
-        """Address of the server, without a trailing slash."""
-        return self._url
-
-    @property
-    def timeout(self) -> float:
-        """Default time limit in seconds for a response."""
-        return self._timeout
-
     def of_version(self, version: str) -> Client:
         """A client whose requests go to this version of each model."""
-        return Client(self._url, timeout=self._timeout, version=version)
+        return Client(self.url, timeout=self.timeout, version=version)
 
     def live(self) -> bool:
         """Whether the server responds."""
@@ -174,7 +164,7 @@ class Client:
     @property
     def _control_timeout(self) -> float:
         """The time limit for what the server answers itself, however little time a model may take."""
-        return max(self._timeout, _CONTROL_SECONDS)
+        return max(self.timeout, _CONTROL_SECONDS)
 
     def _path(self, model: str) -> str:
         return f"/v2/models/{model}/versions/{self._version}" if self._version else f"/v2/models/{model}"
@@ -203,10 +193,10 @@ class Client:
 
         try:
             response = self._session.request(
-                method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout
+                method, self.url + path, data=body, headers=headers, timeout=timeout or self.timeout
             )
         except requests.Timeout as error:
-            raise RequestError(f"no response within {timeout or self._timeout:g} s", timed_out=True) from error
+            raise RequestError(f"no response within {timeout or self.timeout:g} s", timed_out=True) from error
         except requests.RequestException as error:
             raise RequestError(f"no response: {error}") from error
         if not response.ok:

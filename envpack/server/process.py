@@ -57,7 +57,7 @@ class ProcessServer:
 
     def __init__(self, supervisor: Supervisor, pid: int, port: int, home: Path) -> None:
         self._supervisor = supervisor
-        self._pid = pid
+        self.pid = pid  # of the server
         self._home = home
         self._log_file = home / LOG
         # By descriptor, because models run as the same user and could put something else in its place.
@@ -67,11 +67,6 @@ class ProcessServer:
         self.kept = False
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-
-    @property
-    def pid(self) -> int:
-        """Process id of the server."""
-        return self._pid
 
     def other_ports(self) -> frozenset[int]:
         """The TCP ports on which the server listens beside that of HTTP."""

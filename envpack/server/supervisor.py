@@ -36,7 +36,7 @@ class _Reports:
 
     def __init__(self, descriptor: int) -> None:
         self._values: dict[str, object] = {}
-        self._over = False
+        self.are_over = False  # whether nothing more will be reported
         self._news = threading.Condition()
         self._thread = threading.Thread(target=self._read, args=(descriptor,), name="server reports", daemon=True)
         self._thread.start()
@@ -45,15 +45,10 @@ class _Reports:
         """What was reported under this name, None for nothing so far."""
         return self._values.get(name)
 
-    @property
-    def are_over(self) -> bool:
-        """Whether nothing more will be reported."""
-        return self._over
-
     def wait(self, seconds: float | None, *names: str) -> None:
         """Wait until something is reported under one of these names, or nothing more will be; None for any time."""
         with self._news:
-            self._news.wait_for(lambda: self._over or not self._values.keys().isdisjoint(names), seconds)
+            self._news.wait_for(lambda: self.are_over or not self._values.keys().isdisjoint(names), seconds)
 
     def join(self, seconds: float) -> None:
         """Wait until the descriptor is closed."""
@@ -67,7 +62,7 @@ class _Reports:
                         self._values.update(json.loads(line))
                         self._news.notify_all()
         with self._news:
-            self._over = True
+            self.are_over = True
             self._news.notify_all()
 
 
