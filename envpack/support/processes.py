@@ -215,22 +215,8 @@ def run(
 
     If the caller is interrupted, the program and all processes that it has started are ended before this returns.
     """
-    programs = _PROGRAMS.get()
-    with subprocess.Popen(
-        [str(part) for part in command],
-        env=dict(env),
-        cwd=cwd,
-        stdin=subprocess.PIPE if text else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        process_group=0,  # so that signals reach all its processes
-    ) as child:
-        try:
-            with programs.tracking(child) if programs else contextlib.nullcontext():
-                stdout, stderr = child.communicate(text.encode() or None, timeout)
-        except BaseException:
-            _end(child)
-            raise
+    with _started(command, env, subprocess.PIPE if text else subprocess.DEVNULL, subprocess.PIPE, cwd) as child:
+        stdout, stderr = child.communicate(text.encode() or None, timeout)
     return CompletedProcess(child.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
 
@@ -239,20 +225,30 @@ def follow(command: Sequence[str | Path], *, env: Mapping[str, str], on_line: Ca
 
     Returns the exit status; a negative number is the signal that ended it.
     """
+    with _started(command, env, subprocess.DEVNULL, subprocess.STDOUT) as child:
+        for line in child.stdout or ():
+            on_line(line.decode("utf-8", "replace").rstrip("\n"))
+        return child.wait()
+
+
+@contextlib.contextmanager
+def _started(
+    command: Sequence[str | Path], env: Mapping[str, str], stdin: int, stderr: int, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program that ends, with all its processes, if the block fails or is stopped."""
     programs = _PROGRAMS.get()
     with subprocess.Popen(
         [str(part) for part in command],
         env=dict(env),
-        stdin=subprocess.DEVNULL,
+        cwd=cwd,
+        stdin=stdin,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,
+        stderr=stderr,
+        process_group=0,  # so that signals reach all its processes
     ) as child:
         try:
             with programs.tracking(child) if programs else contextlib.nullcontext():
-                for line in child.stdout or ():
-                    on_line(line.decode("utf-8", "replace").rstrip("\n"))
-                return child.wait()
+                yield child
         except BaseException:
             _end(child)
             raise
