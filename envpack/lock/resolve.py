@@ -170,9 +170,7 @@ def _check_sources(requirements: Requirements, target: Target, sources: Sequence
 
 
 def _check_update(options: LockOptions) -> None:
-    locked = set()
-    if options.previous:
-        locked = {package.name for package in options.previous.conda} | {wheel.name for wheel in options.previous.pip}
+    locked = options.previous.names if options.previous else ()
     unknown = [name for name in options.update if normalise_name(name) not in locked]
     if unknown:
         fix = "name a package that is; without --update, packages that still fit are kept"
