@@ -34,19 +34,13 @@ _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")  # a final release
 
 
 class FetchError(Exception):
-    """An interpreter could not be fetched.
-
-    Attributes:
-        reason: one line, without secrets.
-        details: the output of uv.
-        remedy: what the user can do about the reason, ``""`` if nothing more than about any failure.
-    """
+    """An interpreter could not be fetched."""
 
     def __init__(self, reason: str, details: str = "", remedy: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.details = details
-        self.remedy = remedy
+        self.reason = reason  # one line, without secrets
+        self.details = details  # the output of uv
+        self.remedy = remedy  # what the user can do about the reason, "" if nothing more than about any failure
 
 
 @dataclass(frozen=True)

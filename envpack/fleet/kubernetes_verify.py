@@ -42,19 +42,12 @@ _WHEEL_BYTES = 1 << 30  # memory and disk of the container that installs envpack
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published repository, which a Job verifies as it lies there.
+    """A published repository, which a Job verifies as it lies there."""
 
-    Attributes:
-        address: of an object store, or ``oci://``.
-        keys: files with public keys, one of which must have signed the models; any may if there are none.
-        max_age: days since they were signed, None for any time.
-        secret: name of the Secret with the credentials, as variables; it may be absent.
-    """
-
-    address: str
-    keys: tuple[Path, ...] = ()
-    max_age: float | None = None
-    secret: str = ""
+    address: str  # of an object store, or oci://
+    keys: tuple[Path, ...] = ()  # public keys, one of which must have signed the models; any may if there are none
+    max_age: float | None = None  # days since they were signed, None for any time
+    secret: str = ""  # name of the Secret with the credentials, as variables; it may be absent
 
 
 def verification_job(

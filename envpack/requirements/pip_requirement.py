@@ -126,15 +126,10 @@ class PipLine:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder that a wheel can be built from.
+    """A folder that a wheel can be built from."""
 
-    Attributes:
-        folder: absolute.
-        extras_requirement: a requirement for its extras, for example ``"mylib[gpu]"``; ``""`` without extras.
-    """
-
-    folder: Path
-    extras_requirement: str = ""
+    folder: Path  # absolute
+    extras_requirement: str = ""  # a requirement for its extras, for example "mylib[gpu]"; "" without extras
 
 
 def check_length(text: str, line: PipLine) -> None:

@@ -19,12 +19,7 @@ def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], list[st
     That block is the only list of the package's public names. Type checkers read it as plain imports; at run time each
     name is imported at its first use.
 
-    Args:
-        package: ``__name__`` of the package.
-        file: its ``__file__``.
-
-    Returns:
-        ``__getattr__`` and ``__all__`` for the package.
+    Returns ``__getattr__`` and ``__all__`` for the package with this ``__name__`` and ``__file__``.
     """
     modules = _modules_of(Path(file))
 

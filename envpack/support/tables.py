@@ -32,17 +32,11 @@ Value: TypeAlias = "str | Table | List | None"
 
 @dataclass(frozen=True)
 class Location:
-    """A line of a file.
-
-    Attributes:
-        path: the file.
-        line: counted from 1, 0 if the format does not provide it.
-        kind: of the errors about it.
-    """
+    """A line of a file."""
 
     path: Path
-    line: int = 0
-    kind: str = "bad-requirements"
+    line: int = 0  # counted from 1, 0 if the format does not provide it
+    kind: str = "bad-requirements"  # of the errors about it
 
     def at(self, line: int) -> Location:
         """Another line of the same file."""

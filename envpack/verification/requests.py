@@ -322,14 +322,10 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
 
 
 class Attempts:
-    """Generated requests with every input, the plainest first, to send until the model accepts one or time is up.
-
-    Attributes:
-        refusal: why the model refuses the first one, and the line of its code; empty before it does.
-    """
+    """Generated requests with every input, the plainest first, to send until the model accepts one or time is up."""
 
     def __init__(self, config: ServedConfig) -> None:
-        self.refusal = ""
+        self.refusal = ""  # why the model refuses the first one, and the line of its code; empty before it does
         self._config = config
         self._first: tuple[SmokeRequest, str] | None = None
 
