@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envpack.repository.code import completes_itself
 from envpack.repository.config import ModelConfig, unfilled_parameters
 from envpack.repository.config_rules import agree, config_faults, data_type, later_fields, warmup_faults
 from envpack.repository.folders import version_folders
@@ -39,7 +40,7 @@ def loading_findings(model: Model, release: Release) -> Iterator[Finding]:
     where = model.folder / CONFIG_NAME
     for what, fix in later_fields(model.config, release.name):
         yield fault("bad-config", where, what, fix)
-    is_complete = not (model.is_foreign or model.completes_itself)
+    is_complete = not (model.is_foreign or completes_itself(model.folder))
     for text in dict.fromkeys(config_faults(model.config, model.folder, is_complete=is_complete)):
         yield fault("bad-config", where, text, "correct config.pbtxt")
     for text in dict.fromkeys(warmup_faults(model.config, model.folder, is_complete=is_complete)):
@@ -80,7 +81,7 @@ def _named(model: Model) -> Any:
 
 def _is_complete(model: Model) -> bool:
     """Whether the configuration lists all inputs and outputs; a server completes others from the model."""
-    return bool(model.config.input and model.config.output) and not model.completes_itself
+    return bool(model.config.input and model.config.output) and not completes_itself(model.folder)
 
 
 def flow_faults(config: ModelConfig) -> Iterator[str]:

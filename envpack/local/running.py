@@ -11,6 +11,7 @@ import envpack
 from envpack.local.model_process import LogLine
 from envpack.local.server import LocalServer
 from envpack.local.starting import Instruments, ModelSource, Python
+from envpack.repository.code import gives_configurations
 from envpack.repository.config_rules import later_fields
 from envpack.repository.folders import find_folder, looks_like_model, version_folders
 from envpack.repository.model import Model, open_model
@@ -76,7 +77,7 @@ def needs_server(model: Model) -> str:
         return "has sequence_batching"
     if model.config.HasField("model_repository_agents"):
         return "has model_repository_agents"
-    if model.gives_configurations:
+    if gives_configurations(model.folder):
         return "gives load_model() another configuration or files"
     return ""
 

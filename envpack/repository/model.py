@@ -8,13 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository.code import (
-    completes_itself,
-    gives_configurations,
-    imported_modules,
-    may_complete,
-    sends_requests,
-)
+from envpack.repository.code import may_complete
 from envpack.repository.config import ModelConfig, parse_config
 from envpack.repository.config_editor import (
     EXECUTION_ENVIRONMENT,
@@ -109,24 +103,9 @@ class Model:
         return "" if self.is_ensemble else default_file(self.config, self.backend)
 
     @property
-    def sends_requests(self) -> bool:
-        """Whether its code sends requests to models, whose names may only be known when it runs."""
-        return sends_requests(self.folder)
-
-    @property
-    def completes_itself(self) -> bool:
-        """Whether its code may add inputs and outputs to its configuration when it is loaded."""
-        return completes_itself(self.folder)
-
-    @property
     def may_complete(self) -> bool:
         """Whether a server that completes configurations could serve it in another way than one that does not."""
         return not self.is_ensemble and may_complete(self.folder, self.config)
-
-    @property
-    def gives_configurations(self) -> bool:
-        """Whether its code gives ``load_model()`` another configuration, or files."""
-        return gives_configurations(self.folder)
 
     @property
     def needs_gpu(self) -> bool:
@@ -136,10 +115,6 @@ class Model:
     def served_versions(self) -> list[int]:
         """The versions that a server loads by its version_policy, the newest first."""
         return served_versions(self.folder, self.config)
-
-    def imported_modules(self) -> dict[str, str]:
-        """The modules from elsewhere that its code imports, each with the ``"FILE:LINE"`` of its first import."""
-        return imported_modules(self.folder)
 
     def misspelt_backend(self, backends: Path) -> InputError | None:
         """The error for a backend that is almost one that servers come with; ``backends`` has others."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.inspection.preflight import find_damage
 from envpack.inspection.state import BuildState
-from envpack.repository.code import called_models
+from envpack.repository.code import called_models, sends_requests
 from envpack.repository.folders import find_folder, looks_like_model
 from envpack.repository.model import UNADDRESSABLE, Model
 from envpack.repository.placement import linked_path_fault
@@ -119,7 +119,7 @@ class Judge:
 
     def _bring_what_it_may_call(self, model: Model) -> None:
         """Load the models that are fit to serve for one whose code may send requests to any of them."""
-        while self._away and (model.sends_requests or model.steps):
+        while self._away and (sends_requests(model.folder) or model.steps):
             with contextlib.suppress(RequestError):  # who needs it fails, and says why
                 self.client.load(self._away.pop(0), timeout=self._options.timeout)
 
@@ -234,7 +234,7 @@ class Judge:
 
     def _check_of_caller(self, model: Model, error: str) -> Check | None:
         """The check in place of requests that a model answers with an error, if it calls one that is away or unfit."""
-        named = called_models(model.folder) if error and model.sends_requests else ()
+        named = called_models(model.folder) if error and sends_requests(model.folder) else ()
         called = next((name for name in named if name in self._failed), "")
         if called:
             why = f"it calls {called}, which is not fit to serve; its answer: {error.splitlines()[0]}"
@@ -376,7 +376,7 @@ def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> 
         return f"{_SEND_FINAL}, or allow more time: --timeout{running}"
     if error.timed_out:
         where = frames[0] if frames else "execute, which must answer every request"
-        circle = _CIRCLE if model.sends_requests else ""
+        circle = _CIRCLE if sends_requests(model.folder) else ""
         return f"find what blocks in {where}{circle}, or allow more time: --timeout"
     # Without frames it is a response with an error, or the server has refused the request.
     own = suggest_fix(frames) or ("" if model.is_ensemble else "find in execute what answers with this error")

@@ -10,7 +10,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 
-from envpack.repository.code import called_models
+from envpack.repository.code import called_models, sends_requests
 from envpack.repository.model import Model
 from envpack.requirements.import_names import package_of
 from envpack.server.interface import Server
@@ -366,18 +366,18 @@ class MissingBackends:
         called = next((name for name in called_models(model.folder) if name in self._unloaded), "")
         if not called:
             return None
-        how = "it calls" if model.sends_requests else "its code names"
+        how = "it calls" if sends_requests(model.folder) else "its code names"
         why = f'{how} {called}, and this server has no backend "{self._unloaded[called]}"'
         return unchecked("infer", f"not verified: what it answers with {called}: {why}", _FIX)
 
     def _called_by(self, model: Model, error: str) -> str:
         """An unverified model that a loaded model may need for an answer, ``""`` if there is none."""
-        called = called_models(model.folder) if model.sends_requests else ()
+        called = called_models(model.folder) if sends_requests(model.folder) else ()
         for name in (*model.steps, *called):
             if name in self._unloaded or name in self._callers:
                 return self._callers.get(name, name)
         named = (name for name in self._unloaded if re.search(rf"\b{re.escape(name)}\b", error))
-        return next(named, "") if model.sends_requests else ""
+        return next(named, "") if sends_requests(model.folder) else ""
 
     def _unverified(self, model: Model, backend: str, why: str) -> ModelVerdict:
         self._unloaded[model.name] = backend

@@ -15,7 +15,7 @@ from envpack.inspection.facts import Host
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
 from envpack.inspection.state import known_state
 from envpack.inspection.stubs import fit_findings
-from envpack.repository.code import called_models
+from envpack.repository.code import called_models, sends_requests
 from envpack.repository.folders import find_folder
 from envpack.repository.model import Model
 from envpack.repository.placement import backends_folder
@@ -363,5 +363,5 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[tuple[Mod
         errors.update(broken)
         return needed.get(name)
 
-    called, may_call_any = (lambda model: called_models(model.folder)), (lambda model: model.sends_requests)
+    called, may_call_any = (lambda model: called_models(model.folder)), (lambda model: sends_requests(model.folder))
     return in_loading_order(list(wanted.values()), model_named, called, may_call_any), errors

@@ -12,6 +12,7 @@ from envpack.environment.build import environment_of
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, digest_requirements, write_lock
 from envpack.lock.resolve import LOCAL_CHANNEL, LockOptions, lock_requirements
+from envpack.repository.code import imported_modules
 from envpack.repository.model import Model, open_model
 from envpack.requirements.format import unread_above
 from envpack.requirements.import_names import is_provided, package_of
@@ -306,8 +307,9 @@ def _above(model: Model, requirements: Requirements) -> Iterator[str]:
 
 
 def _imports(model: Model, requirements: Requirements, packages: Collection[str]) -> Iterator[str]:
-    missing = {module: place for module, place in model.imported_modules().items() if not is_provided(module, packages)}
-    for module, place in list(missing.items())[:_MOST_IMPORTS]:
+    found = imported_modules(model.folder).items()
+    missing = [(module, place) for module, place in found if not is_provided(module, packages)]
+    for module, place in missing[:_MOST_IMPORTS]:
         remedy = _remedy(model, requirements, package_of(module))
         yield f"{place}: it imports {module}, which none of its packages provides: {remedy}"
 
