@@ -17,10 +17,11 @@ from envpack.fleet.tasks import Product, Task
 from envpack.support.errors import EnvpackError
 from envpack.support.interruption import once_interruptible
 from envpack.support.processes import end_with
+from envpack.support.progress import NoProgress
 
 
-class LineProgress:
-    """A `envpack.support.progress.Progress` that writes a line of JSON for each step and each detail."""
+class LineProgress(NoProgress):
+    """A `Progress` that writes a line of JSON for each step and each detail."""
 
     def __init__(self) -> None:
         self._task, self._started = "", 0.0
@@ -31,9 +32,6 @@ class LineProgress:
 
     def detail(self, text: str) -> None:
         self._write(detail=text)
-
-    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
-        pass
 
     def end(self, outcome: str) -> None:
         self._write(end=self._task, outcome=outcome, seconds=time.monotonic() - self._started)

@@ -152,24 +152,15 @@ def compile_stubs(
 
 
 @dataclass(frozen=True)
-class _ThreadProgress:
+class _ThreadProgress(NoProgress):
     """A `Progress` that passes details on in the thread of the caller."""
 
     pool: Pool
     listener: Progress
     label: str
 
-    def begin(self, task: str) -> None:
-        pass
-
     def detail(self, text: str) -> None:
         self.pool.call(partial(self.listener.detail, f"{self.label}: {text}" if self.label else text))
-
-    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
-        pass
-
-    def end(self, outcome: str) -> None:
-        pass
 
 
 def _run_in_threads(
