@@ -55,7 +55,7 @@ def make_package(interpreter: Interpreter, folder: Path) -> Path:
         tree.mkdir()
         copy_interpreter(interpreter, tree)
         files = sorted(file for file in tree.rglob("*") if file.is_symlink() or file.is_file())
-        glibc = required_abi(file for file in files if is_elf(file)).glibc.version
+        glibc = required_abi(file for file in files if is_elf(file)).glibc
         info = _info_files(interpreter, build, glibc, [_path_record(file, tree) for file in files])
         payload = [(str(file.relative_to(tree)), file) for file in files]
         package = folder / f"{name}.conda"

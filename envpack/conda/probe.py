@@ -122,7 +122,7 @@ def _probe(executable: Path) -> Facts | None:
         return None
     if not _are_facts(facts):
         return None
-    needed = required_abi((executable, Path(facts["library"]))).glibc.version if facts["library"] else ""
+    needed = required_abi((executable, Path(facts["library"]))).glibc if facts["library"] else ""
     return cast("Facts", {**facts, "glibc": needed})
 
 

@@ -201,10 +201,10 @@ def _python(assembly: Assembly, prefix: Path) -> Path:
 def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
     """What the files require of a system; an error if the target's C library is too old."""
     needs = environment_needs(prefix, entries, cache_folder("needs", assembly.options.cache))
-    need, target = needs.glibc, assembly.lock.target
-    if version_key(need.version) > version_key(target.glibc):
-        file = need.file.relative_to(prefix) if need.file else ""
-        what = f"{file} needs glibc {need.version}, the target has {target.glibc}"
+    target = assembly.lock.target
+    if version_key(needs.glibc) > version_key(target.glibc):
+        file = needs.file.relative_to(prefix) if needs.file else ""
+        what = f"{file} needs glibc {needs.glibc}, the target has {target.glibc}"
         raise EnvironmentBuildError("glibc-too-old", what, _GLIBC_HINT)
     return needs
 
@@ -220,8 +220,8 @@ def _write_manifest(
         "python": version,
         "minor": target.python,
         "platform": target.platform,
-        "glibc": needs.glibc.version,
-        "glibcxx": needs.glibcxx.version,
+        "glibc": needs.glibc,
+        "glibcxx": needs.glibcxx,
         "numpy_abi": numpy_abi(packages),
         "cuda_libraries": cuda_libraries(entries),
         "hidden_libraries": hidden_libraries(entries),  # the loader finds these before the system's

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import operator
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from envpack.environment.inventory import Entry, Owners, Package
 from envpack.support.bounded_reading import parse_json, read_json, read_text
-from envpack.support.elf import AbiRequirements, RequiredVersion, is_elf, newer_version, required_abi
+from envpack.support.elf import AbiRequirements, is_elf, newest_abi, required_abi
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path
@@ -155,13 +156,9 @@ _RECIPE = 1  # raised when the way of reading files changes
 
 def environment_needs(prefix: Path, entries: Iterable[Entry], cache: Path) -> AbiRequirements:
     """The newest symbol versions that any file of an environment requires."""
-    glibc = glibcxx = RequiredVersion()
-    for _, package in itertools.groupby(
-        sorted(entries, key=lambda entry: entry.package), key=lambda entry: entry.package
-    ):
-        needs = _package_needs(prefix, list(package), cache)
-        glibc, glibcxx = newer_version(glibc, needs.glibc), newer_version(glibcxx, needs.glibcxx)
-    return AbiRequirements(glibc, glibcxx)
+    by_package = operator.attrgetter("package")
+    packages = itertools.groupby(sorted(entries, key=by_package), key=by_package)
+    return newest_abi(_package_needs(prefix, list(package), cache) for _, package in packages)
 
 
 def _package_needs(prefix: Path, entries: Sequence[Entry], cache: Path) -> AbiRequirements:
@@ -173,25 +170,19 @@ def _package_needs(prefix: Path, entries: Sequence[Entry], cache: Path) -> AbiRe
     else:
         files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
         requirements = required_abi(file for file in files if is_elf(file))
+        file = requirements.file.relative_to(prefix).as_posix() if requirements.file else ""
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(path, durable=False) as partial:
-            partial.write_text(
-                json.dumps([_written(need, prefix) for need in (requirements.glibc, requirements.glibcxx)])
-            )
+            partial.write_text(json.dumps([requirements.glibc, requirements.glibcxx, file]))
     return requirements
-
-
-def _written(need: RequiredVersion, prefix: Path) -> list[str]:
-    return [need.version, need.file.relative_to(prefix).as_posix() if need.file else ""]
 
 
 def _read(path: Path, prefix: Path) -> AbiRequirements | None:
     try:
-        versions = read_json(path)
-        glibc, glibcxx = (RequiredVersion(str(version), prefix / file if file else None) for version, file in versions)
+        glibc, glibcxx, file = read_json(path)
+        return AbiRequirements(str(glibc), str(glibcxx), prefix / file if file else None)
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return AbiRequirements(glibc, glibcxx)
 
 
 def numpy_abi(packages: Iterable[Package]) -> str:

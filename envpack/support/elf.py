@@ -8,7 +8,7 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -27,19 +27,12 @@ _GLIBCXX = re.compile(r"^GLIBCXX_(\d+(?:\.\d+)+)$")
 
 
 @dataclass(frozen=True)
-class RequiredVersion:
-    """The newest version of a library that files require, for example ``"2.35"`` or ``""``, and the file that does."""
-
-    version: str = ""
-    file: Path | None = None
-
-
-@dataclass(frozen=True)
 class AbiRequirements:
-    """The versions of the C library, and of libstdc++ (as ``GLIBCXX`` symbol versions), that files require."""
+    """The newest versions of the C library and of libstdc++ that files require; ``""`` for none."""
 
-    glibc: RequiredVersion = RequiredVersion()
-    glibcxx: RequiredVersion = RequiredVersion()
+    glibc: str = ""  # for example "2.35"
+    glibcxx: str = ""  # as a GLIBCXX symbol version, for example "3.4.30"
+    file: Path | None = None  # the first that requires this glibc
 
 
 def is_elf(path: Path) -> bool:
@@ -90,17 +83,14 @@ def required_abi(files: Iterable[Path]) -> AbiRequirements:
 
     Files that are not readable as ELF (test data, other systems) are ignored.
     """
-    glibc = glibcxx = RequiredVersion()
-    for file in files:
-        glibc_version, glibcxx_version = _required_versions(file)
-        glibc = newer_version(glibc, RequiredVersion(glibc_version, file))
-        glibcxx = newer_version(glibcxx, RequiredVersion(glibcxx_version, file))
-    return AbiRequirements(glibc, glibcxx)
+    return newest_abi(map(_required_by, files))
 
 
-def newer_version(first: RequiredVersion, second: RequiredVersion) -> RequiredVersion:
-    """The newer of two required versions; the first if they are equal."""
-    return second if version_key(second.version) > version_key(first.version) else first
+def newest_abi(parts: Iterable[AbiRequirements]) -> AbiRequirements:
+    """What files require, from the requirements of parts of them."""
+    found = [AbiRequirements(), *parts]
+    first = max(found, key=lambda part: version_key(part.glibc))
+    return replace(first, glibcxx=max((part.glibcxx for part in found), key=version_key))
 
 
 def needed_glibc(elf: ELFFile) -> str:
@@ -144,15 +134,15 @@ def needed_libraries(elf: ELFFile) -> list[str]:
     return [str(tag.needed) for tag in needed]  # type: ignore[attr-defined]  # set for tags of this kind
 
 
-def _required_versions(file: Path) -> tuple[str, str]:
+def _required_by(file: Path) -> AbiRequirements:
     try:
         with opened(file) as content:
             elf = parse_elf(content)
-            return needed_glibc(elf), needed_glibcxx(elf)
+            return AbiRequirements(needed_glibc(elf), needed_glibcxx(elf), file)
     except OSError:
         raise
     except Exception:  # the parser raises any error for a damaged file
-        return "", ""
+        return AbiRequirements()
 
 
 def set_runpath(files: Sequence[Path], runpath: str) -> None:

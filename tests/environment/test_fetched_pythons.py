@@ -80,7 +80,7 @@ def stand_in(folder, version, library=None):
 
 def newer_library(library, folder):
     """A copy of a library that needs a C library of the future; its path, and the C library that the original needs."""
-    needed = required_abi([library]).glibc.version
+    needed = required_abi([library]).glibc
     copy = folder / library.name
     copy.write_bytes(library.read_bytes().replace(f"GLIBC_{needed}\0".encode(), b"GLIBC_2.99\0"))
     return str(copy), needed
