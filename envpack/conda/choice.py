@@ -130,7 +130,8 @@ def _complaint(interpreter: Interpreter, *, headers: bool, glibc: str) -> str:
 
 
 def _rank(interpreter: Interpreter) -> tuple[object, ...]:
-    return not interpreter.fetched, not interpreter.distribution, version_key(interpreter.version)
+    newest = version_key(interpreter.version)
+    return not interpreter.for_debugging, not interpreter.fetched, not interpreter.distribution, newest
 
 
 def _best(candidates: _Candidates) -> Interpreter:

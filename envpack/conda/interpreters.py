@@ -40,6 +40,11 @@ class Interpreter:
     glibc: str = ""  # newest version of a symbol that its program and its library need of glibc, for example ``"2.34"``
 
     @property
+    def for_debugging(self) -> bool:
+        """Whether it was built to debug Python itself (``libpython3.8d.so.1.0``), which makes everything slow."""
+        return self.library is not None and f"{self.minor}d." in self.library.name
+
+    @property
     def fetched(self) -> bool:
         """Whether it is in envpack's cache."""
         return self.executable.is_relative_to(real_path(fetched_root()))

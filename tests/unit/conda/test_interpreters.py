@@ -22,11 +22,11 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.delenv("PYENV_ROOT", raising=False)
 
 
-def make_interpreter(folder: Path, version: str, *, library: bool = True, **changes: object) -> Path:
+def make_interpreter(folder: Path, version: str, *, library: bool = True, flags: str = "", **changes: object) -> Path:
     """Write a script that answers the probe like an interpreter, and records each start; returns its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     minor = version.rpartition(".")[0]
-    shared = folder / f"libpython{minor}.so.1.0"
+    shared = folder / f"libpython{minor}{flags}.so.1.0"
     if library:
         shared.touch()
     facts = {
@@ -277,6 +277,13 @@ def test_interpreter_of_the_distribution_has_the_lowest_preference(tmp_path):
     other = make_interpreter(tmp_path / "opt/bin", "3.8.2")
     assert interpreter_for("3.8", search=[own, other]).version == "3.8.2"
     assert interpreter_for("3.8", search=[own]).distribution
+
+
+def test_an_interpreter_for_debugging_python_is_the_last_choice(tmp_path):
+    slow = make_interpreter(tmp_path / "opt/bin", "3.8.20", flags="d")
+    other = make_interpreter(tmp_path / "usr/bin", "3.8.2", patched=True)
+    assert interpreter_for("3.8", search=[slow, other]).version == "3.8.2"
+    assert interpreter_for("3.8", search=[slow]).version == "3.8.20"
 
 
 def make_shim(folder: Path, minor: str, script: str) -> Path:
