@@ -80,9 +80,8 @@ def lock(
 def _local_packages(locked: Sequence[LockedModel]) -> Iterator[str]:
     """What to know about locks that other machines cannot install, once for all that name the same packages."""
     models: dict[tuple[str, ...], list[str]] = {}
-    for model in locked:
+    for model in (model for model in locked if model.local):
         models.setdefault(model.local, []).append(model.name)
-    models.pop((), None)
     for packages, names in models.items():
         subject = f"{', '.join(names)}: the {'lock names' if len(names) == 1 else 'locks name'}"
         yield (

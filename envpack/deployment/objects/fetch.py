@@ -61,7 +61,8 @@ def copy_publication(
     try:
         return _copied(objects, record, folder, progress, trust)
     except EnvpackError as error:
-        if record is None or not record.exists or record.is_current():
+        is_about_content = error.kind in ("published-changed", "store-corrupt")
+        if not is_about_content or record is None or not record.exists or record.is_current():
             raise
         fix = "run the command again when no publication is under way"
         raise _changed("it was published again while it was read", str(objects.location), fix) from error
@@ -70,6 +71,7 @@ def copy_publication(
 def _copied(
     objects: Objects, record: PublicationRecord | None, folder: Path, progress: Progress, trust: Trust | None
 ) -> CopiedPublication:
+    """`copy_publication`, with the record that it has read."""
     present = {info.path: info for info in objects.list() if "/" in info.path}
     folders = {path.rsplit("/", count)[0] for path in present for count in range(1, path.count("/") + 1)}
     present = {path: info for path, info in present.items() if info.size or path not in folders}  # those of consoles
