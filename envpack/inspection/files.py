@@ -8,7 +8,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
@@ -165,8 +165,19 @@ def environment_findings(model: Model, release: Release, *, served_here: bool = 
     elif path.is_file():
         yield from _of_archive(path, release)
     else:
-        what = f"EXECUTION_ENV_PATH names {model.written_environment}, which does not exist"
-        yield fault("environment-missing", model.folder / CONFIG_NAME, what, f"run `envpack build {model.folder.name}`")
+        yield _environment_missing(model)
+
+
+def find_missing_environment(model: Model) -> Finding | None:
+    """Whether no server finds the model's execution environment, since it is not in the model's folder."""
+    path, written = model.environment, PurePosixPath(model.written_environment)
+    own = written.parts[:1] == (_KEYWORD,) and ".." not in written.parts and not [*environment_path_findings(model)]
+    return _environment_missing(model) if path and own and not os.path.lexists(path) else None
+
+
+def _environment_missing(model: Model) -> Finding:
+    what = f"EXECUTION_ENV_PATH names {model.written_environment}, which does not exist"
+    return fault("environment-missing", model.folder / CONFIG_NAME, what, f"run `envpack build {model.folder.name}`")
 
 
 def environment_path_findings(model: Model) -> Iterator[Finding]:

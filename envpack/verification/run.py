@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.inspection.facts import Host
+from envpack.inspection.files import find_missing_environment
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
 from envpack.inspection.state import known_state
 from envpack.inspection.stubs import fit_findings
@@ -212,8 +213,8 @@ class _Verification:
         def preflight(model: Model) -> tuple[Finding, ...]:
             if not model.has_stub:
                 return ()
-            unsafe = find_unsafe_archive(model, release)
-            return (unsafe,) if unsafe else (*mismatches(model), *self._mismatches_of_wanted(model, release))
+            unusable = find_missing_environment(model) or find_unsafe_archive(model, release)
+            return (unusable,) if unusable else (*mismatches(model), *self._mismatches_of_wanted(model, release))
 
         judging = JudgeOptions(self.said.timeout, self.said.requests, self.spec.preload, release)
         state = functools.partial(known_state, self.project, release=release or find_release(DEFAULT_RELEASE))

@@ -171,6 +171,17 @@ def test_a_model_that_was_never_built_is_not_loaded(good, faults):
     assert [check.id for check in model.checks] == ["preflight"]
 
 
+def test_an_environment_that_a_clone_of_the_repository_lacks_is_built_by_the_fix(good, faults):
+    """An absolute path is left to the server, which may have it."""
+    for name, folder in (("cloned", "$$TRITON_MODEL_DIRECTORY"), ("elsewhere", str(good.parent / "none"))):
+        faults.write_model(good, replace(faults.GOOD, name=name), f"{folder}/envs/python3.10")
+    cloned, elsewhere = verify(good, ["cloned", "elsewhere"], spec=PROCESS).models
+    assert (cloned.failure.kind, elsewhere.failure.kind) == ("environment-missing", "environment-missing")
+    assert cloned.failure.fix == "run `envpack build cloned`"
+    assert [check.id for check in cloned.checks] == ["preflight"]
+    assert "start EXECUTION_ENV_PATH with" in elsewhere.failure.fix
+
+
 # The process that completes the configuration ends while the server is stopped, as on a busy machine, and the next one
 # runs for longer than the grace period of a dead one.
 UNNOTICED = """import atexit, os, signal, time

@@ -21,6 +21,7 @@ from envpack.inspection.facts import (
     read_stub_requirements,
     this_host,
 )
+from envpack.inspection.files import find_missing_environment
 from envpack.inspection.preflight import find_unsafe_archive, preflight_model
 from envpack.repository.model import Model, open_model
 from envpack.settings.releases import find_release
@@ -193,6 +194,23 @@ def test_what_is_no_archive_is_left_to_the_server(tmp_path, monkeypatch, content
     if content:
         (tmp_path / "env.tar").write_bytes(content)
     assert unsafe(tmp_path, monkeypatch, tmp_path / "env.tar" if content else None) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("$$TRITON_MODEL_DIRECTORY/gone", "$$TRITON_MODEL_DIRECTORY/gone, which does not exist"),
+        ("$$TRITON_MODEL_DIRECTORY/1", None),
+        ("$$TRITON_MODEL_DIRECTORY/../../gone", None),  # which a container may have
+        ("/gone", None),
+        ("gone", None),
+    ],
+)
+def test_an_environment_that_is_not_in_the_models_folder_is_in_no_servers(tmp_path, monkeypatch, written, expected):
+    monkeypatch.setattr(Model, "written_environment", written)
+    missing = find_missing_environment(model_in(tmp_path))
+    assert (missing and missing.what.removeprefix("EXECUTION_ENV_PATH names ")) == expected
+    assert missing is None or missing.fix == "run `envpack build m`"
 
 
 def test_members_that_would_land_outside_of_the_environment_are_not_given_to_the_server(tmp_path, monkeypatch):
