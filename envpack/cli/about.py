@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain, table
+from envpack.cli.console import Console, advice, plain, table
 
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "red"}
 _HEADS = ("Triton", "server", "stub ABI", "Python", "NumPy 2", "glibc", "environments", "activate", "server in a wheel")
@@ -29,7 +29,7 @@ def doctor(repository: Path, console: Console, *, strict: bool) -> int:
     console.end(f"{missing} missing, {warned} with a warning")
     shown = table()
     for check in checks:
-        fix = f"\n[bold]fix:[/bold] {plain(check.fix)}" if check.fix else ""
+        fix = f"\n[bold]fix:[/bold] {advice(check.fix)}" if check.fix else ""
         style = _STYLES[check.state]
         shown.add_row(f"[{style}]{check.state}[/{style}]", plain(check.name), f"{plain(check.what)}{fix}")
     console.show(shown, even_if_quiet=bool(missing))

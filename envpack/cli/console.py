@@ -7,6 +7,7 @@ only, and never with NO_COLOR. Without a terminal, a long step writes a line eve
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import functools
 import io
@@ -39,6 +40,10 @@ _REDRAW = 0.1  # seconds between two counts on a terminal
 _SHORTEST = 0.1  # seconds; a step that is shorter shows no time
 _SECONDS = re.compile(r"\d s\b")  # an outcome that holds a time of its own
 _WIDTH_WITHOUT_TERMINAL = 160  # columns of a table
+_WORKS_ON_MODELS = re.compile(r"\benvpack (?:build|lock|run|test|dev|verify)\b(?! --help)")
+_FIXES = ("fix", "hint")  # keys of JSON
+SAID_REPOSITORY = contextvars.ContextVar("SAID_REPOSITORY", default=Path())
+"""What `--repository` of this command says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +154,7 @@ class Console:
     def warned(self, *texts: str) -> None:
         """Write warnings; nothing for an empty text."""
         for text in filter(None, texts):
-            self.note(f"[bold yellow]warning:[/bold yellow] {plain(text)}")
+            self.note(f"[bold yellow]warning:[/bold yellow] {advice(text)}")
 
     def result(self, document: dict[str, Any]) -> None:
         """Print the JSON document, if ``--json`` was given."""
@@ -176,7 +181,7 @@ class Console:
         if failure.details:
             self.terminal.print(f"    full output: {plain(failure.details)}", style="dim")
         if failure.hint:
-            self.terminal.print(f"[bold]  fix:[/bold] {plain(failure.hint)}")
+            self.terminal.print(f"[bold]  fix:[/bold] {advice(failure.hint)}")
 
     def close(self) -> None:
         """Write no progress from now on: the command is over."""
@@ -259,6 +264,18 @@ def plain(text: str) -> str:
     return escape(printable_line(text))
 
 
+def advice(fix: str) -> str:
+    """A fix on one line, in which rich sees no markup; its commands get the repository that this command got."""
+    return plain(_with_repository(fix))
+
+
+def _with_repository(fix: str) -> str:
+    said = SAID_REPOSITORY.get()
+    if said == Path() or "--repository" in fix:
+        return fix
+    return _WORKS_ON_MODELS.sub(lambda found: f"{found[0]} --repository {shlex.quote(str(said))}", fix)
+
+
 def table(*heads: str, **options: Any) -> Table:
     """A table without lines around it, and without a first line unless it has heads."""
     from rich.table import Table
@@ -267,29 +284,29 @@ def table(*heads: str, **options: Any) -> Table:
 
 
 def _json(document: dict[str, Any]) -> str:
-    """A document as JSON, which has no numbers that are not finite: these are the strings that protobuf uses."""
     import json  # most commands print none
 
-    try:
-        return json.dumps(document, indent=2, allow_nan=False, default=_fields)
-    except ValueError:
-        return json.dumps(_finite(json.loads(json.dumps(document, default=_fields))), indent=2)
+    return json.dumps(_content(document), indent=2, allow_nan=False)
 
 
-def _fields(value: Any) -> Any:
-    """What JSON has of a result: its fields; and of a path its text."""
-    if isinstance(value, Path):
-        return str(value)
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+def _content(value: Any, name: str = "") -> Any:
+    """What JSON has of a value: of a result its fields, of a path its text, of a fix what `advice` prints.
 
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    JSON has no numbers that are not finite: these are the strings that protobuf uses.
+    """
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    match value:
+        case dict():
+            return {key: _content(item, key) for key, item in value.items()}
+        case list() | tuple():
+            return [_content(item) for item in value]
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case str() if name in _FIXES:
+            return _with_repository(value)
+        case Path():
+            return str(value)
     return value
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain, table
+from envpack.cli.console import Console, advice, plain, table
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _show_stub(stub: InspectedStub, console: Console) -> int:
 
 def _add_mismatches(shown: Table, mismatches: Sequence[Finding]) -> None:
     for mismatch in mismatches:
-        shown.add_row(mismatch.kind, f"{plain(mismatch.what)}\n{plain(mismatch.fix)}", style="red")
+        shown.add_row(mismatch.kind, f"{plain(mismatch.what)}\n{advice(mismatch.fix)}", style="red")
 
 
 def _entries(mismatches: Sequence[Finding]) -> list[dict[str, str]]:
@@ -186,7 +186,7 @@ def _findings_table(models: InspectedModels) -> Table:
         style = "red" if finding.severity == "error" else "yellow"
         shown.add_row(
             f"[{style}]{finding.kind}[/{style}]",
-            f"{plain(str(place))}: {plain(finding.what)}\n[bold]fix:[/bold] {plain(finding.fix)}",
+            f"{plain(str(place))}: {plain(finding.what)}\n[bold]fix:[/bold] {advice(finding.fix)}",
         )
     return shown
 

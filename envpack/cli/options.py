@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from envpack.cli.console import Console
+from envpack.cli.console import SAID_REPOSITORY, Console
 from envpack.settings.fields import BadValueError, Field
 from envpack.settings.table import FIELDS, Settings
 from envpack.support.platforms import PLATFORMS, platform_name
@@ -241,6 +241,7 @@ def with_console(command: Command) -> Command:
     def wrapped(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
         console = Console(as_json=as_json, quiet=quiet)
         click.get_current_context().find_root().obj = console  # main() shows errors through it
+        SAID_REPOSITORY.set(kwargs.get("repository") or Path())
         try:
             return command(*args, console=console, **kwargs)
         finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, plain, table
+from envpack.cli.console import Console, advice, plain, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -180,7 +180,7 @@ def _show_wrong(answer: Answer, console: Console) -> None:
     for line in others:
         console.show(f"    {plain(line)}")
     if answer.fix:
-        console.show(f"[bold]  fix:[/bold] {plain(answer.fix)}")
+        console.show(f"[bold]  fix:[/bold] {advice(answer.fix)}")
 
 
 def _show_memory(done: ModelRun, console: Console) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, Failure, plain
+from envpack.cli.console import Console, Failure, advice, plain
 from envpack.cli.each_model import on_cluster
 from envpack.support.errors import EnvpackError
 
@@ -190,22 +190,22 @@ def _answers(model: ModelVerdict) -> str:
 
 def _warnings(verdict: Verdict) -> Iterator[RenderableType]:
     """Warnings; a fix that several models share stands once, below them."""
-    by_advice: dict[str, list[str]] = {}
+    by_fix: dict[str, list[str]] = {}
     of_models = [(f"{model.name}: {check.id}", check) for model in verdict.models for check in model.checks]
     for name, check in (*of_models, *((check.id, check) for check in verdict.checks)):
         if check.status in {"warning", "unchecked"}:
             word = ": not checked" if check.status == "unchecked" else ""
-            by_advice.setdefault(check.fix, []).append(f"[yellow]{plain(name)}{word}:[/yellow] {plain(check.evidence)}")
-    for advice, lines in by_advice.items():
+            by_fix.setdefault(check.fix, []).append(f"[yellow]{plain(name)}{word}:[/yellow] {plain(check.evidence)}")
+    for fix, lines in by_fix.items():
         yield from lines
-        yield f"  [dim]{plain(advice)}[/dim]"
+        yield f"  [dim]{advice(fix)}[/dim]"
 
 
 def _server_checks(verdict: Verdict) -> Iterator[RenderableType]:
     for check in verdict.checks:
         if not check.ok:
             yield f"[red]{check.id}:[/red] {plain(check.evidence)}"
-            yield f"[bold]  fix:[/bold] {plain(check.fix)}"
+            yield f"[bold]  fix:[/bold] {advice(check.fix)}"
 
 
 def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
@@ -214,14 +214,14 @@ def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
         if not check.ok and check.evidence != reason:
             yield f"[red]{plain(model.name)}: {check.id}:[/red] {plain(check.evidence)}"
             if check.fix:
-                yield f"[bold]  fix:[/bold] {plain(check.fix)}"
+                yield f"[bold]  fix:[/bold] {advice(check.fix)}"
     if model.failure is None:
         return
     yield f"[red]{plain(model.name)}: {model.failure.kind}:[/red] {plain(model.failure.reason)}"
     for line in model.failure.details:
         yield f"    {plain(line)}"
     if model.failure.fix:
-        yield f"[bold]  fix:[/bold] {plain(model.failure.fix)}"
+        yield f"[bold]  fix:[/bold] {advice(model.failure.fix)}"
 
 
 def _last_line(verdict: Verdict) -> str:

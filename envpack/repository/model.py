@@ -138,7 +138,7 @@ def not_in_python(model: Model) -> InputError:
     what = f"this is a model of the backend {model.backend!r}, not a Python model"
     fix = (
         "envpack makes environments and stubs only for models of Triton's Python backend; "
-        "`envpack verify` and `envpack publish` also work on others"
+        "`verify` and `publish` also work on others"
     )
     return InputError("not-a-python-model", what, fix, str(model.folder / CONFIG_NAME))
 

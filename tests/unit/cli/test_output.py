@@ -151,6 +151,24 @@ def test_text_of_users_is_no_markup(capsys):
     ]
 
 
+def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, repository, capsys, monkeypatch):
+    config = repository / "m/config.pbtxt"
+    environment = 'string_value: "$$TRITON_MODEL_DIRECTORY/env"'
+    config.write_text(f'{config.read_text()}parameters {{ key: "EXECUTION_ENV_PATH" value {{ {environment} }} }}\n')
+    (tmp_path / "my models").symlink_to(repository)
+    monkeypatch.chdir(tmp_path)
+    assert run(["publish", f"file://{tmp_path}/published", "--repository", "repository"]) == 3
+    assert "run `envpack build --repository repository m`\n" in capsys.readouterr().err
+    assert run(["inspect", "--repository", "my models"]) == 1
+    assert "run `envpack build --repository 'my models' m`\n" in capsys.readouterr().out
+    assert run(["inspect", "--json", "--repository", "my models"]) == 1
+    fixes = [finding["fix"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert "run `envpack build --repository 'my models' m`" in fixes
+    monkeypatch.chdir(repository)
+    assert run(["inspect"]) == 1
+    assert "run `envpack build m`\n" in capsys.readouterr().out
+
+
 def test_a_bug_says_that_it_is_one_and_how_to_report_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("envpack.settings.examples.copy_recipe", lambda *_: {}["x"])
     monkeypatch.delenv("ENVPACK_TRACEBACK", raising=False)
