@@ -23,7 +23,7 @@ from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError, storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform
-from envpack.support.progress import Progress
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted, normalise_name
 
 LOCAL_CHANNEL = "local"
@@ -115,6 +115,34 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
         tuple(sorted(pip, key=lambda package: package.name)),
         digest_requirements(requirements, options.channels),
     )
+
+
+DOES_NOT_FIT = ("wheel-missing", "unresolvable")
+"""Kinds of errors for requirements that no set of packages meets."""
+
+
+def can_try(requirements: Requirements, options: LockOptions) -> bool:
+    """Whether `resolves` can tell: files may be locked for one Python, or need more to be made than a resolution."""
+    locked = requirements.locked_conda or requirements.locked_pip or requirements.projects
+    return not locked and not (requirements.conda and LOCAL_CHANNEL in options.channels)
+
+
+def resolves(requirements: Requirements, target: Target, options: LockOptions) -> bool:
+    """Whether requirements resolve for a target. Nothing is installed, and no interpreter becomes a package.
+
+    Raises:
+        EnvpackError: that cannot be told, for example because a channel does not answer.
+    """
+    try:
+        if LOCAL_CHANNEL not in options.channels:
+            channels = resolve_channels(options, target, NoProgress())
+            _Resolver(target, channels, options, NoProgress()).conda(requirements)
+        resolve_pip(requirements, target, sources=options.sources)
+    except EnvironmentBuildError as error:
+        if error.kind not in DOES_NOT_FIT:
+            raise
+        return False
+    return True
 
 
 def check_requirements(requirements: Requirements, target: Target, sources: Sequence[str]) -> None:

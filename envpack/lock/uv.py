@@ -21,6 +21,7 @@ _NO_WHEEL = re.compile(rf"({_NAME}){_VERSIONS}(?: and [^\n]{{1,200}}?)? ha(?:s|v
 _WHEELS_REQUIRED = re.compile(rf"Wheels are required for `({_NAME})`")
 _DEPENDS = re.compile(rf"({_NAME}){_VERSIONS} depends on ({_NAME}){_VERSIONS}")
 _PLATFORMS = re.compile(r"Wheels are available for `[^`]+`[^\n]* on the following platforms?: ([^\n]+)")
+_ABI_TAGS = re.compile(r"only found wheels for `[^`]+`[^\n]* with the following Python ABI tags?: ([^\n]+)")
 _UNKNOWN_VERSION = re.compile(rf"no version of ({_NAME})==(\S+?)\+(\S+?)[ ,.]")
 _NO_FILE = re.compile(
     rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4[0-9]{{2}} [^)]{{1,40}})\)"
@@ -67,7 +68,10 @@ def wheel_hint(message: str, name: str, sources: Sequence[str] = ()) -> str:
         marker = {"Windows": "win32", "macOS": "darwin"}[system]
         return f"only {system} has it: remove it, or write {name} ; sys_platform == {marker!r}"
     allowed = " ".join(f"--allow-source {package}" for package in (*sources, name))
-    return f"choose a version that has a wheel for this Python, or build it from source: {allowed}"
+    tags = _ABI_TAGS.search(message)
+    pythons = ", ".join(f"3.{minor}" for minor in re.findall(r"`cp3(\d+)\w?`", tags[1])) if tags else ""
+    has = f" (this one has them for Python {pythons})" if pythons else ""
+    return f"choose a version that has a wheel for this Python{has}, or build it from source: {allowed}"
 
 
 def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from envpack.environment.build import environment_of
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, digest_requirements, write_lock
-from envpack.lock.resolve import LOCAL_CHANNEL, LockOptions, lock_requirements
+from envpack.lock.resolve import DOES_NOT_FIT, LOCAL_CHANNEL, LockOptions, can_try, lock_requirements, resolves
 from envpack.repository.code import imported_modules
 from envpack.repository.model import Model, open_model
 from envpack.requirements.format import unread_above
 from envpack.requirements.import_names import is_provided, package_of
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
-from envpack.requirements.target import Target
+from envpack.requirements.target import Target, allows_minor
 from envpack.settings.project import Project
+from envpack.settings.pythons import SUPPORTED
 from envpack.store.shared import SharedStore
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
-from envpack.support.errors import EnvironmentBuildError, InputError, storage_errors
+from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import public_url
 from envpack.workflow.python_choice import ChosenPython, with_another_python
@@ -34,6 +36,7 @@ KnownLocks = dict[tuple[object, ...], tuple[str, Lock]]
 """Locks by what they were resolved from, each with the name of the first model that has it."""
 
 _NUMPY = ("numpy", "numpy-base")
+_TRYING = 15.0  # seconds for other Pythons
 _NUMPY_HINT = "add a line `numpy` to them"
 
 
@@ -150,7 +153,7 @@ def _resolved_lock(recipe: Recipe, update: tuple[str, ...], progress: Progress, 
     with ingredients_in_use(options.cache):
         key = recipe.lock_key if store else ""
         found = find_lock(store, key, progress) if store and before is None and not update else None
-        with _other_pythons_in_hint(recipe):
+        with _other_pythons_in_hint(recipe, progress):
             lock = found or lock_requirements(recipe.requirements, recipe.target, options, progress)
         if store and store.push and found is None:
             push_lock(store, key, lock)
@@ -161,7 +164,7 @@ def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | 
     """The environment of a recipe: of the model's lock if it has one, else of what its requirements resolve to."""
     options, lock, strip = recipe.options(), recipe.locked, recipe.strip
     if lock is None:
-        with _other_pythons_in_hint(recipe):
+        with _other_pythons_in_hint(recipe, progress):
             lock = _remembered_lock(recipe, options, progress, store)
     else:
         refuse_stale(lock, recipe)
@@ -189,15 +192,43 @@ def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | 
 
 
 @contextlib.contextmanager
-def _other_pythons_in_hint(recipe: Recipe) -> Iterator[None]:
-    """Let the hint of an error name the other Pythons that the requirements allow, if envpack chose this one."""
+def _other_pythons_in_hint(recipe: Recipe, progress: Progress) -> Iterator[None]:
+    """Let the hint of an error name another Python that the packages have, if no file of the model names this one."""
     try:
         yield
     except EnvironmentBuildError as error:
-        if error.kind in ("wheel-missing", "unresolvable") and recipe.other_pythons:
-            error.hint += f"; or choose another Python that {recipe.requirements.pythons} allows: --python "
-            error.hint += " or ".join(recipe.other_pythons)
+        if error.kind in DOES_NOT_FIT and not recipe.requirements.python:
+            error.hint += _other_pythons(recipe, progress)
         raise
+
+
+def _other_pythons(recipe: Recipe, progress: Progress) -> str:
+    """The end of the hint: the nearest Python for which requirements resolve, or all that they allow if none is tried.
+
+    Pins that another Python wrote, as `pip freeze` does, often fit that one alone.
+    """
+    with contextlib.suppress(EnvpackError):
+        if can_try(recipe.requirements, recipe.options()):
+            fitting = _fitting_python(recipe, progress)
+            return f"; or take a Python for which all of it resolves: --python {fitting}" if fitting else ""
+    if not recipe.other_pythons:
+        return ""
+    others = " or ".join(recipe.other_pythons)
+    return f"; or choose another Python that {recipe.requirements.pythons} allows: --python {others}"
+
+
+def _fitting_python(recipe: Recipe, progress: Progress) -> str:
+    """The nearest other Python for which requirements resolve, ``""`` if none is found within a quarter of a minute."""
+    requirements, target, options = recipe.requirements, recipe.target, recipe.options()
+    until, at = time.monotonic() + _TRYING, SUPPORTED.index(target.python)
+    progress.begin("look for another Python that the requirements resolve for")
+    for minor in sorted(SUPPORTED, key=lambda minor: (abs(SUPPORTED.index(minor) - at), -SUPPORTED.index(minor))):
+        allowed = minor != target.python and allows_minor(requirements.pythons, minor)
+        if allowed and time.monotonic() < until and resolves(requirements, replace(target, python=minor), options):
+            progress.end(f"Python {minor}")
+            return minor
+    progress.end("none")
+    return ""
 
 
 def numpy_missing(subject: str, where: Path, hint: str) -> InputError:

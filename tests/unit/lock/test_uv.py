@@ -45,6 +45,12 @@ WINDOWS = """error: No solution found when resolving dependencies
 
 hint: Wheels are available for `pywin32` (v305) on the following platforms: `win32`, `win_amd64`
 """
+OLD = """error: No solution found when resolving dependencies
+  cause: Because tensorflow==1.15.0 has no wheels with a matching Python ABI tag (e.g., `cp310`) and you require
+         tensorflow==1.15, we can conclude that your requirements are unsatisfiable.
+
+hint: You require CPython 3.10 (`cp310`), but we only found wheels for `tensorflow` (v1.15.0) with the following Python ABI tags: `cp27m`, `cp36m`, `cp37m`
+"""  # noqa: E501
 
 
 def because(text):
@@ -74,6 +80,13 @@ def because(text):
             "wheel-missing",
             "'pywin32==305': it has no wheel",
             "only Windows has it",
+        ),
+        (
+            OLD,
+            ["tensorflow==1.15"],
+            "wheel-missing",
+            "'tensorflow==1.15': it has no wheel",
+            "has a wheel for this Python (this one has them for Python 3.6, 3.7), or build",
         ),
         (
             because("there is no version of torch==2.3.0+cu118 and you require torch==2.3.0+cu118"),

@@ -1,5 +1,6 @@
 """What a lock warns of, and what to do so that the requirements have one more package."""
 
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module
 from envpack.workflow.lock import lock_model, locked_environment, requirement_warnings
 from envpack.workflow.python_choice import ChosenPython
+from tests.wheels import make_wheel
 
 from .test_lock import Resolver, resolver
 
@@ -96,16 +98,50 @@ def test_a_lock_without_numpy_says_where_to_add_it(machine):
     assert raised.value.where == str(machine.folder)
 
 
-@pytest.mark.parametrize("kind", ["wheel-missing", "unresolvable", "index-unreachable"])
-def test_other_pythons_are_a_remedy_for_packages_that_do_not_fit(machine, kind):
-    recipe = replace(machine.request(), other_pythons=("3.11", "3.12"))
-    with pytest.raises(EnvironmentBuildError) as raised, module._other_pythons_in_hint(recipe):
+def hint(machine, recipe, kind="wheel-missing"):
+    with pytest.raises(EnvironmentBuildError) as raised, module._other_pythons_in_hint(recipe, machine.steps):
         raise EnvironmentBuildError(kind, "x", "choose a version")
-    other = "; or choose another Python that " in raised.value.hint
-    assert other is (kind != "index-unreachable")
-    with pytest.raises(EnvironmentBuildError) as raised, module._other_pythons_in_hint(machine.request()):
-        raise EnvironmentBuildError(kind, "x", "choose a version")
-    assert raised.value.hint == "choose a version"
+    return raised.value.hint
+
+
+@pytest.fixture
+def pinned(machine, tmp_path):
+    """The recipe of a model with requirements that only some Pythons have wheels for, without a network."""
+
+    def recipe(*lines, **settings):
+        for tag in ("cp36-cp36m-linux_x86_64", "cp38-cp38-linux_x86_64", "cp312-cp312-linux_x86_64"):
+            make_wheel(tmp_path / "wheels", "thing", "1.0", {}, tag=tag.replace("x86_64", platform.machine()))
+        text = "\n".join(("--no-index", f"--find-links {tmp_path}/wheels", *lines))
+        (machine.folder / "requirements.txt").write_text(text)
+        return machine.request(channels=("local",), **settings)
+
+    return recipe
+
+
+def test_the_nearest_python_that_has_all_packages_is_a_remedy(machine, pinned):
+    assert hint(machine, pinned("thing==1.0")) == (
+        "choose a version; or take a Python for which all of it resolves: --python 3.12"
+    )
+    assert hint(machine, pinned("thing==1.0", python="3.7")).endswith(": --python 3.8")
+    assert "look for another Python that the requirements resolve for: Python 3.12" in machine.steps.seen
+    assert hint(machine, pinned("thing==2.0")) == "choose a version"
+    assert hint(machine, pinned("thing==1.0"), "index-unreachable") == "choose a version"
+
+
+def test_no_other_python_is_named_where_the_model_names_one(machine, pinned):
+    pinned("thing==1.0")
+    (machine.folder / "environment.yml").write_text("dependencies: ['python=3.10', {pip: ['-r requirements.txt']}]\n")
+    recipe = machine.request(channels=("local",), requirements=machine.folder / "environment.yml")
+    assert recipe.requirements.pip == ("thing==1.0",)
+    assert hint(machine, recipe) == "choose a version"
+
+
+def test_other_pythons_are_a_remedy_for_locked_packages(machine):
+    recipe = machine.request()
+    recipe = replace(recipe, requirements=replace(recipe.requirements, locked_pip=machine.lock().pip))
+    assert hint(machine, recipe) == "choose a version"
+    others = "; or choose another Python that  allows: --python 3.11 or 3.12"
+    assert hint(machine, replace(recipe, other_pythons=("3.11", "3.12"))) == f"choose a version{others}"
 
 
 def test_a_lock_is_made_for_the_python_that_is_here(machine, monkeypatch):
