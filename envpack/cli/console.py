@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from envpack.cli.streams import Remarks, Results
 from envpack.support.errors import EnvpackError
+from envpack.support.folders import path_in_shell
 from envpack.support.progress import format_advance
 from envpack.support.text import printable, printable_line
 
@@ -270,10 +271,12 @@ def advice(fix: str) -> str:
 
 
 def _with_repository(fix: str) -> str:
-    said = SAID_REPOSITORY.get()
-    if said == Path() or "--repository" in fix:
+    if SAID_REPOSITORY.get() == Path() or "--repository" in fix:
         return fix
-    return _WORKS_ON_MODELS.sub(lambda found: f"{found[0]} --repository {shlex.quote(str(said))}", fix)
+    said = path_in_shell(SAID_REPOSITORY.get())
+    if said == ".":
+        return fix
+    return _WORKS_ON_MODELS.sub(lambda found: f"{found[0]} --repository {said}", fix)
 
 
 def table(*heads: str, **options: Any) -> Table:

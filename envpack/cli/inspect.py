@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console, advice, plain, table
+from envpack.cli.console import SAID_REPOSITORY, Console, advice, plain, table
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def inspect(
     found = inspect_path(path, repository, said, console, trust=trust, environment=environment, strict=strict, **more)
     match found:
         case InspectedModels():
+            if path and "://" not in path:  # commands in fixes work on the repository of the model that was named
+                SAID_REPOSITORY.set(found.found.repository)
             return _show_models(found, console)
         case InspectedEnvironment():
             return _show_environment(found, console, strict=strict)

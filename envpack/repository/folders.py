@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import os
 import re
-import shlex
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 from envpack.repository.config import ModelConfig
 from envpack.support.errors import InputError
-from envpack.support.folders import real_path
+from envpack.support.folders import path_in_shell, real_path
 from envpack.support.placed_files import CONFIG_NAME
 
 LONGEST_NAME = 255  # bytes of a file's name
@@ -194,12 +193,15 @@ _MOST_NAMES = 5
 
 def no_models(repository: Path) -> InputError:
     """The error for a repository without a Python model or ensemble."""
-    if looks_like_model(repository):
-        fix = f"give the folder that contains it: --repository {_shown(repository.absolute().parent)}"
-        return InputError("repository-empty", "this folder is a model, not a model repository", fix, str(repository))
+    here = repository.absolute()
+    for model, is_what in ((here, "a model"), (here.parent, f"in the model {here.parent.name}")):
+        if looks_like_model(model):
+            fix = f"give the folder that contains the model: --repository {path_in_shell(model.parent)}"
+            what = f"this folder is {is_what}, not a model repository"
+            return InputError("repository-empty", what, fix, str(repository))
     below = next(_repositories_below(repository), None)
     example = "`envpack init FOLDER` creates a working example"
-    fix = f"models are in {below.name}: add --repository {_shown(below)}" if below else example
+    fix = f"models are in {below.name}: add --repository {path_in_shell(below)}" if below else example
     return InputError("repository-empty", "no Python model in this repository", fix, str(repository))
 
 
@@ -212,7 +214,7 @@ def no_such_model(folder: Path) -> InputError:
     alike = difflib.get_close_matches(name, models, n=1)
     below = next((one for one in _repositories_below(repository) if _is_model(one / name)), None)
     if below:
-        fix = f"it is in {below.name}: add --repository {_shown(below)}"
+        fix = f"it is in {below.name}: add --repository {path_in_shell(below)}"
     elif alike:
         fix = f"did you mean {alike[0]}?"
     elif models:
@@ -230,11 +232,11 @@ def elsewhere(text: str, folder: Path, repository: Path) -> InputError | None:
             fix = "leave it out: without a name, all its models are meant"
             return InputError("other-repository", f"{text!r} is the model repository, and no model", fix)
         what = f"{text!r} is a model repository, not a model of the repository {repository}"
-        return InputError("other-repository", what, f"add --repository {_shown(folder)} instead")
+        return InputError("other-repository", what, f"add --repository {path_in_shell(folder)} instead")
     if real_path(folder.parent) == real_path(repository):
         return None
     what = f"{text!r} is not in the model repository {repository}"
-    fix = f"name a model of this repository, or add --repository {_shown(folder.parent)}"
+    fix = f"name a model of this repository, or add --repository {path_in_shell(folder.parent)}"
     return InputError("other-repository", what, fix)
 
 
@@ -265,10 +267,3 @@ def _is_model(folder: Path) -> bool:
         return may_read and folder.is_dir() and looks_like_model(folder)
     except OSError:
         return False
-
-
-def _shown(folder: Path) -> str:
-    """A path as a shell takes it, from the current folder on if it is below that."""
-    folder = folder.absolute()
-    here = Path.cwd()
-    return shlex.quote(str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder))

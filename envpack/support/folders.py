@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -32,6 +33,12 @@ def whole_path(path: Path) -> Path:
     """
     path = path.absolute()
     return real_path(path) if ".." in path.parts else path
+
+
+def path_in_shell(folder: Path) -> str:
+    """A path as a shell takes it, from the current folder on if it is below that."""
+    folder, here = folder.absolute(), Path.cwd()
+    return shlex.quote(str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder))
 
 
 def no_home(message: str, where: str) -> InputError:

@@ -159,6 +159,8 @@ def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, reposit
     monkeypatch.chdir(tmp_path)
     assert run(["publish", f"file://{tmp_path}/published", "--repository", "repository"]) == 3
     assert "run `envpack build --repository repository m`\n" in capsys.readouterr().err
+    assert run(["inspect", "repository/m"]) == 1  # so does one that was given the model's folder
+    assert "run `envpack build --repository repository m`\n" in capsys.readouterr().out
     assert run(["inspect", "--repository", "my models"]) == 1
     assert "run `envpack build --repository 'my models' m`\n" in capsys.readouterr().out
     assert run(["inspect", "--json", "--repository", "my models"]) == 1

@@ -335,7 +335,10 @@ def test_a_model_that_is_taken_for_a_repository_is_told_apart(tmp_path):
     folder = make(tmp_path / "models/core")
     error = no_models(folder)
     assert error.message == "this folder is a model, not a model repository"
-    assert error.hint == f"give the folder that contains it: --repository {tmp_path / 'models'}"
+    assert error.hint == f"give the folder that contains the model: --repository {tmp_path / 'models'}"
+    inside = no_models(folder / "1")
+    assert inside.message == "this folder is in the model core, not a model repository"
+    assert inside.hint == error.hint
 
 
 def test_named_models_reports_errors_of_python_models(tmp_path):
