@@ -23,7 +23,7 @@ from envpack.stub.recipe import Cell
 from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError, storage_errors
-from envpack.support.folders import cache_root, real_path
+from envpack.support.folders import cache_root, path_in_shell, real_path
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
@@ -259,7 +259,8 @@ def environment_for(source: Recipe | TakenOver, progress: Progress, store: Share
             strip=source.strip,
         )
         if not numpy_version(environment):
-            raise numpy_missing("the environment", source.prefix, "install NumPy into it: pip install numpy")
+            install = f"install NumPy into it: {path_in_shell(source.prefix / 'bin/python')} -m pip install numpy"
+            raise numpy_missing("the environment", source.prefix, install)
         return environment
     with ingredients_in_use(cache_root().absolute()):
         return locked_environment(source, progress, store)
