@@ -27,6 +27,11 @@ _NO_FILE = re.compile(
     rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4[0-9]{{2}} [^)]{{1,40}})\)"
 )
 _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry")
+# Names in requirements files that are no packages of pip.
+_NO_PACKAGES = {
+    "python": "its version is said with --python, or by python in envpack.toml",
+    "triton-python-backend-utils": "the stub has it",
+}
 
 
 def required_names(message: str) -> list[str]:
@@ -87,16 +92,24 @@ def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
             f" of its own: --extra-index-url {index}"
         )
     if unknown := _UNKNOWN_PACKAGE.search(flat):
-        name = unknown[1]
-        proposed = package_of(name) if package_of(name) != normalise_name(name) else ""
-        if proposed:
-            return f"the package is called {proposed}"
-        return f"check the name {name}; a private package needs the index that has it: --extra-index-url URL"
+        return _unknown_hint(unknown[1])
     if len(requirements) > 1:
         unbuilt = without_wheel(message)
         source = f"; or build {unbuilt} from source: --allow-source {unbuilt}" if unbuilt else ""
         return f"change one of them: {' or '.join(requirements)}{source}"
     return "check the version: the index has none that fits this Python"
+
+
+def _unknown_hint(name: str) -> str:
+    """What to do about a package that no index has."""
+    if package_of(name) != normalise_name(name):
+        return f"the package is called {package_of(name)}"
+    if name in _NO_PACKAGES:
+        return f"remove it: {_NO_PACKAGES[name]}"
+    return (
+        f"check the name {name}; a private package needs the index that has it: --extra-index-url URL; and one of conda"
+        " belongs under dependencies: of an environment.yml"
+    )
 
 
 def _flat(message: str) -> str:

@@ -101,6 +101,7 @@ _CONDA_BUILD_FOLDER = re.compile(
     r"|^/home/task_[0-9]+/|_[0-9]+/work(?:/|$)"
 )
 _LONGEST = 4096  # characters of a requirement without its hashes; the patterns of pip's libraries need the square
+_CHANNEL = re.compile(r"[\w./-]{1,200}::(?P<name>[\w.-]{1,200})")
 _HINT = "write it like numpy<2"
 
 
@@ -152,6 +153,9 @@ def read_requirement(text: str, line: PipLine) -> str | Project:
             f"{line.quoted} is in version control, which envpack does not build from",
             hint="build a wheel (pip wheel 'git+https://…') and name the wheel, or clone it and name the folder",
         )
+    if in_channel := _CHANNEL.match(body):
+        hint = f"write {in_channel['name']} for pip's package, or list it under dependencies: of an environment.yml"
+        raise line.location.error(f"{line.quoted} names a conda channel", hint=hint)
     named = _NAMED.match(body)
     if named:
         return _read_place(named["place"], named["name"], named["extras"] or "", marker, line)

@@ -103,6 +103,20 @@ def because(text):
             "the package is called opencv-python-headless",
         ),
         (
+            because("python was not found in the package registry and you require python==3.10"),
+            ["numpy", "python==3.10"],
+            "unresolvable",
+            "pip requirement 'python==3.10'",
+            "remove it: its version is said with --python",
+        ),
+        (
+            because("cudatoolkit was not found in the package registry and you require cudatoolkit"),
+            ["cudatoolkit"],
+            "unresolvable",
+            "pip requirement 'cudatoolkit'",
+            "one of conda belongs under dependencies: of an environment.yml",
+        ),
+        (
             because("all versions of sklearn have no usable wheels and you require sklearn"),
             ["sklearn"],
             "wheel-missing",
