@@ -22,6 +22,7 @@ _NO_REASON = "no reason given"
 _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
 _FAILURE = re.compile(r"\"?Failed to process the request\(s\) for model '(?P<instance>[^']+)', message: ")
+_CRASH_FRAME = re.compile(r" ?\d{1,3}# ")  # of the stack that a server prints after its signal
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
 _LOAD_PREFIX = re.compile(
     r"^load failed for model '[^']*': (version \d+ is at UNAVAILABLE state: )?(\w+: )?"
@@ -119,8 +120,8 @@ def before_loads(log: str) -> str:
 
 
 def last_lines(log: str, count: int = _LAST) -> tuple[str, ...]:
-    """The last lines with content; tables and blank lines are omitted."""
-    lines = [line for line in log.splitlines() if line.strip() and line[0] not in "+|"]
+    """The last lines, without tables, blank lines and the stack of a crash, which follows its reason."""
+    lines = [line for line in log.splitlines() if line.strip() and line[0] not in "+|" and not _CRASH_FRAME.match(line)]
     return tuple(clipped(line) for line in lines[-count:])
 
 

@@ -129,6 +129,17 @@ def test_the_error_of_a_server_that_dies_at_start_has_its_last_lines(tmp_path):
     assert caught.value.message.endswith("\ncannot do this")
 
 
+def test_the_stack_of_a_server_that_crashes_at_start_hides_neither_reason_nor_fix(tmp_path):
+    reason = "what():  Resource temporarily unavailable"
+    crash = [reason, "Signal (6) received.", *(f"{at:2}# 0x00007F7C in /lib/libc.so.6" for at in range(16))]
+    body = "\n".join(f"echo '{line}'" for line in crash) + "\nexit 134"
+    runtime = ProcessRuntime(find_server(install(tmp_path / "triton", body)))
+    with pytest.raises(ServerError, match="Signal \\(6\\) received") as caught, runtime.start(tmp_path):
+        pass
+    assert reason in caught.value.message
+    assert "ulimit -u" in caught.value.hint
+
+
 def test_arguments_reach_the_server_and_an_unresponsive_one_is_stopped(tmp_path, monkeypatch):
     """The time limit begins when the server has printed its line."""
     wait = process._wait_until_live
