@@ -18,8 +18,9 @@ def test_a_new_model_passes_its_tests_and_is_verified(tmp_path, envpack_json, te
 
     code, document = envpack_json("build", "--python", python, "--repository", repository)
     assert code == 0, document
-    code, document = envpack_json("test", "--repository", repository)
-    assert code == 0, document
+    for where in ([], ["--local"]):
+        code, document = envpack_json("test", *where, "--repository", repository)
+        assert code == 0, document
     code, document = envpack_json("verify", "--repository", repository)
     assert code == 0, document
 
