@@ -157,16 +157,19 @@ def _faults(request: Request, config: Any) -> Iterator[str]:
     needed = [entry.name for entry in config.input if not entry.optional]
     if len(names) < len(needed):  # a server counts them, and does not compare their names
         yield from (f"the input {name!r} is missing" for name in needed if name not in names)
-    yield from _batch_faults(request.inputs, declared, config.max_batch_size)
+    yield from _batch_faults(request.inputs, config.max_batch_size)
     for tensor in request.inputs:
         yield from _tensor_faults(tensor, declared[tensor.name], batched=config.max_batch_size > 0)
 
 
-def _batch_faults(inputs: Sequence[RawTensor], declared: Mapping[str, Any], largest: int) -> Iterator[str]:
+def _batch_faults(inputs: Sequence[RawTensor], largest: int) -> Iterator[str]:
+    """What is wrong with the batch dimension, in which ragged inputs are like all others."""
     if not largest:
         return
+    if not inputs:
+        yield "it has no input, and so no batch dimension"
     yield from (f"the input {t.name!r} has no batch dimension" for t in inputs if not t.shape)
-    sizes = {tensor.shape[0] for tensor in inputs if not declared[tensor.name].allow_ragged_batch}
+    sizes = {tensor.shape[0] for tensor in inputs}
     if len(sizes) > 1:
         yield f"its inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}"
     for size in sizes:

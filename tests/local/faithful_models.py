@@ -138,6 +138,17 @@ CASES = {
             both(x(1, 2), x(1, name="Q")),
         ],
     ),
+    "ragged_inputs": Case(
+        answering(ALL_OF_REQUEST).replace("np.array([text]", "np.array([[text]]"),
+        "max_batch_size: 2" + OPTIONAL.replace("[ 2 ] }", "[ -1 ] allow_ragged_batch: true optional: true }"),
+        [
+            ones(2, 1),
+            both(ones(2, 3), x(b"z", b"z", name="Z", datatype=object, shape=(2, 1))),
+            both(ones(1, 3), x(b"z", b"z", name="Z", datatype=object, shape=(2, 1))),
+            ones(3, 1),
+            one({}),
+        ],
+    ),
     "parameters": Case(
         answering(ALL_OF_REQUEST), JSON_OUT, [x(1, timeout=7, number=1, text="ä", yes=True, sequence_id=4), x(2)]
     ),

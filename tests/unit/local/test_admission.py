@@ -16,6 +16,7 @@ output [ { name: "Y" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "Z" data_type
 """
 OPTIONAL = TWO.replace("dims: [ -1 ] } ]\noutput", "dims: [ -1 ] optional: true } ]\noutput")
 BATCHED = f"max_batch_size: 4\n{TWO}"
+RAGGED = BATCHED.replace("dims: [ -1 ] } ]\noutput", "dims: [ -1 ] allow_ragged_batch: true } ]\noutput")
 TEXT = 'input [ { name: "T" data_type: TYPE_STRING dims: [ 2 ] } ]'
 
 
@@ -44,6 +45,13 @@ REFUSED = [
     (OPTIONAL, (), {}, "the input 'A' is missing"),
     (BATCHED, (ints("A"), ints("B", 1, 1)), {}, "the input 'A' has no batch dimension"),
     (BATCHED, (ints("A", 2, 2), ints("B", 3, 1)), {}, "its inputs have batches of different sizes: 2, 3"),
+    (RAGGED, (ints("A", 2, 2), ints("B", 3, 1)), {}, "its inputs have batches of different sizes: 2, 3"),
+    (
+        'max_batch_size: 4 input [ { name: "A" data_type: TYPE_INT32 dims: [ 1 ] optional: true } ]',
+        (),
+        {},
+        "it has no input, and so no batch dimension",
+    ),
     (BATCHED, (ints("A", 5, 2), ints("B", 5, 1)), {}, "its batch has 5 items, and the model takes 1 to 4"),
     (BATCHED, (ints("A", 0, 2), ints("B", 0, 1)), {}, "its batch has 0 items, and the model takes 1 to 4"),
     (
@@ -83,13 +91,12 @@ def test_an_optional_input_can_take_the_place_of_another_one():
     assert admit(Request(inputs), config(OPTIONAL)).inputs == inputs
 
 
-RAGGED = BATCHED.replace("dims: [ -1 ] } ]\noutput", "dims: [ -1 ] allow_ragged_batch: true } ]\noutput")
 ADMITTED = [
     (TWO, (ints("A", 2), ints("B", 9))),
     (TWO, (ints("B", 0), ints("A", 2))),
     (OPTIONAL, (ints("A", 2),)),
     (BATCHED, (ints("A", 4, 2), ints("B", 4, 1))),
-    (RAGGED, (ints("A", 2, 2), ints("B", 3, 1))),
+    (RAGGED, (ints("A", 2, 2), ints("B", 2, 1))),
     (TEXT, (texts("T", (2,), b"", b"abc"),)),
 ]
 
