@@ -52,7 +52,7 @@ def looks_like_model(folder: Path) -> bool:
         if (folder / CONFIG_NAME).is_file():
             return True
         versions = version_folders(folder)
-        if versions and _backend_in_name(folder) in _NAMES:
+        if versions and _backend_in_name(folder) in BACKENDS:
             return True
         return any((version / file).exists() for version in versions for file in files)
     except PermissionError:
@@ -109,7 +109,7 @@ KNOWN = (
     KnownBackend("python", "", "model.py"),
 )
 _OTHERS = ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")  # that images of Triton have
-_NAMES = (*dict.fromkeys(known.name for known in KNOWN), *_OTHERS)
+BACKENDS = (*dict.fromkeys(known.name for known in KNOWN), *_OTHERS)
 _ALIKE = 0.8  # of difflib: one letter of five may be wrong
 PLATFORMS = tuple(known.platform for known in KNOWN if known.platform)
 
@@ -142,9 +142,9 @@ def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError |
     """The error for the name of a backend that is almost the name of one that servers come with; None for others."""
     import difflib
 
-    if backend in _NAMES or backend.startswith("python_") or (backends / backend).is_dir():
+    if backend in BACKENDS or backend.startswith("python_") or (backends / backend).is_dir():
         return None
-    alike = difflib.get_close_matches(backend, _NAMES, n=1, cutoff=_ALIKE)
+    alike = difflib.get_close_matches(backend, BACKENDS, n=1, cutoff=_ALIKE)
     if not alike:
         return None
     fix = f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --set backends=DIRECTORY'

@@ -17,7 +17,7 @@ from envpack.repository.config_editor import (
     starting_faults,
 )
 from envpack.repository.folders import (
-    KNOWN,
+    BACKENDS,
     LONGEST_NAME,
     PLATFORMS,
     backend_of,
@@ -41,7 +41,6 @@ _KIND_GPU = 1  # of Triton's ModelInstanceGroup
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
 _PYTHON = "python"
-_KNOWN_NAMES = {known.name for known in KNOWN}
 _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
 # A server compares the address of a request with names as they are; clients encode these characters in addresses.
@@ -249,7 +248,7 @@ def _platform_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
 
 def _is_foreign(folder: Path, backend: str) -> bool:
     """Whether a model is of another backend; a Python backend may have a name of its own."""
-    return not backend.startswith(_PYTHON) and (backend in _KNOWN_NAMES or not _has_code(folder))
+    return not backend.startswith(_PYTHON) and (backend in BACKENDS or not _has_code(folder))
 
 
 def _has_code(folder: Path) -> bool:

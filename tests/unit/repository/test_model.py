@@ -213,6 +213,14 @@ def test_a_platform_of_another_backend(tmp_path):
         open_model(tmp_path / "core")
 
 
+@pytest.mark.parametrize("backend", ["tensorrtllm", "dali", "fil", "onnxruntime"])
+def test_a_backend_of_the_images_is_foreign_also_beside_code_for_the_python_backend(tmp_path, backend):
+    model, _ = examine_model(make(tmp_path / "core", f'backend: "{backend}"', "1/model.py"))
+    assert (model.is_foreign, model.has_stub) == (True, False)
+    with pytest.raises(InputError, match=f"this is a model of the backend '{backend}', not a Python model"):
+        open_model(tmp_path / "core")
+
+
 @every_row(
     ("config", "files", "backend"),  # as a server of Triton 24.10 decides
     [
