@@ -240,7 +240,9 @@ def _of_steps(repository: Path, model: Model, known: Mapping[str, Model]) -> Ite
     for step in model.steps:
         if find_folder(repository, step) is None:
             what = f"the ensemble runs {step}, which is not in the repository"
-            yield fault("step-missing", model.folder / CONFIG_NAME, what, "add that model, or remove the step")
+            named = known.get(step)
+            fix = f"rename the folder {named.folder.name} to {step}" if named else "add that model, or remove the step"
+            yield fault("step-missing", model.folder / CONFIG_NAME, what, fix)
     if model.is_ensemble:
         yield from ensemble_findings(model, _steps_of(model, known))
 

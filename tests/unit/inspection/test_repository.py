@@ -234,6 +234,16 @@ def test_each_kind_of_damage_is_found(project, release, change):
     assert kinds(project, release) == BREAKS[change]
 
 
+def test_the_hint_for_a_step_whose_folder_has_another_name_makes_it_found(project, release):
+    config = project.repository / "one/config.pbtxt"
+    config.write_text(f'name: "one"\n{config.read_text()}')
+    config.parent.rename(project.repository / "uno")
+    fixes = {finding.kind: finding.fix for finding in inspect_repository(project, release).findings}
+    assert fixes["step-missing"] == "rename the folder uno to one"
+    (project.repository / "uno").rename(project.repository / "one")
+    assert kinds(project, release) == []
+
+
 def test_an_environment_may_lie_in_the_folder_of_another_model(project, release):
     """The servers from 23.04 to 24.10 that were tried resolve such a path, and published models share archives so."""
     one = project.repository / "one"
