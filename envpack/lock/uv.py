@@ -22,6 +22,7 @@ _WHEELS_REQUIRED = re.compile(rf"Wheels are required for `({_NAME})`")
 _DEPENDS = re.compile(rf"({_NAME}){_VERSIONS} depends on ({_NAME}){_VERSIONS}")
 _PLATFORMS = re.compile(r"Wheels are available for `[^`]+`[^\n]* on the following platforms?: ([^\n]+)")
 _ABI_TAGS = re.compile(r"only found wheels for `[^`]+`[^\n]* with the following Python ABI tags?: ([^\n]+)")
+_OTHER_PYTHON = re.compile(r"does not satisfy (Python[<>=!~][\w.<>=!~,]{0,100}\w)")
 _UNKNOWN_VERSION = re.compile(rf"no version of ({_NAME})==(\S+?)\+(\S+?)[ ,.]")
 _NO_FILE = re.compile(
     rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4[0-9]{{2}} [^)]{{1,40}})\)"
@@ -97,6 +98,8 @@ def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
         unbuilt = without_wheel(message)
         source = f"; or build {unbuilt} from source: --allow-source {unbuilt}" if unbuilt else ""
         return f"change one of them: {' or '.join(requirements)}{source}"
+    if other := _OTHER_PYTHON.search(flat):
+        return f"it needs {other[1]}: name a version that fits this Python"
     return "check the version: the index has none that fits this Python"
 
 

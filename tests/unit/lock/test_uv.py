@@ -124,6 +124,17 @@ def because(text):
             "the package is called scikit-learn",
         ),
         (
+            because(
+                "the requested Python version (>=3.10) does not satisfy Python>=3.11,<4 and scikit-learn==1.9.1 depends"
+                " on Python>=3.11,<4, we can conclude that scikit-learn==1.9.1 cannot be used.\n"
+                "         And because you require scikit-learn==1.9.1"
+            ),
+            ["scikit-learn==1.9.1"],
+            "unresolvable",
+            "'scikit-learn==1.9.1'",
+            "it needs Python>=3.11,<4: name a version that fits this Python",
+        ),
+        (
             because("there is no version of numpy==99 and you require numpy==99"),
             ["numpy==99"],
             "unresolvable",
