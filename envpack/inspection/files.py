@@ -35,10 +35,19 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
         if not entry.is_dir():
             continue
         is_model = looks_like_model(entry) or (entry / CONFIG_NAME).is_symlink()
-        if entry.name.startswith(".") or not is_model:
+        is_hidden = entry.name.startswith(".")
+        if is_hidden or not is_model:
             what = "a server loads every folder here as a model, and exits because it cannot load this one"
             fix = "move it elsewhere, or serve the folder that `envpack layout --output` writes"
+            if not is_hidden and (version := _version_with_config(entry)):
+                what = f"a server finds no {CONFIG_NAME} here, since it lies in {version}"
+                fix = f"move {version}/{CONFIG_NAME} to {entry.name}/{CONFIG_NAME}; or, if this is no model, {fix}"
             yield fault("stray-folder", entry, what, fix)
+
+
+def _version_with_config(folder: Path) -> str:
+    """The name of a version folder that contains a configuration, where no server looks for it; ``""`` if none does."""
+    return next((version.name for version in version_folders(folder) if (version / CONFIG_NAME).is_file()), "")
 
 
 def version_findings(model: Model) -> Iterator[Finding]:

@@ -244,6 +244,18 @@ def test_the_hint_for_a_step_whose_folder_has_another_name_makes_it_found(projec
     assert kinds(project, release) == []
 
 
+def test_a_configuration_in_the_folder_of_a_version_is_found_there(project, release):
+    config = project.repository / "both/config.pbtxt"
+    misplaced = config.parent / "1/config.pbtxt"
+    misplaced.parent.mkdir(exist_ok=True)
+    config.rename(misplaced)
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.kind, finding.where) == ("stray-folder", config.parent)
+    assert finding.fix.startswith("move 1/config.pbtxt to both/config.pbtxt; or")
+    misplaced.rename(config)
+    assert kinds(project, release) == []
+
+
 def test_an_environment_may_lie_in_the_folder_of_another_model(project, release):
     """The servers from 23.04 to 24.10 that were tried resolve such a path, and published models share archives so."""
     one = project.repository / "one"
