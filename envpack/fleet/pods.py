@@ -28,6 +28,7 @@ _KEYS = {
     "topologySpreadConstraints": "topologyKey",
 }
 
+_CONTAINERS = ("containers", "initContainers")  # whose elements Kubernetes takes with an image only
 _DIRECTIVES = ("merge", "replace", "delete")  # of $patch
 
 
@@ -135,6 +136,9 @@ def _merged_list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
             merged.pop(element[key], None)
         else:
             merged[element[key]] = _merged(merged.get(element[key], {}), element, f"an element of {name}")
+            if name in _CONTAINERS and not merged[element[key]].get("image"):
+                others = ", ".join(other[key] for other in base) or "none"
+                raise ValueError(f"{element[key]} in {name} has no image; those that the Job has: {others}")
     return list(merged.values())
 
 

@@ -127,6 +127,12 @@ def test_what_is_no_overlay_is_refused(write, text, what):
         ("{template: {spec: {containers: [{image: x}]}}}", "an element of containers has no name"),
         ("{template: {spec: {volumes: [models]}}}", "an element of volumes has no name"),
         (
+            "{template: {spec: {containers: [{name: build, resources: {limits: {memory: 1Gi}}}]}}}",
+            "build in containers has no image; those that the Job has: verify",
+        ),
+        ("{template: {spec: {containers: [{name: verify, image: null}]}}}", "verify in containers has no image"),
+        ("{template: {spec: {initContainers: [{name: wait}]}}}", "wait in initContainers has no image"),
+        (
             "{template: {spec: {securityContext: {$patch: remove}}}}",
             "securityContext has $patch: remove, and needs",
         ),
