@@ -72,6 +72,7 @@ _SETTINGS = {
 }
 _ANNOUNCED, _PAUSE = 30.0, 0.1  # seconds
 _FIRST_WORKER = 60  # seconds; a cluster may start its workers only now
+_OBJECT = re.compile(r"^in <[^<>]{1,200} object at 0x[0-9a-f]{1,16}>: ")  # which dask puts in front of a cause
 _REMINDER = 10  # seconds between two messages that a scheduler has not answered
 
 
@@ -101,7 +102,7 @@ def connected(address: Address, progress: Progress) -> Iterator[Client]:
         except (OSError, TimeoutError, ValueError, RuntimeError, ServerError) as error:
             said = error.message if isinstance(error, ServerError) else str(error)
             texts = filter(None, (str(error.__cause__ or ""), said, f"no connection within {_CONNECT} s"))
-            what = f"the scheduler does not answer: {next(texts).splitlines()[0]}"
+            what = f"the scheduler does not answer: {_OBJECT.sub('', next(texts).splitlines()[0])}"
             fix = "check the address, the network, and for tls:// the certificates that dask's configuration names"
             raise ServerError("scheduler-unreachable", what, fix, str(address)) from error
         _admit_workers(client, address, progress)

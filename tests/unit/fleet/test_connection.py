@@ -141,6 +141,7 @@ def test_workers_of_this_machine_get_certificates_of_their_own(started, monkeypa
         (TimeoutError(), "no connection within 10 s"),
         (ServerError("scheduler-lost", "the scheduler did not answer", "try again"), "the scheduler did not answer"),
         (ValueError("no such protocol"), "no such protocol"),
+        (OSError("in <dask.TCPConnector object at 0x7eff88e16590>: OSError: refused"), "OSError: refused"),
     ],
 )
 def test_why_a_connection_fails_is_said_in_one_line(monkeypatch, error, said):
