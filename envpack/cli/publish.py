@@ -169,7 +169,7 @@ def fetch(
     from envpack.workflow.publish import fetch_models
 
     if address.startswith("oci://"):
-        raise click.UsageError("An image is mounted as a volume; `envpack verify` checks it.")
+        raise click.UsageError("fetch copies no image: mount it as a volume, and check it with `envpack verify`.")
     done = fetch_models(address, directory, console, trust=options.trust_of(require_signature, max_age))
     console.serve_with(done.command)
     console.result({"url": address} | vars(done))
