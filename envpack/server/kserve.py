@@ -147,7 +147,8 @@ class Client:
         if request_id:
             described["id"] = request_id
         if outputs:
-            described["outputs"] = [{"name": name} for name in outputs]
+            # A server applies binary_data_output to the outputs of requests that name none.
+            described["outputs"] = [{"name": name, "parameters": {"binary_data": binary}} for name in outputs]
         header = json.dumps(described).encode()
         headers = {_HEADER_LENGTH: str(len(header))} if binary else {"Content-Type": "application/json"}
         return InferMessage(f"{self._path(model)}/infer", headers, header + tail)

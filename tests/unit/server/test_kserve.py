@@ -76,6 +76,14 @@ def test_binary_for_tensors_that_json_cannot_represent_or_that_are_large(fake, c
     assert got == Tensor("OUT", tensor.datatype, tensor.shape, tensor.data)
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_outputs_that_a_request_names_have_the_form_of_all(client, binary):
+    """A server sends them as JSON unless each says otherwise."""
+    message = client.infer_message("m", [Tensor("IN", "FP32", (1,), (1.0,))], binary=binary, outputs=["OUT"])
+    described, _ = json.JSONDecoder().raw_decode(message.body.decode("latin-1"))
+    assert described["outputs"] == [{"name": "OUT", "parameters": {"binary_data": binary}}]
+
+
 def test_a_truncated_response_is_an_error(fake, client):
     output = {"name": "OUT", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
     head = json.dumps({"outputs": [output]}).encode()
