@@ -217,21 +217,28 @@ def reshaped(shape: Sequence[int], dims: Sequence[int], target: Sequence[int]) -
 
 
 def deliver(outputs: Sequence[RawTensor], config: Any) -> tuple[RawTensor, ...]:
-    """The outputs of a response in the shapes that clients see, which ``reshape`` changes."""
+    """The outputs of a response in the shapes that clients see, which ``reshape`` changes.
+
+    Raises `ModelFailed` for an output that a server would send with a shape that does not hold its elements.
+    """
     declared: Mapping[str, Any] = {entry.name: entry for entry in config.output}
     return tuple(_delivered(tensor, declared.get(tensor.name), config) for tensor in outputs)
 
 
 def _delivered(tensor: RawTensor, entry: Any, config: Any) -> RawTensor:
+    """A server computes the shape from the variable dimensions alone, and without them takes that of ``dims``."""
     if entry is None or not entry.HasField("reshape"):
         return tensor
-    batched = config.max_batch_size > 0
-    own = tensor.shape[1:] if batched else tensor.shape
-    if len(own) != len(entry.reshape.shape):
-        return tensor
-    shape = reshaped(own, entry.reshape.shape, entry.dims)
-    shape = (*tensor.shape[:1], *shape) if batched else shape
-    return dataclasses.replace(tensor, shape=shape) if math.prod(shape) == tensor.size else tensor
+    batch, own = (tensor.shape[:1], tensor.shape[1:]) if config.max_batch_size else ((), tensor.shape)
+    target = entry.reshape.shape
+    variable = [at for at, size in enumerate(target) if size == -1]
+    if all(at < len(own) for at in variable):
+        sizes = iter([own[at] for at in variable])
+        shape = (*batch, *(next(sizes) if size == -1 else size for size in entry.dims))
+        if math.prod(shape) == tensor.size:
+            return dataclasses.replace(tensor, shape=shape)
+    wanted = [*([-1] if batch else []), *target]
+    raise ModelFailed(f"the output {tensor.name!r} has the shape {list(tensor.shape)}, and its reshape takes {wanted}")
 
 
 _Owner = TypeVar("_Owner")

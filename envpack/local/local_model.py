@@ -296,7 +296,10 @@ class LocalModel:
         if response is NOTHING:
             return response
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)
-        return dataclasses.replace(response, outputs=deliver(wanted, self.config))
+        try:
+            return dataclasses.replace(response, outputs=deliver(wanted, self.config))
+        except ModelFailed as error:
+            return Response(error=error.text)
 
     def _run_batches(self) -> None:
         while (batch := self._batches.get()) is not None:  # no limit: _close_queue() ends it

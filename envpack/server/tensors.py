@@ -48,6 +48,13 @@ class Tensor:
         """Number of elements according to the shape."""
         return math.prod(self.shape)
 
+    @property
+    def size_fault(self) -> str:
+        """How its elements differ in number from those of its shape, ``""`` if they do not."""
+        if len(self.data) == self.size:
+            return ""
+        return f"the output {self.name} has {len(self.data)} elements, and the shape {list(self.shape)}"
+
 
 @dataclass(frozen=True)
 class Tolerance:

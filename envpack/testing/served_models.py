@@ -23,6 +23,7 @@ from envpack.repository.selection import needed_first
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, InferMessage, RequestError, unfinished
 from envpack.server.log import STUB_REPORT, last_lines, plain_lines, unquoted
+from envpack.server.tensors import Tensor
 from envpack.server.together import infer_together
 from envpack.settings.project import Project
 from envpack.support.errors import InputError, UsageError
@@ -112,7 +113,7 @@ class ServedModels:
         return [
             (Response(error=failures[answer.message].text),)
             if isinstance(answer, RequestError)
-            else (Response(tuple(map(raw, answer))),)
+            else (_response(answer, tuple(map(raw, answer))),)
             for answer in answers
         ]
 
@@ -120,7 +121,7 @@ class ServedModels:
         try:
             self.load(request.model)
             for outputs in stream_by_grpc(self._server, request, sent_parameters(request), self._timeout):
-                yield Response(outputs)
+                yield _response(tuple(map(readable, outputs)), outputs)
         except RequestError as error:
             yield Response(error=self._failure(request.model, error, error.message).text)
         except ModelError as error:
@@ -218,6 +219,12 @@ class ServedModels:
 
 
 Outputs = tuple[RawTensor, ...]
+
+
+def _response(answer: Sequence[Tensor], outputs: Outputs) -> Response:
+    """The outputs of a response, or what is wrong with the shape that the server gave one of them."""
+    fault = next(filter(None, (tensor.size_fault for tensor in answer)), None)
+    return Response(error=f"{fault}: its reshape in config.pbtxt does not fit it") if fault else Response(outputs)
 
 
 def stream_by_grpc(

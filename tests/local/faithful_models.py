@@ -138,6 +138,10 @@ CASES = {
             both(x(1, 2), x(1, name="Q")),
         ],
     ),
+    "named_output": Case(  # which JSON cannot represent
+        DOUBLE, PLAIN.replace("FP32", "FP16"), [one({"X": np.ones(2, np.float16)}, outputs=["Y"])]
+    ),
+    "misshapen": Case(DOUBLE, PLAIN.rstrip(" }]\n") + " ] reshape { shape: [ 1, -1 ] } } ]", [x(1, 2, 3)]),
     "ragged_inputs": Case(
         answering(ALL_OF_REQUEST).replace("np.array([text]", "np.array([[text]]"),
         "max_batch_size: 2" + OPTIONAL.replace("[ 2 ] }", "[ -1 ] allow_ragged_batch: true optional: true }"),

@@ -226,8 +226,8 @@ def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) ->
             return f"the output {declared.name} is missing: the response contains {found}"
         if tensor.datatype != declared.datatype:
             return f"the output {declared.name} is {tensor.datatype}, not {declared.datatype}"
-        if len(tensor.data) != tensor.size:
-            return f"the output {declared.name} has {len(tensor.data)} elements, and the shape {list(tensor.shape)}"
+        if tensor.size_fault:
+            return tensor.size_fault
     return "" if outputs else "there are no outputs"
 
 

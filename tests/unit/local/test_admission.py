@@ -146,10 +146,30 @@ def test_a_reshape_changes_what_the_model_sees_and_back(batch, dims, shape, clie
     assert deliver((ints("Y", *model),), found) == (ints("Y", *client),)
 
 
-def test_what_does_not_fit_the_reshape_is_delivered_as_it_is():
+@pytest.mark.parametrize(
+    ("dims", "shape", "model", "client"),
+    [
+        ("1, 6", "2, 3", (6,), (1, 6)),
+        ("1, 6", "2, 3", (3, 2), (1, 6)),
+        ("1, 6", "2, 3", (2, 4), None),
+        ("-1", "1, -1", (3,), None),
+        ("-1", "1, -1", (3, 3), None),
+        ("1, -1", "-1", (2, 3), None),
+    ],
+)
+def test_an_output_that_does_not_fit_its_reshape_has_the_shape_of_dims_if_that_holds_it(dims, shape, model, client):
+    """A server sends the others with a shape that does not hold their elements."""
+    found = config(RESHAPE.format(batch="", dims=dims, shape=shape))
+    if client:
+        assert deliver((ints("Y", *model),), found) == (ints("Y", *client),)
+        return
+    with pytest.raises(ModelFailed, match=r"the output 'Y' has the shape \[.*\], and its reshape takes \["):
+        deliver((ints("Y", *model),), found)
+
+
+def test_an_output_without_a_reshape_is_delivered_as_it_is():
     found = config(RESHAPE.format(batch="", dims="1, 6", shape="2, 3"))
-    for tensor in (ints("Y", 6), ints("Y", 2, 4), ints("OTHER", 2, 3)):
-        assert deliver((tensor,), found) == (tensor,)
+    assert deliver((ints("OTHER", 2, 3),), found) == (ints("OTHER", 2, 3),)
 
 
 # Parameters

@@ -220,6 +220,14 @@ def test_a_server_that_ends_during_a_request_shows_its_last_lines(models, tmp_pa
     monkeypatch.setattr(models.server, "ended", lambda: False)
 
 
+def test_an_output_whose_shape_does_not_hold_its_elements_is_an_error(models, monkeypatch):
+    """As a server sends one that its reshape does not fit."""
+    monkeypatch.setattr(models._client, "answer", lambda _: (Tensor("Y", "FP32", (1, 0), (1.0,)),))
+    monkeypatch.setattr(models, "load", lambda model: None)
+    (text,) = answered(models, Request((INPUT,), model="one"))
+    assert text == "the output Y has 1 elements, and the shape [1, 0]: its reshape in config.pbtxt does not fit it"
+
+
 def test_a_load_that_never_ends_is_given_up_with_its_server(models, monkeypatch):
     failure, client = Failure("load-timeout", "not loaded after 60 s", (), "fix it"), models._client
     monkeypatch.setattr(module, "load_model", lambda *a, **o: LoadResult(60.0, failure, stuck=True))
