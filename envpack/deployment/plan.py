@@ -95,6 +95,8 @@ def plan_deployment(
             needed |= _backend_of(model, available, backends)
             environments[name] = _deployed_environment(model, None if packs else found)
             cautions[name] = _cautions(model, environments[name], project.repository, served_from)
+            absent = (step for step in dict.fromkeys(model.steps) if step not in found)
+            cautions[name] += [f"{name} runs {step}, which is not in the repository" for step in absent]
             if model.is_foreign and (backends / model.backend).is_dir():
                 what = f"{name} needs {backends / model.backend}"
                 cautions[name].append(f"{what}, which is not part of the deployment and must be on the server")

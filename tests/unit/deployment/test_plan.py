@@ -35,6 +35,13 @@ def test_named_models_include_the_steps_of_ensembles(project, release):
     assert [model.name for model in plan(project, release, "both").models] == ["both", "early", "late"]
 
 
+def test_a_step_that_the_repository_lacks_is_a_caution(project, release):
+    """The server may have it from another repository."""
+    (project.repository / "early").rename(project.repository.parent / "early")
+    assert plan(project, release).cautions == ("both runs early, which is not in the repository",)
+    assert plan(project, release, "late").cautions == ()
+
+
 def test_models_of_other_backends_go_along(project, release):
     for name in ("net", "unconfigured"):
         (project.repository / name / "1").mkdir(parents=True)
