@@ -123,8 +123,9 @@ class Console:
         if not self.quiet:
             seconds = time.monotonic() - self._started
             timed = seconds >= _SHORTEST and not _SECONDS.search(outcome)
-            took = f" [dim]{seconds:.1f} s[/dim]" if timed else ""
-            self._write(f"  {plain(self._task)} … [green]{plain(outcome)}[/green]{took}")
+            took = f"[dim]{seconds:.1f} s[/dim]" if timed else ""
+            said = f"[green]{plain(outcome)}[/green]" if outcome else ""
+            self._write(" ".join(filter(None, (f"  {plain(self._task)} …", said, took))))
 
     def show(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
         """Write a result: a line, a table or anything else that rich can draw."""

@@ -195,5 +195,5 @@ def _forbidden(address: ImageAddress) -> StorageError:
 
 
 def _unreachable(address: ImageAddress, reason: str) -> StorageError:
-    fix = "check the address and the network, and run the command again: what was sent is not sent again"
+    fix = "check the address and the network, and run the command again: what publish has sent is not sent again"
     return StorageError("registry-unreachable", f"the registry cannot be used: {reason}", fix, f"oci://{address}")

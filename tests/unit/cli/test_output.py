@@ -151,6 +151,14 @@ def test_text_of_users_is_no_markup(capsys):
     ]
 
 
+def test_a_step_that_has_no_outcome_ends_its_line_after_its_name(capsys):
+    console = Console()
+    for outcome in ("", "done"):
+        console.begin("fetch")
+        console.end(outcome)
+    assert capsys.readouterr().err.splitlines() == ["  fetch …", "  fetch … done"]
+
+
 def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, repository, capsys, monkeypatch):
     config = repository / "m/config.pbtxt"
     environment = 'string_value: "$$TRITON_MODEL_DIRECTORY/env"'

@@ -17,7 +17,7 @@ from envpack.support.errors import StorageError
 from tests.tables import every_row
 
 ADDRESS = parse_image_address("oci://registry.example/team/models:1")
-NETWORK = "check the address and the network, and run the command again: what was sent is not sent again"
+NETWORK = "check the address and the network, and run the command again: what publish has sent is not sent again"
 WRONG = "run the command again; if the error stays, report it to those who run the registry"
 LOGIN = "run `docker login registry.example`, and check that this account may write there"
 FORBIDDEN = "the registry refuses access, or there is no account for it"
