@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ class Report:
     Attributes:
         kind: kind of the finding, failure or error.
         reason: what is wrong, with the details.
-        fix: how to fix it.
+        fix: how to fix it, as the command would say it in the folder of the repository.
         step: what the command was doing, by the check that failed.
     """
 
@@ -143,6 +144,10 @@ def _group(entry: Broken) -> tuple[object, ...]:
     return entry.found_by, entry.runtime, entry.options, entry.host, entry.variables, own
 
 
+def _report(kind: str, reason: str, fix: str, step: Step) -> Report:
+    return Report(kind, reason, re.sub(r" --repository [^\s`]+", "", fix), step)
+
+
 def _of_inspection(document) -> list[Report]:
     if "error" in document:
         return [_of_error(document["error"], "files")]
@@ -150,7 +155,7 @@ def _of_inspection(document) -> list[Report]:
     if document["ok"]:
         return []
     findings = sorted(document["findings"], key=lambda finding: finding["severity"] != "error")
-    return [Report(found["kind"], f"{found['where']}: {found['what']}", found["fix"], "files") for found in findings]
+    return [_report(found["kind"], f"{found['where']}: {found['what']}", found["fix"], "files") for found in findings]
 
 
 def _of_verdict(document, entry: Broken, others: set[str]) -> Iterator[Report]:
@@ -165,7 +170,7 @@ def _of_verdict(document, entry: Broken, others: set[str]) -> Iterator[Report]:
             yield from _of_model(model)
     for check in verdict["checks"]:
         if check["status"] in {"failed", "warning"}:
-            yield Report(check["id"], check["evidence"], check["fix"], CHECKS[check["id"]].step)
+            yield _report(check["id"], check["evidence"], check["fix"], CHECKS[check["id"]].step)
 
 
 def _of_model(model) -> Iterator[Report]:
@@ -174,14 +179,14 @@ def _of_model(model) -> Iterator[Report]:
     failure = model["failure"]
     if failure:
         step = CHECKS[failed[0]["id"]].step if failed else "load"
-        yield Report(failure["kind"], "\n".join((failure["reason"], *failure["details"])), failure["fix"], step)
+        yield _report(failure["kind"], "\n".join((failure["reason"], *failure["details"])), failure["fix"], step)
     warnings = [check for check in model["checks"] if check["status"] == "warning"]
     for check in (*failed[1:], *(warning for warning in warnings if warning["id"] not in _OF_EVERY_MODEL)):
-        yield Report(check["id"], check["evidence"], check["fix"], CHECKS[check["id"]].step)
+        yield _report(check["id"], check["evidence"], check["fix"], CHECKS[check["id"]].step)
 
 
 def _of_error(error, step: Step) -> Report:
-    return Report(error["kind"], f"{error['where']}: {error['message']}", error["hint"], step)
+    return _report(error["kind"], f"{error['where']}: {error['message']}", error["hint"], step)
 
 
 def missing_tool(entry: Broken) -> str:
