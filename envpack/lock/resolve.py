@@ -131,7 +131,7 @@ def resolves(requirements: Requirements, target: Target, options: LockOptions) -
     """Whether requirements resolve for a target. Nothing is installed, and no interpreter becomes a package.
 
     Raises:
-        EnvpackError: that cannot be told, for example because a channel does not answer.
+        EnvpackError: the answer is unknown, for example because a channel does not respond.
     """
     try:
         if LOCAL_CHANNEL not in options.channels:
