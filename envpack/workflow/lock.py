@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
@@ -207,24 +207,27 @@ def _other_pythons(recipe: Recipe, progress: Progress) -> str:
 
     Pins that another Python wrote, as `pip freeze` does, often fit that one alone.
     """
+    at, pythons = SUPPORTED.index(recipe.target.python), recipe.requirements.pythons
+    others = [minor for minor in SUPPORTED if minor != recipe.target.python and allows_minor(pythons, minor)]
+    nearest = sorted(others, key=lambda minor: (abs(SUPPORTED.index(minor) - at), -SUPPORTED.index(minor)))
     with contextlib.suppress(EnvpackError):
         if can_try(recipe.requirements, recipe.options()):
-            fitting = _fitting_python(recipe, progress)
+            fitting = _fitting_python(recipe, nearest, progress)
             return f"; or take a Python for which all of it resolves: --python {fitting}" if fitting else ""
-    if not recipe.other_pythons:
-        return ""
-    others = " or ".join(recipe.other_pythons)
-    return f"; or choose another Python that {recipe.requirements.pythons} allows: --python {others}"
+    return (
+        f"; or choose another Python that {pythons} allows: --python {' or '.join(others)}"
+        if pythons and others
+        else ""
+    )
 
 
-def _fitting_python(recipe: Recipe, progress: Progress) -> str:
-    """The nearest other Python for which requirements resolve, ``""`` if none is found within a quarter of a minute."""
-    requirements, target, options = recipe.requirements, recipe.target, recipe.options()
-    until, at = time.monotonic() + _TRYING, SUPPORTED.index(target.python)
+def _fitting_python(recipe: Recipe, minors: Sequence[str], progress: Progress) -> str:
+    """The first Python for which requirements resolve, ``""`` if none is found within a quarter of a minute."""
+    options, until = recipe.options(), time.monotonic() + _TRYING
     progress.begin("look for another Python that the requirements resolve for")
-    for minor in sorted(SUPPORTED, key=lambda minor: (abs(SUPPORTED.index(minor) - at), -SUPPORTED.index(minor))):
-        allowed = minor != target.python and allows_minor(requirements.pythons, minor)
-        if allowed and time.monotonic() < until and resolves(requirements, replace(target, python=minor), options):
+    for minor in minors:
+        target = replace(recipe.target, python=minor)
+        if time.monotonic() < until and resolves(recipe.requirements, target, options):
             progress.end(f"Python {minor}")
             return minor
     progress.end("none")

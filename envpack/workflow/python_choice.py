@@ -28,7 +28,6 @@ class ChosenPython:
     source: str  # "--python", a file, or a part of a sentence
     named: bool = True  # by the user or the model; otherwise envpack chooses it
     note: str = ""  # why, if it is not the release's own and neither the user nor the model names it
-    others: tuple[str, ...] = ()  # that the requirements allow as well, if the newest was chosen
 
 
 def choose_python(
@@ -67,7 +66,7 @@ def choose_python(
     usable = here(requirements)
     newest = [*allowed, *(minor for minor in allowed if minor in usable)][-1]
     note = f"Python {newest}: {own} has {release.python}, and {name} requires {required}"
-    return ChosenPython(newest, f"the newest for {required} in {name}", named=False, note=note, others=allowed)
+    return ChosenPython(newest, f"the newest for {required} in {name}", named=False, note=note)
 
 
 def _excluded(what: str, requirements: Requirements) -> InputError:

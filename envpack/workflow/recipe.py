@@ -57,7 +57,6 @@ class Recipe(_Made):
     python_preference: PythonPreference = "system"  # where interpreters come from
     lock: str = ""  # text of the model's lockfile, "" if it has none
     lock_file: Path = Path("envpack.lock")  # where that is, or would be, on the machine of the caller
-    other_pythons: tuple[str, ...] = ()  # other minor versions that the requirements allow, if envpack chose the newest
 
     def options(self, *, previous: Lock | None = None, update: tuple[str, ...] = ()) -> LockOptions:
         """How this machine resolves it: with its cache, and with the conda settings of its user."""

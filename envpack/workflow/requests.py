@@ -197,7 +197,6 @@ def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:
         python_preference=said.python_preference,
         lock=lock.text if lock else "",
         lock_file=lock_file,
-        other_pythons=tuple(minor for minor in python.others if minor != python.minor),
         triton=release.name,
         abi=said.abi,
         strip=said.strip,

@@ -140,8 +140,9 @@ def test_other_pythons_are_a_remedy_for_locked_packages(machine):
     recipe = machine.request()
     recipe = replace(recipe, requirements=replace(recipe.requirements, locked_pip=machine.lock().pip))
     assert hint(machine, recipe) == "choose a version"
-    others = "; or choose another Python that  allows: --python 3.11 or 3.12"
-    assert hint(machine, replace(recipe, other_pythons=("3.11", "3.12"))) == f"choose a version{others}"
+    ranged = replace(recipe, requirements=replace(recipe.requirements, python_range=">=3.10,<3.13"))
+    others = "; or choose another Python that >=3.10,<3.13 allows: --python 3.11 or 3.12"
+    assert hint(machine, ranged) == f"choose a version{others}"
 
 
 def test_a_lock_is_made_for_the_python_that_is_here(machine, monkeypatch):
