@@ -1,4 +1,4 @@
-"""Files of a model that are here, and that its server does not have or may not read: why a load fails then."""
+"""Files that a model needs, and that are missing, or that its server does not have or may not read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from envpack.inspection.files import ACTIVATE
+from envpack.inspection.files import ACTIVATE, pointer_findings, version_findings
 from envpack.inspection.stubs import mode_fix
 from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.verification.verdict import Failure
+
+
+def find_missing_file(model: Model) -> Failure | None:
+    """The failure of a model of another backend that no server can load; None if its files are there."""
+    for finding in (*version_findings(model), *pointer_findings(model.folder, None)):
+        if finding.severity == "error":
+            return Failure(finding.kind, f"{finding.where}: {finding.what}", (), finding.fix)
+    return None
 
 
 def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:

@@ -22,7 +22,7 @@ from envpack.settings.releases import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import concurrency, inference, process
-from envpack.verification.hidden_files import explain_hidden
+from envpack.verification.hidden_files import explain_hidden, find_missing_file
 from envpack.verification.loading import (
     LoadResult,
     MissingBackends,
@@ -180,7 +180,8 @@ class Judge:
         if not loaded.failure:
             return self._check_loaded(model, loaded)
         if unverified := self._missing.verdict_on_load(model, loaded.failure.reason):
-            return unverified
+            missing = find_missing_file(model)  # then no server loads it, whatever backends it has
+            return _rejected(model.name, missing) if missing else unverified
         failure = explain_hidden(self.server, model, loaded.failure)
         checks = (failed("load", failure.reason, failure.fix), *_check_files(model))
         return ModelVerdict(name=model.name, ok=False, load_seconds=loaded.seconds, failure=failure, checks=checks)

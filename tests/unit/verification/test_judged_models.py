@@ -209,6 +209,22 @@ def test_a_model_whose_backend_the_server_does_not_have_is_not_verified(server, 
 
 
 @every_row(
+    ("content", "kind"),
+    [
+        (None, "model-file-missing"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "lfs-pointer"),
+    ],
+)
+def test_a_model_of_an_absent_backend_that_no_server_can_load_fails(server, tmp_path, content, kind):
+    model = foreign(tmp_path / kind)
+    file = model.folder / "1/model.onnx"
+    file.unlink() if content is None else file.write_text(content)
+    verdict = judge(server, load_error=NO_BACKEND).judge(model)
+    assert (verdict.ok, verdict.failure.kind) == (False, kind)
+    assert str(model.folder / "1") in verdict.failure.reason
+
+
+@every_row(
     ("load_error", "python"),
     [
         ("Internal: onnx runtime error 7: protobuf parsing failed", False),
