@@ -42,7 +42,7 @@ _SHORTEST = 0.1  # seconds; a step that is shorter shows no time
 _SECONDS = re.compile(r"\d s\b")  # an outcome that holds a time of its own
 _WIDTH_WITHOUT_TERMINAL = 160  # columns of a table
 _WORKS_ON_MODELS = re.compile(r"\benvpack (?:build|lock|run|test|dev|verify)\b(?! --help)")
-_FIXES = ("fix", "hint")  # keys of JSON
+_FIXES = ("fix", "hint", "warnings")  # keys of JSON
 SAID_REPOSITORY = contextvars.ContextVar("SAID_REPOSITORY", default=Path())
 """What `--repository` of this command says."""
 
@@ -304,7 +304,7 @@ def _content(value: Any, name: str = "") -> Any:
         case dict():
             return {key: _content(item, key) for key, item in value.items()}
         case list() | tuple():
-            return [_content(item) for item in value]
+            return [_content(item, name) for item in value]
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case str() if name in _FIXES:

@@ -6,10 +6,11 @@ import pty
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from envpack.cli.console import Console, Failure
+from envpack.cli.console import SAID_REPOSITORY, Console, Failure
 from envpack.cli.main import run
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused, command, envpack, listing, variables
@@ -174,6 +175,9 @@ def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, reposit
     assert run(["inspect", "--json", "--repository", "my models"]) == 1
     fixes = [finding["fix"] for finding in json.loads(capsys.readouterr().out)["findings"]]
     assert "run `envpack build --repository 'my models' m`" in fixes
+    SAID_REPOSITORY.set(Path("my models"))
+    Console(as_json=True, quiet=True).result({"warnings": ["run `envpack build m`"]})
+    assert json.loads(capsys.readouterr().out)["warnings"] == ["run `envpack build --repository 'my models' m`"]
     monkeypatch.chdir(repository)
     assert run(["inspect"]) == 1
     assert "run `envpack build m`\n" in capsys.readouterr().out
