@@ -173,6 +173,7 @@ def _dry_run(project: Project, each: EachModel, console: Console) -> int:
 
     plans = each.do(lambda name: plan_model(project, name))
     for plan in plans:
+        console.warned(*plan.warnings)
         for line in _plan_lines(plan):
             console.show(line)
     return each.finish({"models": plans}, "planned")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
@@ -13,11 +13,8 @@ from envpack.environment.build import environment_of
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, digest_requirements, write_lock
 from envpack.lock.resolve import DOES_NOT_FIT, LOCAL_CHANNEL, LockOptions, can_try, lock_requirements, resolves
-from envpack.repository.code import imported_modules
-from envpack.repository.model import Model, open_model
-from envpack.requirements.format import unread_above
-from envpack.requirements.import_names import is_provided, package_of
-from envpack.requirements.model import CondaPackage, PipPackage, Requirements
+from envpack.repository.model import open_model
+from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.requirements.target import Target, allows_minor
 from envpack.settings.project import Project
 from envpack.settings.pythons import SUPPORTED
@@ -30,6 +27,7 @@ from envpack.support.redaction import public_url
 from envpack.workflow.python_choice import ChosenPython, with_another_python
 from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import is_resolved, lock_request
+from envpack.workflow.requirement_warnings import requirement_warnings
 from envpack.workflow.shared import find_lock, locate_packages, obtain_environment, push_lock, push_packages
 
 KnownLocks = dict[tuple[object, ...], tuple[str, Lock]]
@@ -313,48 +311,3 @@ def versions(lock: Lock) -> dict[str, str]:
 def version_change(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """What became of a package, as ``"numpy 1.26.3 → 1.26.4"``."""
     return f"{name} {old.get(name, '–')} → {new.get(name, '–')}"
-
-
-_MOST_IMPORTS = 5
-# Commands that add a package to a lock and to what it was made from.
-_COMMANDS = {
-    "Pipfile.lock": "pipenv install",
-    "pixi.lock": "pixi add --pypi",
-    "poetry.lock": "poetry add",
-    "uv.lock": "uv add",
-}
-
-
-def requirement_warnings(model: Model, requirements: Requirements, packages: Collection[str]) -> tuple[str, ...]:
-    """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them."""
-    return (*requirements.warnings, *_above(model, requirements), *_imports(model, requirements, packages))
-
-
-def _above(model: Model, requirements: Requirements) -> Iterator[str]:
-    file = None if requirements.source else unread_above(model.folder)
-    if file:
-        name = model.folder.name
-        yield (
-            f"{name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone: for these"
-            f' packages, write [models.{name}] and requirements = "{file.name}" into envpack.toml'
-        )
-
-
-def _imports(model: Model, requirements: Requirements, packages: Collection[str]) -> Iterator[str]:
-    found = imported_modules(model.folder).items()
-    missing = [(module, place) for module, place in found if not is_provided(module, packages)]
-    for module, place in missing[:_MOST_IMPORTS]:
-        remedy = _remedy(model, requirements, package_of(module))
-        yield f"{place}: it imports {module}, which none of its packages provides: {remedy}"
-
-
-def _remedy(model: Model, requirements: Requirements, package: str) -> str:
-    """What to do so that the requirements have one more package."""
-    file = requirements.source
-    if not file:
-        return f"write numpy and {package} into {model.folder / 'requirements.txt'}, each on a line of its own"
-    if file.name in _COMMANDS:
-        return f"run in {file.parent}: {_COMMANDS[file.name]} {package}"
-    if requirements.locked_conda or requirements.locked_pip:
-        return f"add {package} to what {file} was made from, and make it again"
-    return f"add {package} to {file}"

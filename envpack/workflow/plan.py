@@ -43,6 +43,7 @@ from envpack.workflow.project import NO_STORE
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request, kept_environment, needs_stub
+from envpack.workflow.requirement_warnings import requirement_warnings
 
 _MOST_NAMED = 3  # packages in one reason
 
@@ -66,6 +67,7 @@ class ModelPlan:
     python_source: str = ""  # where that version comes from
     release: str = ""  # Triton release to build for
     changes: tuple[PlannedChange, ...] = ()  # in order; empty if everything is up to date
+    warnings: tuple[str, ...] = ()  # what a build will warn of, as far as it is known before the packages are
 
 
 def plan_model(project: Project, name: str) -> ModelPlan:
@@ -96,26 +98,25 @@ def _plan(project: Project, request: Build) -> ModelPlan:
         return ModelPlan(name=name, release=release.name, changes=(change,))
     said = project.of()
     check_compiling_first(placement, source, shared=said.store not in ("", NO_STORE) or bool(said.on))
+    lock = source.locked or source.options().remembered(source.requirements, source.target)
     return ModelPlan(
         name=name,
         python=source.target.python,
         python_source=request.python.source if request.python else "",
         release=release.name,
-        changes=tuple(_changes(placement, source, build_state(project, placement.model, release))),
+        changes=tuple(_changes(placement, source, lock, build_state(project, placement.model, release))),
+        warnings=requirement_warnings(placement.model, source.requirements, versions(lock) if lock else None),
     )
 
 
-def _changes(request: Placement, source: Recipe, state: BuildState) -> Iterator[PlannedChange]:
+def _changes(request: Placement, source: Recipe, lock: Lock | None, state: BuildState) -> Iterator[PlannedChange]:
     for path in foreign_paths(request, source.target.python):
         if not request.force:
             refuse_foreign([path], force=False)
         yield PlannedChange(f"rename {path.name}", "envpack did not make it")
-    options, lock = source.options(), source.locked
-    if lock is not None:
-        refuse_stale(lock, source)
-    else:
-        lock = options.remembered(source.requirements, source.target)
-    environment = find_environment(lock, options.cache, strip=source.strip) if lock else None
+    if source.locked is not None:
+        refuse_stale(source.locked, source)
+    environment = find_environment(lock, source.options().cache, strip=source.strip) if lock else None
     if lock is None and LOCAL_CHANNEL in source.channels:
         why = reason_to_fetch(source.target.python, source.python_preference, source.target.glibc)
         if why:

@@ -2,7 +2,6 @@
 
 import platform
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,10 @@ from envpack.requirements.model import Requirements
 from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module
-from envpack.workflow.lock import lock_model, locked_environment, requirement_warnings
+from envpack.workflow.lock import lock_model, locked_environment
 from envpack.workflow.python_choice import ChosenPython
+from envpack.workflow.requirement_warnings import requirement_warnings
+from tests.tables import every_row
 from tests.wheels import make_wheel
 
 from .test_lock import Resolver, resolver
@@ -52,14 +53,26 @@ def test_a_package_that_the_code_imports_is_added_where_the_requirements_are(mac
     assert warning == place + remedy.format(machine.repository)
 
 
-def test_five_imports_are_named_and_what_a_package_provides_is_not(model):
-    requirements = Requirements(source=Path("/r/requirements.txt"))
-    names = ("a_one", "b_two", "c_three", "d_four", "e_five", "f_six")
-    warnings = requirement_warnings(model(*names), requirements, {"a-one"})
-    assert [warning.split("imports ")[1].split(",")[0] for warning in warnings] == [*names[1:]]
-    warnings = requirement_warnings(model(*names), requirements, set())
-    assert len(warnings) == 5
-    assert "f_six" not in "".join(warnings)
+@every_row(
+    ("file", "remedy"),
+    [
+        ("", "write numpy, b-two, pillow and d-four into {}/m/requirements.txt, each on a line of its own"),
+        ("m/requirements.txt", "add b-two, pillow and d-four to {}/m/requirements.txt"),
+        ("m/uv.lock", "run in {}/m: uv add b-two pillow d-four"),
+    ],
+)
+def test_imports_that_no_package_provides_are_named_together(machine, model, file, remedy):
+    requirements = Requirements(source=machine.repository / file if file else None)
+    importing = model("a_one", "b_two", "PIL", "d_four")
+    (warning,) = requirement_warnings(importing, requirements, {"a-one"})
+    place = f"{machine.folder}/1/model.py:2: it imports b_two, PIL and d_four, which none of its packages provides: "
+    assert warning == place + remedy.format(machine.repository)
+
+
+def test_imports_are_judged_before_the_packages_are_known_only_without_a_file(machine, model):
+    assert requirement_warnings(model("tree"), Requirements(source=machine.folder / "requirements.txt"), None) == ()
+    (warning,) = requirement_warnings(model("tree"), Requirements(pip=("numpy",)), None)
+    assert "it imports tree" in warning
 
 
 def test_what_the_requirements_say_of_themselves_comes_first(machine, model):

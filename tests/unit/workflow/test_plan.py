@@ -40,6 +40,17 @@ def test_a_plan_names_what_a_build_would_do(machine):
     assert (plan.name, plan.python, plan.python_source, plan.release) == ("m", "3.10", "envpack.lock", "24.10")
 
 
+def test_a_plan_warns_of_imports_as_a_build_does(machine):
+    code = machine.folder / "1/model.py"
+    code.write_text(f"import tree\n{code.read_text()}")
+    assert plan_model(machine.project, "m").warnings == ()  # not before the packages are known
+    machine.write_lock()
+    machine.install()
+    warnings = plan_model(machine.project, "m").warnings
+    assert warnings == build(machine).warnings
+    assert "it imports tree" in warnings[0]
+
+
 @every_row(
     ("text", "kind", "what"),
     [

@@ -1,0 +1,65 @@
+"""What a user should know of a model's requirements before its environment is made, or once it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from envpack.repository.code import imported_modules
+from envpack.repository.model import Model
+from envpack.requirements.format import unread_above
+from envpack.requirements.import_names import is_provided, package_of
+from envpack.requirements.model import Requirements
+from envpack.support.text import enumerated
+
+_MOST_IMPORTS = 20
+# Commands that add packages to a lock and to what it was made from.
+_COMMANDS = {
+    "Pipfile.lock": "pipenv install",
+    "pixi.lock": "pixi add --pypi",
+    "poetry.lock": "poetry add",
+    "uv.lock": "uv add",
+}
+
+
+def requirement_warnings(model: Model, requirements: Requirements, packages: Collection[str] | None) -> tuple[str, ...]:
+    """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them.
+
+    ``packages`` are the names of all packages of the environment, None while they are not known.
+    """
+    if packages is None and not requirements.source:
+        packages = requirements.pip
+    imports = () if packages is None else _imports(model, requirements, packages)
+    return (*requirements.warnings, *_above(model, requirements), *imports)
+
+
+def _above(model: Model, requirements: Requirements) -> Iterator[str]:
+    file = None if requirements.source else unread_above(model.folder)
+    if file:
+        name = model.folder.name
+        yield (
+            f"{name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone: for these"
+            f' packages, write [models.{name}] and requirements = "{file.name}" into envpack.toml'
+        )
+
+
+def _imports(model: Model, requirements: Requirements, packages: Collection[str]) -> Iterator[str]:
+    found = imported_modules(model.folder).items()
+    missing = {module: place for module, place in found if not is_provided(module, packages)}
+    modules = [*missing][:_MOST_IMPORTS]
+    if modules:
+        remedy = _remedy(model, requirements, [*dict.fromkeys(map(package_of, modules))])
+        place, names = missing[modules[0]], enumerated(modules)
+        yield f"{place}: it imports {names}, which none of its packages provides: {remedy}"
+
+
+def _remedy(model: Model, requirements: Requirements, packages: Sequence[str]) -> str:
+    """What to do so that the requirements have more packages."""
+    file, names = requirements.source, enumerated(packages)
+    if not file:
+        file = model.folder / "requirements.txt"
+        return f"write {enumerated(['numpy', *packages])} into {file}, each on a line of its own"
+    if file.name in _COMMANDS:
+        return f"run in {file.parent}: {_COMMANDS[file.name]} {' '.join(packages)}"
+    if requirements.locked_conda or requirements.locked_pip:
+        return f"add {names} to what {file} was made from, and make it again"
+    return f"add {names} to {file}"
