@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from envpack.repository.config_advice import syntax_fix
 from envpack.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -123,10 +124,9 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
             raise _template(blanks, where) from error
         reason = str(error)
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
-        what = f"not a valid Triton model configuration: {reason.rstrip('.')}"
-        fix = "correct this line, or give the one before it its value; Triton's model configuration guide has the form"
-        if "has no field named" in reason:
-            fix = "see Triton's model configuration guide; the field may be newer than envpack's schema"
+        reason = reason.rstrip(".")
+        what = f"not a valid Triton model configuration: {reason}"
+        fix = syntax_fix(reason, text, line or 0, message.DESCRIPTOR.file.pool)
         raise InputError("bad-config", what, fix, f"{where}:{line}" if line else str(where)) from error
     parsed: ModelConfig = message
     return parsed

@@ -76,7 +76,7 @@ ENTRIES = (
         _append("max_batch: 4\n"),
         "bad-config",
         'config.pbtxt:9: … has no field named "max_batch"',
-        "see Triton's model configuration guide; the field may be newer than envpack's schema",
+        "write max_batch_size if that is meant; else see Triton's model configuration guide; the field may be newer",
     ),
     Broken(
         "config-escape",
@@ -92,7 +92,7 @@ ENTRIES = (
         _configure("TYPE_FP32", "FP32"),
         "bad-config",
         'config.pbtxt:3: … Enum type "inference.DataType" has no value named FP32',
-        "correct this line, or give the one before it its value; Triton's model configuration guide has the form",
+        "write one of TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, ",
     ),
     Broken(
         "config-start",

@@ -9,6 +9,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from envpack.repository.config import file_descriptor, message_class, parse_config
 from envpack.support.errors import InputError
+from tests.tables import every_row
 from tests.unit.repository.scripts import model_config_schema
 
 CHECKOUT = Path(__file__).parents[3]
@@ -96,6 +97,27 @@ def test_an_unknown_field_is_an_error_with_its_line():
     assert caught.value.kind == "bad-config"
     assert caught.value.where == "config.pbtxt:2"
     assert caught.value.message.endswith('Message type "inference.ModelConfig" has no field named "names"')
+
+
+@every_row(
+    ("text", "fix"),
+    [
+        ("instance_group { kind: GPU }", "write one of KIND_AUTO, KIND_GPU, KIND_CPU, KIND_MODEL"),
+        ('input { data_type: "INT8" }', "write one of TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, "),
+        ("input { dim: 1 }", "write dims if that is meant; else see Triton's model configuration guide; "),
+        ("nonsense: 1", "see Triton's model configuration guide; the field may be newer than envpack's schema"),
+        ("// a note", "begin a comment with #"),
+        ("backend: python", "put the text in double quotes"),
+        ('input [ { name: "X" },  # the last\n\n]', "remove the comma in front of ]"),
+        ("input { dims: [ 1, ] }", "remove the comma in front of ]"),
+        ("dynamic_batching: true", "write the value of this field in braces: { … }"),
+        ("max_batch_size = 3", "correct this line, or give the one before it its value; "),
+    ],
+)
+def test_an_error_in_the_syntax_has_a_fix_of_its_own(text, fix):
+    with pytest.raises(InputError) as caught:
+        parse_config(f'name: "m"\n{text}\nmax_batch_size: 1', "config.pbtxt")
+    assert caught.value.hint.startswith(fix)
 
 
 def test_an_error_quotes_the_line_in_full():

@@ -1,0 +1,52 @@
+"""What to do about an error in the syntax of config.pbtxt, as far as protobuf's reason and the text before it say."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+_FORM = "correct this line, or give the one before it its value; Triton's model configuration guide has the form"
+_NO_VALUE = re.compile(r'Enum type "(?P<type>[\w.]+)" has no value named')
+_NO_FIELD = re.compile(r'Message type "(?P<type>[\w.]+)" has no field named "(?P<name>\w+)"')
+_NOTHING = "TYPE_INVALID"  # what a type is that is not set
+_TRAILING_COMMA = re.compile(r",(?:\s|#[^\n]*\n)*\]")
+
+
+def syntax_fix(reason: str, text: str, line: int, pool: Any) -> str:
+    """How to correct a configuration.
+
+    Args:
+        reason: what protobuf says is wrong.
+        text: the whole configuration.
+        line: number of the line that protobuf names, from 1; 0 if it names none.
+        pool: the descriptors of the configuration's messages and enumerations.
+    """
+    lines = text.splitlines()[:line]
+    return _name_fix(reason, pool) or _form_fix(reason, "\n".join(lines), lines[-1].strip() if lines else "")
+
+
+def _name_fix(reason: str, pool: Any) -> str:
+    """Which value or field is meant; ``""`` if that is not the error."""
+    if found := _NO_VALUE.search(reason):
+        names = pool.FindEnumTypeByName(found["type"]).values_by_name
+        return f"write one of {', '.join(name for name in names if name != _NOTHING)}"
+    if found := _NO_FIELD.search(reason):
+        fields = pool.FindMessageTypeByName(found["type"]).fields_by_name
+        alike = difflib.get_close_matches(found["name"], fields, n=1)
+        newer = "see Triton's model configuration guide; the field may be newer than envpack's schema"
+        return f"write {alike[0]} if that is meant; else {newer}" if alike else newer
+    return ""
+
+
+def _form_fix(reason: str, before: str, line: str) -> str:
+    """What to write in another form; ``before`` is the text up to the end of the line with the error."""
+    if line.startswith("/"):
+        return "begin a comment with #"
+    if "Expected string" in reason:
+        return "put the text in double quotes"
+    if reason.endswith(('Expected "{"', ": ]")) and _TRAILING_COMMA.search(before):
+        return "remove the comma in front of ]"
+    if reason.endswith('Expected "{"'):
+        return "write the value of this field in braces: { … }"
+    return _FORM
