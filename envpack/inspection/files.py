@@ -18,7 +18,7 @@ from envpack.repository.placement import linked_path_fault
 from envpack.settings.releases import Release
 from envpack.support.bounded_reading import opened, read_bytes, read_source
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
-from envpack.support.folders import real_path
+from envpack.support.folders import path_in_shell, real_path
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 
 _POINTER = b"version https://git-lfs.github.com/"
@@ -61,7 +61,14 @@ def version_findings(model: Model) -> Iterator[Finding]:
             yield finding_of_error(odd, model.folder)
         elif file and not file_in(version, file).exists():
             what = f"the backend {model.backend} loads {file} from each version, and this one has none"
-            yield fault("model-file-missing", version, what, f"add {file}, or name the file in default_model_filename")
+            fix = _fetch_by_dvc(version / file) or f"add {file}, or name the file in default_model_filename"
+            yield fault("model-file-missing", version, what, fix)
+
+
+def _fetch_by_dvc(path: Path) -> str:
+    """How to get a file or a folder for which DVC left its record in git; ``""`` without a record."""
+    record = path.with_name(f"{path.name}.dvc")
+    return f"fetch it: `dvc pull {path_in_shell(record)}`" if record.is_file() else ""
 
 
 def version_missing(model: Model) -> Finding:
@@ -69,7 +76,8 @@ def version_missing(model: Model) -> Finding:
     name, what = model.folder.name, "it has no version folder, so no server loads it"
     if model.backend:
         what += "; many repositories keep such files out of git"
-        return fault("version-missing", model.folder, what, f"put {model.default_file or 'its files'} in {name}/1")
+        fix = _fetch_by_dvc(model.folder / "1") or f"put {model.default_file or 'its files'} in {name}/1"
+        return fault("version-missing", model.folder, what, fix)
     what += "; git keeps no empty folders"
     fix = f"mkdir {model.folder}/1, with a file .gitkeep in it for git; `envpack layout` and `publish` make {name}/1"
     return fault("version-missing", model.folder, what, fix)

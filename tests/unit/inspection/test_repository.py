@@ -377,6 +377,19 @@ def test_named_models_and_a_missing_one(project, release):
     assert caught.value.kind == "model-missing"
 
 
+def test_a_file_that_dvc_keeps_is_fetched_by_dvc(project, release):
+    net = project.repository / "net"
+    (net / "1").mkdir(parents=True)
+    (net / "config.pbtxt").write_text('backend: "onnxruntime"')
+    (net / "1/model.onnx.dvc").touch()
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.kind, finding.fix) == ("model-file-missing", f"fetch it: `dvc pull {net}/1/model.onnx.dvc`")
+    (net / "1/model.onnx.dvc").rename(net / "1.dvc")
+    (net / "1").rmdir()
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.kind, finding.fix) == ("version-missing", f"fetch it: `dvc pull {net}/1.dvc`")
+
+
 def test_a_model_of_another_backend_has_versions_with_its_file(project, release):
     net = project.repository / "net"
     net.mkdir()
