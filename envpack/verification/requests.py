@@ -282,11 +282,16 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         return unchecked("infer", why, f"provide samples: {model.name}/{SAMPLES_FILE}")
     filling, refusal = _find_filling(server, client, model, config)
     if filling is None:
-        return unchecked("infer", f"{REFUSES}{refusal}", f"record one: envpack run {model.name} -i FILE --save-sample")
+        return unchecked("infer", f"{REFUSES}{refusal}", record_sample(model))
     requests = tuple(generate_requests(config, filling))
     # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.
     other = generate_other(config, requests[0], filling)
     return Chosen(requests[:1] if config.decoupled else requests, filling=filling, other=other)
+
+
+def record_sample(model: Model) -> str:
+    """What to do so that a model is sent a request of the user's instead of generated ones."""
+    return f"record a sample: envpack run {model.name} -i FILE --save-sample"
 
 
 def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:

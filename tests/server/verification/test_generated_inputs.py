@@ -118,7 +118,7 @@ def test_a_model_that_refuses_everything_needs_a_sample(verdicts):
     refused = "loads; needs a sample, since it refuses generated inputs: ValueError: no such customer, at "
     assert infer.evidence.startswith(refused)
     assert infer.evidence.endswith("/picky/1/model.py:9 in answer")
-    assert infer.fix == "record one: envpack run picky -i FILE --save-sample"
+    assert infer.fix == "record a sample: envpack run picky -i FILE --save-sample"
 
 
 def test_a_file_that_the_input_names_is_none_of_the_model(verdicts):

@@ -188,7 +188,7 @@ def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
     assert (check.id, check.status) == ("infer", "unchecked")
     refused = "loads; needs a sample, since it refuses generated inputs: ValueError: boom"
     assert check.evidence == f"{refused}, at /srv/m/1/model.py:9 in execute"
-    assert check.fix == "record one: envpack run m -i FILE --save-sample"
+    assert check.fix == "record a sample: envpack run m -i FILE --save-sample"
 
 
 def test_only_an_error_is_put_down_to_a_model_whose_backend_the_server_lacks(server, model):
@@ -365,7 +365,13 @@ def test_a_stub_that_died_during_a_request_is_described(server, model):
     failure = judged.judge(model).failure
     assert failure.reason == "Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV"
     assert failure.kind == "stub-died"
+    assert failure.fix.endswith(
+        "; if no client sends such a request as was generated here, record a sample: "
+        "envpack run m -i FILE --save-sample"
+    )
     assert judged.stuck
+    with_samples(model, {"data": [{"IN": [3]}]})
+    assert "record" not in Judge(server, Dies(server, CONFIG), JudgeOptions(5.0)).judge(model).failure.fix
 
 
 def test_a_model_that_calls_something_else_unhealthy_has_not_died(server, model):
