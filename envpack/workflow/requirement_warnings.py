@@ -35,11 +35,14 @@ def requirement_warnings(model: Model, requirements: Requirements, packages: Col
 def _above(model: Model, requirements: Requirements) -> Iterator[str]:
     file = None if requirements.source else unread_above(model.folder)
     if file:
-        name = model.folder.name
         yield (
-            f"{name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone: for these"
-            f' packages, write [models.{name}] and requirements = "{file.name}" into envpack.toml'
+            f"{model.folder.name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone:"
+            f" for these packages, {_named_in_settings(model, file.name)}"
         )
+
+
+def _named_in_settings(model: Model, file: str) -> str:
+    return f'write [models.{model.folder.name}] and requirements = "{file}" into envpack.toml'
 
 
 def _imports(model: Model, requirements: Requirements, packages: Collection[str]) -> Iterator[str]:
@@ -57,7 +60,9 @@ def _remedy(model: Model, requirements: Requirements, packages: Sequence[str]) -
     file, names = requirements.source, enumerated(packages)
     if not file:
         file = model.folder / "requirements.txt"
-        return f"write {enumerated(['numpy', *packages])} into {file}, each on a line of its own"
+        own = f"write {enumerated(['numpy', *packages])} into {file}, each on a line of its own"
+        beside = unread_above(model.folder.parent)  # beside the repository, where a project often has them
+        return f"{own}; or, for those in {beside}, {_named_in_settings(model, f'../{beside.name}')}" if beside else own
     if file.name in _COMMANDS:
         return f"run in {file.parent}: {_COMMANDS[file.name]} {' '.join(packages)}"
     if requirements.locked_conda or requirements.locked_pip:

@@ -93,6 +93,18 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
     assert requirement_warnings(model("numpy"), Requirements(source=above), {"numpy"}) == ()
 
 
+def test_requirements_beside_the_repository_are_a_choice_for_imports(machine, model):
+    (machine.folder / "requirements.txt").unlink()
+    beside = machine.repository.parent / "requirements.txt"
+    beside.write_text("tree==1.0\n")
+    (warning,) = requirement_warnings(model("tree"), Requirements(), {"numpy"})
+    said = f'; or, for those in {beside}, write [models.m] and requirements = "../requirements.txt" into envpack.toml'
+    assert warning.endswith(f"each on a line of its own{said}")
+    (machine.repository / "envpack.toml").write_text('[models.m]\nrequirements = "../requirements.txt"\n')
+    assert machine.request().requirements.source.samefile(beside)
+    assert requirement_warnings(model("numpy"), Requirements(), {"numpy"}) == ()
+
+
 def test_a_lock_without_numpy_says_where_to_add_it(machine):
     recipe = machine.request()
     lock = replace(machine.lock(), pip=())
