@@ -14,7 +14,7 @@ from envpack.repository.placement import PYTHON_BACKEND
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
-from envpack.support.redaction import has_secret
+from envpack.support.redaction import gives_secret_away
 
 _OF_AUTHORS = ("tests", "envpack", "training")
 _TEST = re.compile(r"test_.*\.py|conftest\.py")
@@ -75,11 +75,12 @@ def _all_of(model: DeployedModel, *, has_environment: bool = True) -> Iterator[C
 
 
 def _is_left_out(entry: ContentEntry) -> bool:
-    return entry.kind == "file" and not entry.in_environment and has_credentials(entry.source)
+    return entry.kind == "file" and not entry.in_environment and line_with_credentials(entry.source) > 0
 
 
 def _caution(model: DeployedModel, entry: ContentEntry) -> str:
-    return f"{model.name}/{entry.path} contains credentials and is left out"
+    where = f"line {line_with_credentials(entry.source)} has an address with a password or a token"
+    return f"{model.name}/{entry.path} is left out: {where}; remove that if a server needs the file"
 
 
 def content_of(folder: Path, environment: Path | None = None) -> Iterator[ContentEntry]:
@@ -196,16 +197,19 @@ def _special(path: str) -> InputError:
     return InputError("special-file", what, fix, path)
 
 
-def has_credentials(file: Path) -> bool:
-    """Whether a text that installers read, such as requirements, has a password in an address."""
+def line_with_credentials(file: Path) -> int:
+    """The first line of a text that installers read, such as requirements, with a password in an address; 0 if none."""
     if not file.name.endswith(_TEXTS) or file.stat().st_size > _MOST_TEXT:
-        return False
+        return 0
     text = read_text(file, errors="replace", most=_MOST_TEXT)
-    return any(map(has_secret, _addresses(text)))
+    found = next((place for place, address in _addresses(text) if gives_secret_away(address)), None)
+    return 0 if found is None else text.count("\n", 0, found) + 1
 
 
-def _addresses(text: str) -> Iterator[str]:
-    """Each address of a text: the word before ``://``, and what follows up to a blank, a quote, a comma or another.
+def _addresses(text: str) -> Iterator[tuple[int, str]]:
+    """The place of each ``://`` of a text, and its address: the word before it, and what follows.
+
+    An address ends at a blank, a quote, a comma or another address.
 
     Both are cut to a length, so that the time that a text takes is bounded by its size.
     """
@@ -213,5 +217,6 @@ def _addresses(text: str) -> Iterator[str]:
     while at >= 0:
         following = text.find("://", at + 3)
         end = at + _LONGEST if following < 0 else min(at + _LONGEST, following)
-        yield _BETWEEN.split(text[max(at - _LONGEST_SCHEME, 0) : at])[-1] + _BETWEEN.split(text[at:end], maxsplit=1)[0]
+        scheme = _BETWEEN.split(text[max(at - _LONGEST_SCHEME, 0) : at])[-1]
+        yield at, scheme + _BETWEEN.split(text[at:end], maxsplit=1)[0]
         at = following

@@ -36,6 +36,11 @@ _SIGNATURE = re.compile(
     re.IGNORECASE,
 )
 
+# What has the form of a secret and is none: what a tool or a reader fills in, the topic of a forum, a port and a path.
+_FILLED_IN = re.compile(r"\$\{?\w+\}?|\{\{?[^{}]*\}?\}|\[[^\[\]]*\]|%\w+%|\*+|x{3,}|\.{3}|\d{1,5}/.*", re.IGNORECASE)
+_TOPIC = re.compile(r"/t/[^/\s]+/\d+(?:/\d+)?(?:[/?#]|$)")
+_SSH = re.compile(r"(?:\w+\+)?(?:ssh|sftp|rsync)://", re.IGNORECASE)
+
 
 def redact(text: str) -> str:
     """Replace all secrets of the addresses in a text, and the values of all their query parameters, by ``***``."""
@@ -51,6 +56,24 @@ def has_secret(url: str) -> bool:
         return False
     rest = match["rest"]
     return bool(_account(rest) or (_on_server(match) and _CONDA_TOKEN.search(rest)) or _SIGNATURE.search(rest))
+
+
+def gives_secret_away(url: str) -> bool:
+    """Whether an address in a text of somebody has a secret that can be used: `has_secret` without what only looks so,
+    such as accounts without a password for ssh, variables, topics of forums, and pieces of a vocabulary.
+    """
+    match = _ADDRESS.search(url)
+    if match is None:
+        return False
+    rest = match["rest"]
+    account, host = rest[: _account(rest)].rstrip("@"), rest[_account(rest) :]
+    user, colon, password = account.partition(":")
+    nameless = user.lower() == "git" or _SSH.match(match["scheme"])
+    secrets = [] if not host else [password] if colon else [] if nameless else [user]
+    if _on_server(match) and not _TOPIC.search(rest):
+        secrets += [found[0].strip("/").removeprefix("t/") for found in _CONDA_TOKEN.finditer(rest)]
+    secrets += [found[0].removeprefix(found["name"]) for found in _SIGNATURE.finditer(rest)]
+    return any(re.search(r"\w", secret) and not _FILLED_IN.fullmatch(secret) for secret in secrets)
 
 
 def public_url(url: str) -> str:

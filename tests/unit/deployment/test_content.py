@@ -13,8 +13,8 @@ from envpack.deployment.content import (
     ContentEntry,
     content_of,
     content_of_model,
-    has_credentials,
     is_for_authors,
+    line_with_credentials,
     texts_with_credentials,
 )
 from envpack.deployment.folder import MANIFEST_NAME, assemble
@@ -165,24 +165,32 @@ SECRET = "--index-url https://me:word@example.org/simple"
 @every_row(
     ("name", "text", "expected"),
     [
-        ("requirements.txt", SECRET, True),
-        ("a.in", f"x\n{SECRET}\ny", True),
-        ("pip.cfg", SECRET, True),
-        ("pip.conf", SECRET, True),
-        ("install.sh", f"pip install -i {SECRET} numpy", True),
-        ("a.json", f"{'x' * 5000}{SECRET}", True),
-        ("a.json", '{"docs":"https://example.org/x","index":"https://me:word@example.org/simple"}', True),
-        ("pip.conf", "extra-index-url=https://a.org/simple,https://me:word@example.org/simple", True),
-        ("a.json", f"http://a://://b ://c{'://' * 100_000} {SECRET}", True),
-        ("model.py", SECRET, False),
-        ("requirements.txt", "https://example.org/simple", False),
-        ("requirements.txt", "me:word@example.org", False),
-        ("requirements.txt", "", False),
+        ("requirements.txt", SECRET, 1),
+        ("a.in", f"x\n{SECRET}\ny", 2),
+        ("pip.cfg", SECRET, 1),
+        ("pip.conf", SECRET, 1),
+        ("install.sh", f"pip install -i {SECRET} numpy", 1),
+        ("a.json", f"{'x' * 5000}{SECRET}", 1),
+        ("a.json", '{"docs":"https://example.org/x","index":"https://me:word@example.org/simple"}', 1),
+        ("pip.conf", "extra-index-url=https://a.org/simple,https://me:word@example.org/simple", 1),
+        ("a.json", f"http://a://://b ://c{'://' * 100_000} {SECRET}", 1),
+        ("model.py", SECRET, 0),
+        ("requirements.txt", "https://example.org/simple", 0),
+        ("requirements.txt", "me:word@example.org", 0),
+        ("requirements.txt", "", 0),
+        ("vocab.txt", "http://@@ 2893\nhttps://a@@ 12\n", 0),
+        ("requirements.txt", "# https://discuss.example.org/t/no-wheels/12345/2\nnumpy", 0),
+        ("requirements.txt", "git+ssh://git@example.org/a.git\ngit+https://git@example.org/b.git", 0),
+        ("pip.conf", "index-url = https://${USER}:${TOKEN}@example.org/t/${TOKEN}/simple?sig=${SIG}", 0),
+        ("a.json", '{"registry": "http://localhost:4873/@scope/package"}', 0),
+        ("requirements.txt", "numpy\ngit+https://ghp_1@example.org/b.git", 2),
+        ("pip.conf", "index-url = https://${USER}:word@example.org/simple", 1),
+        ("pip.conf", "index-url = https://example.org/t/ab-12/channel", 1),
     ],
 )
 def test_texts_for_installers_are_searched_for_passwords(tmp_path, name, text, expected):
     (tmp_path / name).write_text(text)
-    assert has_credentials(tmp_path / name) is expected
+    assert line_with_credentials(tmp_path / name) == expected
 
 
 def test_environments_are_not_searched_for_passwords(plan):
@@ -190,7 +198,9 @@ def test_environments_are_not_searched_for_passwords(plan):
     (model,) = plan.models
     os.mkfifo(model.environment / "bin/pipe")  # which ends any walk through the environment
     (model.folder / "requirements.txt").write_text("--index-url https://me:word@example.org/simple")
-    assert texts_with_credentials(plan) == ("late/requirements.txt contains credentials and is left out",)
+    where = "line 1 has an address with a password or a token"
+    caution = f"late/requirements.txt is left out: {where}; remove that if a server needs the file"
+    assert texts_with_credentials(plan) == (caution,)
     with pytest.raises(InputError, match="neither a file nor a folder") as raised:
         [*content_of_model(model)]
     assert (raised.value.kind, raised.value.where) == ("special-file", str(model.environment / "bin/pipe"))
@@ -200,7 +210,7 @@ def test_a_text_is_searched_up_to_a_size(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text(SECRET)
     for most, found in ((len(SECRET), True), (len(SECRET) - 1, False)):
         monkeypatch.setattr(content, "_MOST_TEXT", most)
-        assert has_credentials(tmp_path / "a.txt") is found
+        assert line_with_credentials(tmp_path / "a.txt") == found
 
 
 def test_the_manifest_describes_all_for_people_and_programs(plan, tmp_path):
