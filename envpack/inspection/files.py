@@ -65,6 +65,13 @@ def version_findings(model: Model) -> Iterator[Finding]:
             yield fault("model-file-missing", version, what, fix)
 
 
+def content_findings(model: Model) -> Iterator[Finding]:
+    """Files of a model that are missing, as far as its backend shows which it needs, or that are git-lfs pointers."""
+    if model.is_foreign:
+        yield from (finding for finding in version_findings(model) if finding.severity == "error")
+    yield from pointer_findings(model.folder, None)
+
+
 def _fetch_by_dvc(path: Path) -> str:
     """How to get a file or a folder for which DVC left its record in git; ``""`` without a record."""
     record = path.with_name(f"{path.name}.dvc")

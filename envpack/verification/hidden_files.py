@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from envpack.inspection.files import ACTIVATE, pointer_findings, version_findings
+from envpack.inspection.files import ACTIVATE, content_findings
 from envpack.inspection.stubs import mode_fix
 from envpack.repository.model import Model
 from envpack.server.interface import Server
@@ -16,10 +16,8 @@ from envpack.verification.verdict import Failure
 
 def find_missing_file(model: Model) -> Failure | None:
     """The failure of a model of another backend that no server can load; None if its files are there."""
-    for finding in (*version_findings(model), *pointer_findings(model.folder, None)):
-        if finding.severity == "error":
-            return Failure(finding.kind, f"{finding.where}: {finding.what}", (), finding.fix)
-    return None
+    finding = next(content_findings(model), None)
+    return Failure(finding.kind, f"{finding.where}: {finding.what}", (), finding.fix) if finding else None
 
 
 def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:

@@ -69,6 +69,17 @@ def test_models_that_were_not_built_are_named(plain, tmp_path):
     assert publish_objects(plain, [], url, NoProgress(), dry_run=True).cautions == (what,)
 
 
+def test_files_that_a_server_will_miss_are_named(plain, tmp_path):
+    network, weights = plain.repository / "network", plain.repository / "late/1/weights.bin"
+    network.mkdir()
+    (network / "config.pbtxt").write_text('backend: "onnxruntime"')
+    weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    pointer, missing = lay_out(plain, [], tmp_path / "tree", NoProgress()).cautions
+    assert pointer == f"{weights}: it is a git-lfs pointer, not the file itself: fetch the file: `git lfs pull`"
+    assert missing.startswith(f"{network}: it has no version folder, so no server loads it; ")
+    assert missing.endswith(": put model.onnx in network/1")
+
+
 def test_a_missing_library_is_missed_before_environments_are_packed(project, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     steps = Steps()
