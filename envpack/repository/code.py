@@ -128,6 +128,8 @@ def _binds_class(node: ast.AST) -> bool:
 
 _MOST_BYTES = 4 << 20
 _MOST_FILES = 200
+_OF_OTHERS = (CONFIG_NAME, "setup.py", "pyproject.toml")  # in another model, and in the checkout of a library
+_LEVELS = 3  # folders above a model's: the repository, what it lies in, and the project
 # Of the backend, and of the standard library of older Pythons.
 _GIVEN = {"triton_python_backend_utils", "c_python_backend_utils", "asynchat", "asyncore", "distutils", "imp", "smtpd"}
 
@@ -149,6 +151,17 @@ def imported_modules(model_folder: Path) -> dict[str, str]:
                 if module not in local:
                     found.setdefault(module, f"{file}:{line}")
     return found
+
+
+def find_own_module(module: str, model_folder: Path) -> Path | None:
+    """A module or package of the project in the folders around a model, where a server does not look for it."""
+    for folder in model_folder.absolute().parents[:_LEVELS]:
+        package = folder / module
+        if (file := folder / f"{module}.py").is_file():
+            return file
+        if next(package.glob("*.py"), None) and not any((package / name).exists() for name in _OF_OTHERS):
+            return package
+    return None
 
 
 def _names(folder: Path) -> set[str]:

@@ -62,6 +62,11 @@ def package_of(module: str) -> str:
     return found[0] if found else normalise_name(module)
 
 
+def is_of_package(module: str) -> bool:
+    """Whether a module is known to be one of a package."""
+    return module in _PACKAGES
+
+
 def is_provided(module: str, packages: Collection[str]) -> bool:
     """Whether one of some packages may provide a module, judged by their names; yes in doubt."""
     names = {normalise_name(package) for package in packages}

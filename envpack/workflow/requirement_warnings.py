@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
-from envpack.repository.code import imported_modules
+from envpack.repository.code import find_own_module, imported_modules
 from envpack.repository.model import Model
 from envpack.requirements.format import unread_above
-from envpack.requirements.import_names import is_provided, package_of
+from envpack.requirements.import_names import is_of_package, is_provided, package_of
 from envpack.requirements.model import Requirements
 from envpack.support.text import enumerated
 
@@ -48,11 +49,19 @@ def _named_in_settings(model: Model, file: str) -> str:
 def _imports(model: Model, requirements: Requirements, packages: Collection[str]) -> Iterator[str]:
     found = imported_modules(model.folder).items()
     missing = {module: place for module, place in found if not is_provided(module, packages)}
-    modules = [*missing][:_MOST_IMPORTS]
+    for module, place in missing.items():
+        if own := _own_module(model, module):
+            beside = f"copy it beside the model's code, into {place.rpartition('/')[0]}"
+            yield f"{place}: it imports {module}, and servers do not look for it in {own.parent}: {beside}"
+    modules = [module for module in missing if not _own_module(model, module)][:_MOST_IMPORTS]
     if modules:
         remedy = _remedy(model, requirements, [*dict.fromkeys(map(package_of, modules))])
         place, names = missing[modules[0]], enumerated(modules)
         yield f"{place}: it imports {names}, which none of its packages provides: {remedy}"
+
+
+def _own_module(model: Model, module: str) -> Path | None:
+    return None if is_of_package(module) else find_own_module(module, model.folder)
 
 
 def _remedy(model: Model, requirements: Requirements, packages: Sequence[str]) -> str:

@@ -69,6 +69,25 @@ def test_imports_that_no_package_provides_are_named_together(machine, model, fil
     assert warning == place + remedy.format(machine.repository)
 
 
+def test_modules_of_the_project_are_copied_and_not_installed(machine, model):
+    project = machine.repository.parent
+    (project / "settings.py").touch()
+    for name, file in (("tools", "a.py"), ("library", "setup.py"), ("torch", "a.py")):
+        (project / name).mkdir()
+        (project / name / file).touch()
+    (machine.repository / "other").mkdir()
+    for file in ("config.pbtxt", "a.py"):
+        (machine.repository / "other" / file).touch()
+    requirements = Requirements(source=machine.folder / "requirements.txt")
+    importing = model("settings", "tools", "library", "torch", "other")
+    settings, tools, packages = requirement_warnings(importing, requirements, {"numpy"})
+    code = machine.folder / "1/model.py"
+    remedy = f"servers do not look for it in {project}: copy it beside the model's code, into {code.parent}"
+    assert settings == f"{code}:1: it imports settings, and {remedy}"
+    assert tools == f"{code}:2: it imports tools, and {remedy}"
+    assert "it imports library, torch and other, which" in packages
+
+
 def test_imports_are_judged_before_the_packages_are_known_only_without_a_file(machine, model):
     assert requirement_warnings(model("tree"), Requirements(source=machine.folder / "requirements.txt"), None) == ()
     (warning,) = requirement_warnings(model("tree"), Requirements(pip=("numpy",)), None)
