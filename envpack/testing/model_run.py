@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +24,13 @@ from envpack.server.interface import Runtime
 from envpack.server.log import stub_reports
 from envpack.settings.project import Project
 from envpack.support.errors import InputError, ServerError, UsageError
+from envpack.support.folders import real_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file
 from envpack.testing.model import ModelError, Models, check_can_save, save_arrays
 from envpack.testing.opening import LOCALLY, LocalModels, find_runtime, open_models, where
 from envpack.testing.trial import Trial, check_sources, fix_of, try_model
+from envpack.verification.hidden_files import fix_of_written_path
 from envpack.verification.samples import SAMPLES_FILE, add_samples
 
 if TYPE_CHECKING:
@@ -119,7 +123,8 @@ def run_model(
             record = _kept(tools.memray_file, memory_record)
             done = dataclasses.replace(done, functions=tools.functions(), memory_record=record)
     except ModelError as error:
-        hint = error.fix or fix_of(error.text) or "correct the model; its own lines are named above"
+        hint = error.fix or _moved(error.text, project) or fix_of(error.text)
+        hint = hint or "correct the model; its own lines are named above"
         place = str(project.repository / name)
         raise InputError("model-failed", error.text, hint, place) from error
     responses = done.trial.answers[-1].responses if done.trial.answers else ()
@@ -145,6 +150,14 @@ def _save_samples(trial: Trial, folder: Path) -> Path:
     answered = [(tuple(map(readable, answer.request.inputs)), answer.outputs) for answer in trial.answers]
     add_samples(file, trial.config, answered)
     return file
+
+
+def _moved(text: str, project: Project) -> str:
+    """What to do about a path in an error that is one of the repository in a container."""
+    here = str(real_path(project.repository))
+    return fix_of_written_path(
+        text, project.repository, here, lambda paths: next(filterfalse(os.path.exists, paths), "")
+    )
 
 
 def _server_reason(project: Project, name: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from envpack.inspection.files import ACTIVATE, content_findings
@@ -12,6 +14,9 @@ from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.verification.verdict import Failure
+
+_WRITTEN_PATH = re.compile(r"(?<![\w.:/])/[^\s'\":,;()<>\[\]]{1,1024}")
+_MOST_SEARCHED = 64 << 10  # characters of an error
 
 
 def find_missing_file(model: Model) -> Failure | None:
@@ -25,6 +30,10 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
 
     The server of a container sees only what is mounted, and may be another user.
     """
+    repository = model.folder.parent
+    moved = fix_of_written_path(failure.reason, repository, server.server_path(repository), server.unreadable)
+    if moved:
+        return replace(failure, fix=moved)
     details = (failure.reason, *failure.details)
     stub = model.folder / STUB_NAME
     if failure.kind == "noexec-mount" and stub.is_file() and stub.stat().st_mode & 0o111 != 0o111:
@@ -48,7 +57,29 @@ def why_hidden(server: Server, model: Model, said: str) -> tuple[str, ...]:
     """The cause and the fix of `explain_hidden` for what a server says of a model; nothing if it can read all."""
     failure = Failure("load-failed", said)
     explained = explain_hidden(server, model, failure)
-    return () if explained is failure else (explained.reason, explained.fix)
+    reason = () if explained.reason == said else (explained.reason,)
+    return () if explained is failure else (*reason, explained.fix)
+
+
+def fix_of_written_path(said: str, repository: Path, there: str, unreadable: Callable[[Sequence[str]], str]) -> str:
+    """What to do about a path that names a file of the repository, as if that were elsewhere; ``""`` if none does.
+
+    Args:
+        said: the error of a model.
+        repository: the repository on this machine.
+        there: its path for the model.
+        unreadable: tells which of some paths the model cannot read, as `Server.unreadable`.
+    """
+    for path in _WRITTEN_PATH.findall(said[:_MOST_SEARCHED]):
+        _, *parts = PurePosixPath(path).parts
+        for at in range(1, len(parts) - 1):
+            prefix, below = "/" + "/".join(parts[:at]), "/".join(parts[at:])
+            if prefix == there or ".." in parts or not (repository / below).exists() or not unreadable((path,)):
+                continue
+            served_from = "" if prefix == "/models" else f" --set served_from={prefix}"
+            other = f"serve the repository at {prefix}: envpack verify --runtime docker{served_from}"
+            return f"the file is at {there}/{below}: begin its path with Path(__file__).parent; or {other}"
+    return ""
 
 
 def _is_there(server: Server, place: PurePosixPath) -> bool:

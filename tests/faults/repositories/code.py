@@ -53,6 +53,11 @@ def _with_sample(change):
     return changed
 
 
+def _weights_in_a_container(site: Site):
+    site.write("1/weights.bin", b"1")
+    written(initialize=f"open('/srv/models/{site.model.name}/1/weights.bin')")(site)
+
+
 def _utf16(site: Site):
     site.write("1/model.py", (site.model / "1/model.py").read_text().encode("utf-16"))
 
@@ -179,6 +184,14 @@ ENTRIES = (
         "load-failed",
         "No such file or directory … /1/model.py:8 in initialize",
         "/1/model.py:8: put the file there",
+    ),
+    _v(
+        "weights-in-a-container",
+        "the model opens a file of its folder by the path that it has in a container",
+        _weights_in_a_container,
+        "load-failed",
+        "No such file or directory: '/srv/models/ … /1/weights.bin' … /1/model.py:8 in initialize",
+        "/1/weights.bin: begin its path with Path(__file__).parent; or serve the repository at /srv/models",
     ),
     _v(
         "weights-relative",

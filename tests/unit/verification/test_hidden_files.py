@@ -11,8 +11,9 @@ import pytest
 from envpack.repository.model import open_model
 from envpack.server.procfs import ContainerProcfs
 from envpack.support.placed_files import STUB_NAME
-from envpack.verification.hidden_files import explain_hidden
+from envpack.verification.hidden_files import explain_hidden, fix_of_written_path
 from envpack.verification.verdict import Failure
+from tests.tables import every_row
 
 NOBODY = 65534 if os.getuid() == 0 else None
 POLLED = "failed to poll from model repository"
@@ -133,3 +134,40 @@ def test_a_stub_without_its_mode_is_no_matter_of_the_mount(model, mode, kind):
     failure = Failure("noexec-mount", f"env: {stub}: Permission denied", (), "mount it with exec")
     server = Container(model.parent, model.parents[1] / "mounted/models")
     assert explain_hidden(server, open_model(model), failure).kind == kind
+
+
+NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: "
+
+
+@every_row(
+    ("written", "fix"),
+    [
+        ("/models/m/1/a.bin", "; or serve the repository at /models: envpack verify --runtime docker"),
+        (
+            "/srv/x/m/1/a.bin",
+            "; or serve the repository at /srv/x: envpack verify --runtime docker --set served_from=/srv/x",
+        ),
+        ("/models/m/1/b.bin", ""),
+        ("/models/m/../m/1/a.bin", ""),
+        ("/m/1/a.bin", ""),
+        ("1/a.bin", ""),
+    ],
+)
+def test_a_path_that_a_file_of_the_repository_has_in_a_container_is_told(model, written, fix):
+    (model / "1/a.bin").touch()
+    repository = model.parent
+
+    def unreadable(paths):
+        return next((path for path in paths if not os.path.exists(path)), "")
+
+    found = fix_of_written_path(f"{NO_FILE}'{written}'", repository, "/there", unreadable)
+    assert found == (f"the file is at /there/m/1/a.bin: begin its path with Path(__file__).parent{fix}" if fix else "")
+    readable = model / "1/a.bin"
+    assert fix_of_written_path(f"{NO_FILE}'{readable}'", repository, str(repository), unreadable) == ""
+
+
+def test_a_failure_of_such_a_path_keeps_its_reason(model):
+    (model / "1/a.bin").touch()
+    failure, found = explained(model, f"{NO_FILE}'/models/m/1/a.bin'")
+    assert (found.kind, found.reason) == (failure.kind, failure.reason)
+    assert found.fix.startswith(f"the file is at {model.parents[1]}/mounted/somewhere/models/m/1/a.bin: ")
