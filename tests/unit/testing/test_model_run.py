@@ -227,6 +227,11 @@ def test_a_wrong_answer_becomes_no_sample(repository, array):
             "ModuleNotFoundError: No module named 'pandas'",
             "pandas",
         ),
+        (
+            "raise FileNotFoundError(\"No such file or directory: '/models/m/1/model.py'\")",
+            "No such file or directory: '/models/m/1/model.py'",
+            "/m/1/model.py: begin its path with Path(__file__).parent; or serve the repository at /models: ",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error_with_its_place_and_a_hint(repository, array, code, text, hint):
