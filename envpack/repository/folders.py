@@ -187,7 +187,7 @@ def source_stamps(folder: Path, pattern: str = "*") -> Stamps:
 
 
 _MOST_FOLDERS = 500  # that are searched below a folder, which may be a home folder
-_DEPTH = 2  # as in a project's folder with deploy/models
+_DEPTH = 4  # as in a course's folder with lecture_9/example_1/triton/models
 _MOST_NAMES = 5
 
 
@@ -201,7 +201,7 @@ def no_models(repository: Path) -> InputError:
             return InputError("repository-empty", what, fix, str(repository))
     below = next(_repositories_below(repository), None)
     example = "`envpack init FOLDER` creates a working example"
-    fix = f"models are in {below.name}: add --repository {path_in_shell(below)}" if below else example
+    fix = f"models are in a folder below: add --repository {path_in_shell(below)}" if below else example
     return InputError("repository-empty", "no Python model in this repository", fix, str(repository))
 
 
@@ -214,7 +214,7 @@ def no_such_model(folder: Path) -> InputError:
     alike = difflib.get_close_matches(name, models, n=1)
     below = next((one for one in _repositories_below(repository) if _is_model(one / name)), None)
     if below:
-        fix = f"it is in {below.name}: add --repository {path_in_shell(below)}"
+        fix = f"it is in a folder below: add --repository {path_in_shell(below)}"
     elif alike:
         fix = f"did you mean {alike[0]}?"
     elif models:

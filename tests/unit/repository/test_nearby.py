@@ -27,8 +27,19 @@ def refusal(repository: Path, *names: str) -> tuple[str, str]:
 
 
 def test_a_folder_above_the_models_is_told_from_one_without_models(project):
-    found = "models are in the models: add --repository 'deploy/the models'"
+    found = "models are in a folder below: add --repository 'deploy/the models'"
     assert refusal(project) == ("repository-empty", found)
+    assert refusal(project / "src") == ("repository-empty", "`envpack init FOLDER` creates a working example")
+
+
+def test_models_are_found_four_folders_below(project):
+    (project / "src/a/b/c/models/m/1").mkdir(parents=True)
+    (project / "src/a/b/c/models/m/1/model.py").touch()
+    hint = "models are in a folder below: add --repository src/a/b/c/models"
+    assert refusal(project / "src") == ("repository-empty", hint)
+    (project / "src/a").rename(project / "src/deeper")
+    (project / "src/a").mkdir()
+    (project / "src/deeper").rename(project / "src/a/deeper")
     assert refusal(project / "src") == ("repository-empty", "`envpack init FOLDER` creates a working example")
 
 
@@ -47,7 +58,10 @@ def test_a_path_is_shown_whole_from_another_folder(project, monkeypatch):
 
 def test_a_model_that_does_not_exist_has_alternatives(project):
     models = project / "deploy/the models"
-    assert refusal(project, "resnet") == ("model-missing", "it is in the models: add --repository 'deploy/the models'")
+    assert refusal(project, "resnet") == (
+        "model-missing",
+        "it is in a folder below: add --repository 'deploy/the models'",
+    )
     assert refusal(models, "resent") == ("model-missing", "did you mean resnet?")
     assert refusal(models, "x") == ("model-missing", "models of this repository: bert, resnet")
     assert refusal(project / "src", "x")[1].startswith("a model is a folder of the model repository")
@@ -72,7 +86,7 @@ def test_a_folder_that_may_not_be_read_is_no_place_to_point_to(monkeypatch):
         finally:
             os.seteuid(user)
         (Path(folder) / "first/secret").chmod(0o755)
-    assert hint == f"models are in models: add --repository {folder}/later/models"
+    assert hint == f"models are in a folder below: add --repository {folder}/later/models"
 
 
 def test_no_more_than_500_folders_are_looked_into(project):
