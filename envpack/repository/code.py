@@ -1,10 +1,9 @@
-"""What the code of a model shows without being run: the models that it calls, what it may complete, what it imports."""
+"""What the code of a model shows without being run: the models that it calls, what it may complete."""
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,71 +123,3 @@ def _binds_class(node: ast.AST) -> bool:
         case ast.alias(name=name, asname=asname):
             return (asname or name) in (_CLASS, "*")
     return False
-
-
-_MOST_BYTES = 4 << 20
-_MOST_FILES = 200
-_OF_OTHERS = (CONFIG_NAME, "setup.py", "pyproject.toml")  # in another model, and in the checkout of a library
-_LEVELS = 3  # folders above a model's: the repository, what it lies in, and the project
-# Of the backend, and of the standard library of older Pythons.
-_GIVEN = {"triton_python_backend_utils", "c_python_backend_utils", "asynchat", "asyncore", "distutils", "imp", "smtpd"}
-
-
-def imported_modules(model_folder: Path) -> dict[str, str]:
-    """The modules from elsewhere that the Python files of a model's versions import, each with its first place.
-
-    Imports that a ``try`` or a condition guards are not counted, nor those of a file that changes ``sys.path``.
-
-    Returns for the first part of each module's name, ``"FILE:LINE"``.
-    """
-    found: dict[str, str] = {}
-    own = _names(model_folder)
-    for version in version_folders(model_folder):
-        files = sorted(version.glob("*.py"))[:_MOST_FILES]
-        local = own | _names(version)
-        for file in files:
-            for module, line in _imports(file):
-                if module not in local:
-                    found.setdefault(module, f"{file}:{line}")
-    return found
-
-
-def find_own_module(module: str, model_folder: Path) -> Path | None:
-    """A module or package of the project in the folders around a model, where a server does not look for it."""
-    for folder in model_folder.absolute().parents[:_LEVELS]:
-        package = folder / module
-        if (file := folder / f"{module}.py").is_file():
-            return file
-        if next(package.glob("*.py"), None) and not any((package / name).exists() for name in _OF_OTHERS):
-            return package
-    return None
-
-
-def _names(folder: Path) -> set[str]:
-    """What a folder's modules and packages may be called."""
-    return {entry.name.partition(".")[0] for entry in folder.iterdir()}
-
-
-def _imports(file: Path) -> Iterator[tuple[str, int]]:
-    try:
-        text = read_source(file, most=_MOST_BYTES)
-        tree = ast.parse(text)
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # whatever runs the file reports it
-        return
-    if "sys.path" in text:
-        return
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module] if node.module and not node.level else []
-        else:
-            if not isinstance(node, (ast.Try, ast.TryStar, ast.If)):
-                pending.extend(reversed(list(ast.iter_child_nodes(node))))
-            continue
-        for name in names:
-            module = name.partition(".")[0]
-            if module not in sys.stdlib_module_names | _GIVEN:
-                yield module, node.lineno

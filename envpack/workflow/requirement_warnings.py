@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from envpack.repository.code import find_own_module, imported_modules
+from envpack.repository.imports import find_own_module, imported_modules
 from envpack.repository.model import Model
 from envpack.requirements.format import unread_above
 from envpack.requirements.import_names import is_of_package, is_provided, package_of
@@ -47,7 +47,7 @@ def _named_in_settings(model: Model, file: str) -> str:
 
 
 def _imports(model: Model, requirements: Requirements, packages: Collection[str]) -> Iterator[str]:
-    found = imported_modules(model.folder).items()
+    found = imported_modules(model.folder, model.config.default_model_filename or "model.py").items()
     missing = {module: place for module, place in found if not is_provided(module, packages)}
     for module, place in missing.items():
         if own := _own_module(model, module):

@@ -1,6 +1,6 @@
 """Imports of a model's code."""
 
-from envpack.repository.code import imported_modules
+from envpack.repository.imports import imported_modules
 from envpack.requirements.import_names import is_provided, package_of
 from tests.tables import every_row
 
@@ -11,7 +11,15 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
             "import os, numpy as np\nfrom PIL import Image\nfrom . import near\nimport helper, shared\n"
             "import triton_python_backend_utils as pb_utils\ntry:\n    import maybe\nexcept ImportError:\n    pass\n"
             "if np:\n    import perhaps\nclass M:\n    def execute(self):\n        import torch.nn\n"
+            "import old, elsewhere, parts.first\nfrom parts import second\n"
         ),
+        "m/1/near.py": f"import scipy\nfrom ..shared import x\nfrom {'.' * 99} import y\n",
+        "m/1/train.py": "import wandb\n",
+        "m/1/parts/__init__.py": "from .first import thing\n",
+        "m/1/parts/first.py": "from ..near import x\nimport pandas\n",
+        "m/1/parts/second.py": "from . import third\n",
+        "m/1/parts/third.py": "import yaml\n",
+        "m/1/parts/unused.py": "import never\n",
         "m/1/helper.py": "import requests\n",
         "m/1/elsewhere.py": "import sys\nsys.path.append('/x')\nimport unknown\n",
         "m/1/old.py": "print 'Python 2'\nimport never\n",
@@ -26,7 +34,12 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         "PIL": f"{model}:2",
         "torch": f"{model}:14",
         "requests": f"{tmp_path}/m/1/helper.py:1",
+        "below": f"{tmp_path}/m/shared/__init__.py:1",
+        "scipy": f"{tmp_path}/m/1/near.py:1",
+        "pandas": f"{tmp_path}/m/1/parts/first.py:2",
+        "yaml": f"{tmp_path}/m/1/parts/third.py:1",
     }
+    assert imported_modules(tmp_path / "m", "train.py") == {"wandb": f"{tmp_path}/m/1/train.py:1"}
 
 
 @every_row(

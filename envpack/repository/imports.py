@@ -1,0 +1,93 @@
+"""The modules that a model's code imports, and where modules of the project lie; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.repository.folders import version_folders
+from envpack.support.bounded_reading import read_source
+from envpack.support.placed_files import CONFIG_NAME
+
+_MOST_BYTES = 4 << 20  # of a file
+_MOST_FILES = 200  # of a version
+_OF_OTHERS = (CONFIG_NAME, "setup.py", "pyproject.toml")  # in another model, and in the checkout of a library
+_LEVELS = 3  # folders above a model's: the repository, what it lies in, and the project
+# Of the backend, and of the standard library of older Pythons.
+_GIVEN = {"triton_python_backend_utils", "c_python_backend_utils", "asynchat", "asyncore", "distutils", "imp", "smtpd"}
+
+
+@dataclass(frozen=True)
+class _Import:
+    module: str  # dotted; "" in ``from . import a``
+    names: tuple[str, ...]  # what is imported from it, which may be modules
+    level: int  # dots in front of a relative import
+    line: int
+
+
+def imported_modules(model_folder: Path, main: str = "model.py") -> dict[str, str]:
+    """The modules from elsewhere that the code of a model's versions imports, each with its first place.
+
+    The imports of the file ``main`` are followed to other files of the model. Imports that a ``try`` or a condition
+    guards are not counted, nor those of a file that changes ``sys.path``.
+
+    Returns for the first part of each module's name, ``"FILE:LINE"``.
+    """
+    found: dict[str, str] = {}
+    for version in version_folders(model_folder):
+        local = {entry.name.partition(".")[0] for folder in (version, model_folder) for entry in folder.iterdir()}
+        files = [version / main]
+        for file in files:  # which grows
+            for one in _imports(file):
+                top = one.module.partition(".")[0]
+                around = [folder for folder in file.parents[: one.level] if folder.is_relative_to(version)]
+                folders = around[one.level - 1 :] if one.level else [version, model_folder]
+                files += [near for near in _files(folders, one) if near not in files and len(files) < _MOST_FILES]
+                if not one.level and top not in local | sys.stdlib_module_names | _GIVEN:
+                    found.setdefault(top, f"{file}:{one.line}")
+    return found
+
+
+def find_own_module(module: str, model_folder: Path) -> Path | None:
+    """A module or package of the project in the folders around a model, where a server does not look for it."""
+    for folder in model_folder.absolute().parents[:_LEVELS]:
+        package = folder / module
+        if (file := folder / f"{module}.py").is_file():
+            return file
+        if next(package.glob("*.py"), None) and not any((package / name).exists() for name in _OF_OTHERS):
+            return package
+    return None
+
+
+def _files(folders: Sequence[Path], one: _Import) -> Iterator[Path]:
+    """The files below some folders that an import runs."""
+    parts = one.module.split(".") if one.module else []
+    for folder in folders:
+        packages = [folder.joinpath(*parts[:count]) for count in range(1, len(parts) + 1)]
+        inner = [folder.joinpath(*parts, name) for name in one.names if name != "*"]
+        for path in (*packages, *inner):
+            for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+                if file.is_file():
+                    yield file
+
+
+def _imports(file: Path) -> Iterator[_Import]:
+    try:
+        text = read_source(file, most=_MOST_BYTES)
+        tree = ast.parse(text)
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # whatever runs the file reports it
+        return
+    if "sys.path" in text:
+        return
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (_Import(alias.name, (), 0, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield _Import(node.module or "", tuple(alias.name for alias in node.names), node.level, node.lineno)
+        elif not isinstance(node, (ast.Try, ast.TryStar, ast.If)):
+            pending.extend(reversed(list(ast.iter_child_nodes(node))))
