@@ -15,6 +15,7 @@ from envpack.store.location import Location, parse_location
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
 from envpack.store.records import MOST_RECORD, Blob, Record, RecordKind, parse_record, record_path
 from envpack.support.errors import InputError, StorageError
+from envpack.support.folders import path_in_shell
 from envpack.support.pool import Pool
 from envpack.support.progress import NoProgress, Progress
 
@@ -265,7 +266,9 @@ def open_store(url: str, *, push: bool = False, timeout: float = TIMEOUT, expiry
         InputError: kind ``store-folder-missing``: the folder of a ``file`` address does not exist.
     """
     location = parse_location(url)
-    if location.folder is not None and not location.folder.is_dir() and not (push and location.folder.parent.is_dir()):
-        fix = "correct the address; with --set push=true its last folder is created"
+    folder = location.folder
+    if folder is not None and not folder.is_dir() and not (push and folder.parent.is_dir()):
+        made = f"make the folder around it: mkdir -p {path_in_shell(folder.parent)}"
+        fix = f"correct the address; or {made if push else 'add --set push=true, which makes its last folder'}"
         raise InputError("store-folder-missing", "the folder of the store does not exist", fix, str(location))
     return SharedStore(location, push=push, timeout=timeout, expiry=expiry)

@@ -99,9 +99,12 @@ def test_the_address_for_a_server(url, variables, address):
 
 
 def test_a_folder_that_is_missing_is_refused_unless_it_can_be_made(tmp_path):
-    for url, push in ((f"file://{tmp_path}/a", False), (f"file://{tmp_path}/a/b", True)):
+    for below, push, fix in (
+        ("a", False, "add --set push=true, which makes its last folder"),
+        ("a/b", True, f"make the folder around it: mkdir -p {tmp_path}/a"),
+    ):
         with pytest.raises(InputError) as raised:
-            open_store(url, push=push)
-        assert raised.value.kind == "store-folder-missing"
+            open_store(f"file://{tmp_path}/{below}", push=push)
+        assert (raised.value.kind, raised.value.hint) == ("store-folder-missing", f"correct the address; or {fix}")
     store = open_store(f"file://{tmp_path}/a", push=True)
     assert store.find("environment", "0") is None
