@@ -30,7 +30,8 @@ def _name_fix(reason: str, pool: Any) -> str:
     """Which value or field is meant; ``""`` if that is not the error."""
     if found := _NO_VALUE.search(reason):
         names = pool.FindEnumTypeByName(found["type"]).values_by_name
-        return f"write one of {', '.join(name for name in names if name != _NOTHING)}"
+        listed = ", ".join(name for name in names if name != _NOTHING)
+        return f"write one of {listed.replace('TYPE_STRING', 'TYPE_STRING (for bytes, too)')}"
     if found := _NO_FIELD.search(reason):
         fields = pool.FindMessageTypeByName(found["type"]).fields_by_name
         alike = difflib.get_close_matches(found["name"], fields, n=1)
