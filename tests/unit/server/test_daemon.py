@@ -1,6 +1,7 @@
 """Which container daemon is looked for, and what is said of one that cannot be used."""
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import tempfile
@@ -49,6 +50,7 @@ def test_a_folder_that_this_user_may_not_enter_hides_no_server(monkeypatch, tmp_
         monkeypatch.setattr("envpack.server.daemon._PODMAN", f"unix://{folder}/podman.sock")
         Path(folder).chmod(0)
         user = os.geteuid()
+        importlib.metadata.version("pytest")  # which loads modules that another user may not read
         os.seteuid(65534) if user == 0 else None  # whom modes bind
         try:
             assert choose_runtime(ServerSpec(), tmp_path, ()).name == "process"
