@@ -93,6 +93,7 @@ class ModelConfig(Protocol):
     backend: str
     max_batch_size: int
     default_model_filename: str
+    runtime: str
     version_policy: VersionPolicy
     input: Sequence[Tensor]
     output: Sequence[Tensor]

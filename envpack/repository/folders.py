@@ -161,9 +161,11 @@ def default_file(config: ModelConfig, backend: str) -> str:
     """The file that a version of a model must have; ``""`` for a backend whose files are not known."""
     if config.default_model_filename:
         return config.default_model_filename
-    platform = next((known.file for known in KNOWN if known.platform and known.platform == config.platform), "")
-    files = [known.file for known in KNOWN if known.name == backend]
-    return platform or (files[0] if len(files) == 1 else "")
+    if config.platform or config.runtime:  # the same backend may have others, as PyTorch's has model.pt2 and model.py
+        files = [known.file for known in KNOWN if known.platform and known.platform == config.platform]
+    else:
+        files = [known.file for known in KNOWN if known.name == backend]
+    return files[0] if len(files) == 1 else ""
 
 
 # For each file of a model its path, time of change and size.

@@ -377,6 +377,13 @@ def test_named_models_and_a_missing_one(project, release):
     assert caught.value.kind == "model-missing"
 
 
+@pytest.mark.parametrize("said", ['platform: "torch_aoti"', 'runtime: "model.py"'])
+def test_a_backend_may_have_files_of_other_names(project, release, said):
+    (project.repository / "net/1").mkdir(parents=True)
+    (project.repository / "net/config.pbtxt").write_text(f'backend: "pytorch" {said}')
+    assert kinds(project, release) == []
+
+
 def test_a_file_that_dvc_keeps_is_fetched_by_dvc(project, release):
     net = project.repository / "net"
     (net / "1").mkdir(parents=True)
