@@ -27,6 +27,7 @@ from envpack.support.folders import cache_root, path_in_shell, real_path
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted
+from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import locked_environment, numpy_missing, report_python
 from envpack.workflow.placement import (
     check_compiling_first,
@@ -42,7 +43,6 @@ from envpack.workflow.placement import (
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request, kept_environment, lock_request, needs_stub
-from envpack.workflow.requirement_warnings import requirement_warnings
 from envpack.workflow.shared import stub_for
 
 

@@ -24,10 +24,10 @@ from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import public_url
+from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.python_choice import ChosenPython, with_another_python
 from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import is_resolved, lock_request
-from envpack.workflow.requirement_warnings import requirement_warnings
 from envpack.workflow.shared import find_lock, locate_packages, obtain_environment, push_lock, push_packages
 
 KnownLocks = dict[tuple[object, ...], tuple[str, Lock]]

@@ -30,6 +30,7 @@ from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.platforms import platform_of_machine
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
+from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import refuse_stale, version_change, versions
 from envpack.workflow.placement import (
     backend_name,
@@ -43,7 +44,6 @@ from envpack.workflow.project import NO_STORE
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Build, Placement, build_request, kept_environment, needs_stub
-from envpack.workflow.requirement_warnings import requirement_warnings
 
 _MOST_NAMED = 3  # packages in one reason
 

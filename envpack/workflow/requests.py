@@ -37,6 +37,7 @@ from envpack.support.folders import real_path
 from envpack.support.links_and_modes import LinkMode
 from envpack.support.placed_files import LOCK_NAME, STUB_NAME
 from envpack.support.platforms import host_platform
+from envpack.workflow.imports import NUMPY_ALONE, refuse_missing_requirements
 from envpack.workflow.python_choice import ChosenPython, choose_python, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver
 
@@ -208,10 +209,11 @@ def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:
 def _requirements(
     said: Settings, model: Model, release: Release, choose: Callable[[Requirements], ChosenPython]
 ) -> Requirements:
-    """What the model requires; without any requirements NumPy, since no model runs without it."""
+    """What the model requires; without any requirements NumPy, if its code needs no more."""
     file = said.requirements or find_requirements(model.folder)
     if not file:
-        return Requirements(pip=("numpy",))
+        refuse_missing_requirements(model)
+        return NUMPY_ALONE
     return read_requirements(
         file,
         platform=said.platform or host_platform(),

@@ -11,9 +11,9 @@ from envpack.requirements.model import Requirements
 from envpack.settings.table import Settings
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module
+from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import lock_model, locked_environment
 from envpack.workflow.python_choice import ChosenPython
-from envpack.workflow.requirement_warnings import requirement_warnings
 from tests.tables import every_row
 from tests.wheels import make_wheel
 
@@ -34,7 +34,6 @@ def model(machine):
 @pytest.mark.parametrize(
     ("file", "locked", "remedy"),
     [
-        ("", False, "write numpy and tree into {}/m/requirements.txt, each on a line of its own"),
         ("m/requirements.txt", False, "add tree to {}/m/requirements.txt"),
         ("m/pylock.toml", True, "add tree to what {}/m/pylock.toml was made from, and make it again"),
         ("m/uv.lock", True, "run in {}/m: uv add tree"),
@@ -44,7 +43,7 @@ def model(machine):
     ],
 )
 def test_a_package_that_the_code_imports_is_added_where_the_requirements_are(machine, model, file, locked, remedy):
-    source = machine.repository / file if file else None
+    source = machine.repository / file
     wheels = machine.lock().pip if locked else ()
     requirements = Requirements(source=source, locked_pip=wheels)
     (machine.folder / "requirements.txt").unlink()
@@ -56,13 +55,12 @@ def test_a_package_that_the_code_imports_is_added_where_the_requirements_are(mac
 @every_row(
     ("file", "remedy"),
     [
-        ("", "write numpy, b-two, pillow and d-four into {}/m/requirements.txt, each on a line of its own"),
         ("m/requirements.txt", "add b-two, pillow and d-four to {}/m/requirements.txt"),
         ("m/uv.lock", "run in {}/m: uv add b-two pillow d-four"),
     ],
 )
 def test_imports_that_no_package_provides_are_named_together(machine, model, file, remedy):
-    requirements = Requirements(source=machine.repository / file if file else None)
+    requirements = Requirements(source=machine.repository / file)
     importing = model("a_one", "b_two", "PIL", "d_four")
     (warning,) = requirement_warnings(importing, requirements, {"a-one"})
     place = f"{machine.folder}/1/model.py:2: it imports b_two, PIL and d_four, which none of its packages provides: "
@@ -88,10 +86,8 @@ def test_modules_of_the_project_are_copied_and_not_installed(machine, model):
     assert "it imports library, torch and other, which" in packages
 
 
-def test_imports_are_judged_before_the_packages_are_known_only_without_a_file(machine, model):
+def test_imports_are_not_judged_before_the_packages_are_known(machine, model):
     assert requirement_warnings(model("tree"), Requirements(source=machine.folder / "requirements.txt"), None) == ()
-    (warning,) = requirement_warnings(model("tree"), Requirements(pip=("numpy",)), None)
-    assert "it imports tree" in warning
 
 
 def test_what_the_requirements_say_of_themselves_comes_first(machine, model):
@@ -112,16 +108,32 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
     assert requirement_warnings(model("numpy"), Requirements(source=above), {"numpy"}) == ()
 
 
-def test_requirements_beside_the_repository_are_a_choice_for_imports(machine, model):
+def test_a_model_without_requirements_may_need_no_more_than_numpy(machine, model):
     (machine.folder / "requirements.txt").unlink()
-    beside = machine.repository.parent / "requirements.txt"
-    beside.write_text("tree==1.0\n")
-    (warning,) = requirement_warnings(model("tree"), Requirements(), {"numpy"})
-    said = f'; or, for those in {beside}, write [models.m] and requirements = "../requirements.txt" into envpack.toml'
-    assert warning.endswith(f"each on a line of its own{said}")
-    (machine.repository / "envpack.toml").write_text('[models.m]\nrequirements = "../requirements.txt"\n')
-    assert machine.request().requirements.source.samefile(beside)
-    assert requirement_warnings(model("numpy"), Requirements(), {"numpy"}) == ()
+    code = machine.folder / "1/model.py"
+    model("numpy", "tree", "PIL")
+    with pytest.raises(InputError) as raised:
+        machine.request()
+    error = raised.value
+    assert (error.kind, error.where) == ("requirements-missing", f"{code}:2")
+    assert (
+        error.message == "it imports tree and PIL, and the model has no requirements, so that it would get NumPy alone"
+    )
+    write = f"write numpy, tree and pillow into {machine.folder}/requirements.txt, each on a line of its own"
+    assert error.hint == write
+    for folder, named in ((machine.repository.parent, "../requirements.txt"), (machine.repository, "requirements.txt")):
+        (folder / "requirements.txt").write_text("numpy\ntree==1.0\npillow\n")
+        with pytest.raises(InputError) as raised:
+            machine.request()
+        other = (
+            f'for those in {folder}/requirements.txt, write [models.m] and requirements = "{named}" into envpack.toml'
+        )
+        assert raised.value.hint == f"{write}; or, {other}"
+        (machine.repository / "envpack.toml").write_text(f'[models.m]\nrequirements = "{named}"\n')
+        assert machine.request().requirements.source.samefile(folder / "requirements.txt")
+        (machine.repository / "envpack.toml").unlink()
+    model("numpy", "os")
+    assert machine.request().requirements.pip == ("numpy",)
 
 
 def test_a_lock_without_numpy_says_where_to_add_it(machine):

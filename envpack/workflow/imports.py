@@ -1,0 +1,111 @@
+"""What a user should know of a model's requirements: what is not read, and what its code imports beyond them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from envpack.repository.imports import find_own_module, imported_modules
+from envpack.repository.model import Model
+from envpack.requirements.format import unread_above
+from envpack.requirements.import_names import is_of_package, is_provided, package_of
+from envpack.requirements.model import Requirements
+from envpack.support.errors import InputError
+from envpack.support.text import enumerated
+
+NUMPY_ALONE = Requirements(pip=("numpy",))
+"""What a model without requirements gets, since no model runs without NumPy."""
+
+_MOST_IMPORTS = 20
+# Commands that add packages to a lock and to what it was made from.
+_COMMANDS = {
+    "Pipfile.lock": "pipenv install",
+    "pixi.lock": "pixi add --pypi",
+    "poetry.lock": "poetry add",
+    "uv.lock": "uv add",
+}
+
+
+def refuse_missing_requirements(model: Model) -> None:
+    """Raise an `InputError` for a model without requirements whose code needs more than NumPy.
+
+    It may well run on the server's own Python, and would not in an environment with NumPy alone.
+    """
+    places = _of_packages(model, _missing(model, NUMPY_ALONE.pip))
+    if not places:
+        return
+    packages = enumerated(["numpy", *_packages(places)])
+    fix = f"write {packages} into {model.folder / 'requirements.txt'}, each on a line of its own"
+    above, beside = unread_above(model.folder), unread_above(model.folder.parent)  # where a project often has them
+    if found := above or beside:
+        named = found.name if above else f"../{found.name}"
+        fix += f'; or, for those in {found}, write [models.{model.folder.name}] and requirements = "{named}"'
+        fix += " into envpack.toml"
+    what = f"it imports {enumerated([*places])}, and the model has no requirements, so that it would get NumPy alone"
+    raise InputError("requirements-missing", what, fix, next(iter(places.values())))
+
+
+def requirement_warnings(model: Model, requirements: Requirements, packages: Collection[str] | None) -> tuple[str, ...]:
+    """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them.
+
+    ``packages`` are the names of all packages of the environment, None while they are not known.
+    """
+    known = NUMPY_ALONE.pip if packages is None and not requirements.source else packages
+    missing = {} if known is None else _missing(model, known)
+    return (
+        *requirements.warnings,
+        *_above(model, requirements),
+        *_own_modules(model, missing),
+        *_imports(requirements, _of_packages(model, missing)),
+    )
+
+
+def _above(model: Model, requirements: Requirements) -> Iterator[str]:
+    file = None if requirements.source else unread_above(model.folder)
+    if file:
+        name = model.folder.name
+        yield (
+            f"{name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone: for these"
+            f' packages, write [models.{name}] and requirements = "{file.name}" into envpack.toml'
+        )
+
+
+def _own_modules(model: Model, missing: Mapping[str, str]) -> Iterator[str]:
+    for module, place in missing.items():
+        if own := _own_module(model, module):
+            beside = f"copy it beside the model's code, into {place.rpartition('/')[0]}"
+            yield f"{place}: it imports {module}, and servers do not look for it in {own.parent}: {beside}"
+
+
+def _imports(requirements: Requirements, places: Mapping[str, str]) -> Iterator[str]:
+    file = requirements.source
+    if not places or not file:
+        return
+    packages = _packages(places)
+    remedy = f"add {enumerated(packages)} to {file}"
+    if file.name in _COMMANDS:
+        remedy = f"run in {file.parent}: {_COMMANDS[file.name]} {' '.join(packages)}"
+    elif requirements.locked_conda or requirements.locked_pip:
+        remedy = f"add {enumerated(packages)} to what {file} was made from, and make it again"
+    place = next(iter(places.values()))
+    yield f"{place}: it imports {enumerated([*places])}, which none of its packages provides: {remedy}"
+
+
+def _missing(model: Model, packages: Collection[str]) -> dict[str, str]:
+    """Imported modules that none of some packages provides, with their places."""
+    found = imported_modules(model.folder, model.config.default_model_filename or "model.py")
+    return {module: place for module, place in found.items() if not is_provided(module, packages)}
+
+
+def _of_packages(model: Model, missing: Mapping[str, str]) -> dict[str, str]:
+    """Those of some modules that the project does not have."""
+    others = [(module, place) for module, place in missing.items() if not _own_module(model, module)]
+    return dict(others[:_MOST_IMPORTS])
+
+
+def _packages(modules: Collection[str]) -> Sequence[str]:
+    return [*dict.fromkeys(map(package_of, modules))]
+
+
+def _own_module(model: Model, module: str) -> Path | None:
+    return None if is_of_package(module) else find_own_module(module, model.folder)
