@@ -204,7 +204,7 @@ class ModelUnderTest:
 
     @property
     def logs(self) -> list[str]:
-        """The messages that the model has logged since the test began."""
+        """The messages that the model has logged since the test began, except verbose ones."""
         return self._models.logged(self.name, self._since)
 
     def request(

@@ -21,7 +21,7 @@ from envpack.repository.code import called_models
 from envpack.repository.model import examine_model, open_model
 from envpack.repository.selection import needed_first
 from envpack.server.interface import Runtime
-from envpack.server.log import stub_reports
+from envpack.server.log import STUB_REPORT, stub_reports
 from envpack.settings.project import Project
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.folders import real_path
@@ -70,9 +70,10 @@ class _Run:
     reports: dict[str, str] = field(default_factory=dict)
 
     def log(self, line: LogLine) -> None:
-        """Take a line of a model's log; a stub reports its start as a verbose one."""
+        """Take a line of a model's log; a stub reports its start as a verbose one. A server shows no verbose lines."""
         if line.level == "verbose":
-            self.reports[line.model] = line.text
+            if line.text.startswith(STUB_REPORT):
+                self.reports[line.model] = line.text
             return
         self.lines.append(line)
         self.show(line.level, line.text)

@@ -136,7 +136,9 @@ class LocalModels:
         return len(self._log)
 
     def logged(self, model: str, since: int) -> list[str]:
-        return [line.text for line in self._log[since:] if line.model == model]
+        # What a stub or envpack reports names no file; a server that is not verbose writes no verbose lines.
+        lines = (line for line in self._log[since:] if line.model == model and line.level != "verbose")
+        return [line.text for line in lines if line.place.partition(":")[0]]
 
     def printed(self, since: int) -> str:  # noqa: ARG002 - the interface's
         return ""

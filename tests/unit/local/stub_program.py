@@ -192,8 +192,8 @@ class Stub:
         """Send a response of a decoupled model."""
         self.ask("SEND", number, last, response is not None, *([] if response is None else [response]))
 
-    def log(self, text, level=0):
-        self.write(LOG, Row(level, text, "model.py", 7))
+    def log(self, text, level=0, file="model.py"):
+        self.write(LOG, Row(level, text, file, 7))
 
     def next_of_stream(self):
         """The next response of a stream: its number, whether it is the last one, and the response."""

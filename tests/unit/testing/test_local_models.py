@@ -92,6 +92,21 @@ def test_a_request_reaches_the_model_with_all_that_it_says(repository, load, mod
     assert ModelUnderTest("other", models, 0).logs == []
 
 
+def test_the_logs_are_those_of_the_model_as_on_a_server_that_is_not_verbose(repository, load):
+    logging = MODEL.replace(
+        "answers = []",
+        """answers = []
+    stub.log('envpack-stub {"instance": "m_0_0"}', 3, "")
+    stub.log("Failed to process the request(s)", 2, "")
+    stub.log("in detail", 3)
+    stub.log("careful", 1)""",
+    )
+    repository.add("m", logging, TWO)
+    model = load("m")
+    model.infer(IN=[1])
+    assert model.logs == ["1  {} 0 0 0", "careful"]
+
+
 def test_requests_of_one_call_are_executed_together_if_the_configuration_says_so(repository, load):
     repository.add("alone", MODEL, TWO)
     alone = load("alone")

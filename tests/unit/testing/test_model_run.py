@@ -27,6 +27,7 @@ def execute(requests, stub):
     report = '{"instance": "m_0_0", "import_seconds": 0.001, "initialize_seconds": 0.002}'
     stub.log("envpack-stub " + report, 3)
     stub.log("careful", 1)
+    stub.log("in detail", 3)
     return [out(request) for _, request in requests]
 """
 # Writes the profile and memray's recording of a model's process to the files that it gets.
@@ -118,7 +119,7 @@ def test_a_run_reports_where_the_model_ran_what_it_answered_and_what_it_logged(r
     (answer,) = run.trial.answers
     assert [numbers(response) for response in answer.responses] == [[4, 5]]
     assert (run.where, run.trial.ok, len(answer.seconds)) == ("locally, without a server", True, 2)
-    assert shown == [("warning", "careful")] * 2, "the report of the stub is no line of the model"
+    assert shown == [("warning", "careful")] * 2, "neither verbose lines nor the stub's report"
     assert [(line.level, line.text, line.model) for line in run.log] == [("warning", "careful", "m")] * 2
     assert run.peak_memory > 1 << 20
     assert (run.functions, run.memory_record, run.saved) == ([], None, None)
