@@ -163,13 +163,13 @@ def request_failures(log: str) -> dict[str, str]:
     found: dict[str, str] = {}
     instance = ""
     for line in log.splitlines():
-        head = _SERVER_LINE.match(line)
+        head = _SERVER_LINE.search(line)  # what a model printed without the end of a line can precede it
         if head is None:
             if instance:  # servers before 24.03 write a message of several lines as it is
                 found[instance] += f"\n{line}"
             continue
         text = line[head.end() :]
-        failure = _FAILURE.match(text) if line[0] == "E" else None
+        failure = _FAILURE.match(text) if head.group().startswith("E") else None
         instance = failure["instance"] if failure else ""
         if instance:
             found[instance] = text

@@ -44,7 +44,8 @@ __tracebackhide__ = True  # pytest shows the line of the test instead
 _QUIET_SECONDS = 0.1  # the server writes what a model logs after the model has answered
 _MOST_QUIET_SECONDS = 1.0  # other models may log all the time
 _FINALIZE_SECONDS = 15.0
-_LINE = re.compile(r"^[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.*)$", re.MULTILINE)
+# What a model printed without the end of a line, such as a progress bar, can precede it.
+_LINE = re.compile(r"[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.*)$", re.MULTILINE)
 
 
 class ServedModels:

@@ -77,11 +77,14 @@ At:
 """
 
 
+@pytest.mark.parametrize("printed", ["", "\r 50%\r100%"])
 @pytest.mark.parametrize("is_quoted", [True, False], ids=["as newer servers write it", "as it is"])
-def test_the_last_failure_of_each_instance_is_found(is_quoted):
+def test_the_last_failure_of_each_instance_is_found(is_quoted, printed):
     head, end = "E1124 13:06:24.127303 28553 :0] ", "I1124 13:06:24.127303 28553 server.cc:631] no failure"
     entry = json.dumps(MESSAGE) if is_quoted else MESSAGE
-    log = "\n".join([head + entry.replace("KeyError", "ValueError"), head + entry, end, head.replace("E", "I") + entry])
+    log = "\n".join(
+        [head + entry.replace("KeyError", "ValueError"), printed + head + entry, end, head.replace("E", "I") + entry]
+    )
     assert {name: text.strip() for name, text in request_failures(log).items()} == {"core_0_0": MESSAGE.strip()}
 
 

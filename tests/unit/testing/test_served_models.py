@@ -298,10 +298,11 @@ def test_the_lines_that_a_model_logged(models):
         "E1125 13:06:24.127303 28553 other.py:7] of another model",
         "I1125 13:06:24.127303 28553 model.py:7] envpack-stub {}",
         'I1125 13:06:24.127303 28553 model.py:7] "half',
+        "\r 50%\r100%I1125 13:06:24.127303 28553 model.py:7] after a progress bar",
         "printed by the model",
     ):
         models.server.output += f"{line}\n"
-    assert models.logged("one", before) == ['quoted "text"', "plain text", '"half']
+    assert models.logged("one", before) == ['quoted "text"', "plain text", '"half', "after a progress bar"]
     assert models.logged("one", models.position()) == []
     models.server.output += f"printed by {models._repository.folder}/one\n"
     assert models.printed(before).splitlines()[-1] == f"printed by {models._repository._project.repository}/one"
