@@ -17,12 +17,12 @@ from envpack.local.local_model import NEEDS_SERVER, LocalModel, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
-from envpack.local.values import NOT_FOUND, Reader, Request, Response, Writer
+from envpack.local.values import INTERNAL, NOT_FOUND, Reader, Request, Response, Writer
 from envpack.repository.folders import Stamps, source_stamps
 from envpack.support.errors import EnvpackError
 
-# Before, a stream whose first response is an error has no further ones.
-_FIRST_WITH_ERRORS_IN_STREAMS = 2504
+# Before, a stream whose first response is an error has no further ones, and models see the code INTERNAL of all errors.
+_FIRST_WITH_ERRORS_OF_MODELS = 2504
 
 # How long models may take to end what was interrupted.
 _GRACE_SECONDS = 5.0
@@ -254,11 +254,11 @@ class LocalServer:
             responses = self._asked(process.name, request, decoupled=decoupled).stream(request)
             first, is_last = next(responses)
         if not decoupled:
-            _write(answer, 0, first, is_last=True)
+            self._write(answer, 0, first, is_last=True)
             return None
         stream = next(self._streams)
-        is_last = is_last or (first.error is not None and self._release < _FIRST_WITH_ERRORS_IN_STREAMS)
-        _write(answer, stream, first, is_last=is_last)
+        is_last = is_last or (first.error is not None and self._release < _FIRST_WITH_ERRORS_OF_MODELS)
+        self._write(answer, stream, first, is_last=is_last)
         self._open_streams[stream] = responses
         return None if is_last else lambda: self._pump(process, request.model, stream, responses)
 
@@ -294,8 +294,16 @@ class LocalServer:
         with process.asking(model), contextlib.suppress(ValueError):  # closed by another thread
             for response, is_last in responses:
                 content = Writer()
-                _write(content, stream, response, is_last=is_last)
+                self._write(content, stream, response, is_last=is_last)
                 process.send_stream_response(content)
+
+    def _write(self, content: Writer, stream: int, response: Response, *, is_last: bool) -> None:
+        """Write a response to a request of a model."""
+        if self._release < _FIRST_WITH_ERRORS_OF_MODELS:
+            response = dataclasses.replace(response, code=INTERNAL)
+        content.number(stream)
+        content.number(is_last)
+        content.response(response)
 
     def _end_stream(self, stream: int) -> None:
         responses = self._open_streams.pop(stream, None)
@@ -333,9 +341,3 @@ class LocalServer:
                 raise ModelFailed(f"load failed for model '{name}': {error}") from error
             self._unloaded.discard(name)
         self._retire(running.model if running is not None else None)
-
-
-def _write(content: Writer, stream: int, response: Response, *, is_last: bool) -> None:
-    content.number(stream)
-    content.number(is_last)
-    content.response(response)

@@ -232,6 +232,7 @@ ASKING = {
     "asks_with_kept_parameters": asking("V(I('parameters', parameters={'timeout': 5, 'triton_a': 1}).exec())"),
     "asks_in_a_sequence": asking("V(I('parameters', timeout=7, request_id='me', correlation_id=9, flags=1).exec())"),
     "asks_one_that_raises": asking("V(I('escapes').exec())"),
+    "asks_for_the_code_of_an_error": asking("str(I('invalid').exec().error().code())"),
     "asks_one_that_dies": asking("[V(I('exits_at_once').exec()) for _ in range(2)]"),
     "asks_one_that_cannot_start": asking("V(I('cannot_initialize').exec())"),
     "asks_for_many_streams": asking(
@@ -273,6 +274,7 @@ ASKING = {
 HELPERS = {
     "double": Case(DOUBLE),
     "unloaded": Case(DOUBLE),
+    "invalid": executing("return [pb_utils.InferenceResponse([], pb_utils.TritonError('so', 3)) for q in requests]"),
     "streams": Case(STREAMS["stream"], DECOUPLED, [stream(1), x(1)]),
 }
 HOSTILE = {"parameters": PARAMETERS, **HELPERS, **SHAPES, **BATCHES, **FAILING, **DEADLY, **ASKING}

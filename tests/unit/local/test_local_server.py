@@ -293,6 +293,17 @@ def test_a_stream_that_begins_with_an_error_goes_on_since_25_04(repository, rele
         assert ask(server, repository, "m decoupled", 2) == f'[[{last}, "first"]]'
 
 
+@pytest.mark.parametrize(("release", "code"), [(2503, 1), (2504, 5)])
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_models_see_the_code_of_an_error_since_25_04(repository, release, code, decoupled):
+    repository.add("asks", ASK.replace("first.error or", "first.code if first.error else"))
+    failing = "Response(error='unsupported', code=5)"
+    answer = f"stub.send(requests[0][0], {failing}, last=True)\n    return [0]" if decoupled else f"return [{failing}]"
+    repository.add("m", f"def execute(requests, stub):\n    {answer}\n", CONFIG + DECOUPLED * decoupled)
+    with repository.server(release) as server:
+        assert ask(server, repository, "m decoupled" if decoupled else "m", 2) == f"[[true, {code}]]"
+
+
 def test_a_model_can_cancel_the_request_that_a_stream_answers(repository, server):
     repository.add("asks", ASK)
     repository.add("m", SLOW, CONFIG + DECOUPLED)
