@@ -295,6 +295,8 @@ class LocalModel:
     def _delivered(self, request: Request, response: Response) -> Response:
         if response is NOTHING:
             return response
+        if response.outputs and not request.outputs:  # the stub leaves out what is not requested, unless nothing is
+            return Response(error=f"the configuration has no output {response.outputs[0].name!r}, and no other")
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)
         try:
             return dataclasses.replace(response, outputs=deliver(wanted, self.config))

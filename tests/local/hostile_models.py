@@ -158,6 +158,7 @@ FAILING = {
     "nothing_returned": executing("return None"),
     "too_many": executing(f"{ANSWER} * 2"),
     "no_list": executing("return 5"),
+    "no_outputs": executing(ANSWER, PLAIN.partition("output")[0]),
     "unknown_output": executing(ANSWER.replace("'Y'", "'Q'")),
     "another_type": executing(ANSWER.replace("float32", "int32")),
     "empty_output": executing(ANSWER.replace("[1]", "[]")),

@@ -194,6 +194,22 @@ def execute(requests, stub):
     assert repository.texts() == ["[1, 0]"]
 
 
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_an_output_of_a_model_whose_configuration_has_none_is_an_error(repository, server, decoupled):
+    sends = (
+        "def execute(requests, stub):\n    stub.send(requests[0][0], out(requests[0][1]), last=True)\n    return [0]\n"
+    )
+    config = CONFIG.partition("output")[0] + DECOUPLED * decoupled
+    repository.add("m", sends if decoupled else ECHO, config)
+    response = infer(server, request("m", 1))
+    assert (response.error, response.outputs) == ("the configuration has no output 'OUT', and no other", ())
+    repository.add(
+        "nothing", "def execute(requests, stub):\n    return [Response()]\n", config.partition("model_tr")[0]
+    )
+    response = infer(server, request("nothing", 1))
+    assert (response.error, response.outputs) == (None, ())
+
+
 # Models that ask others
 
 
