@@ -19,15 +19,20 @@ std::string FailureText(const std::string& instance, const std::string& reason) 
   return "Failed to process the request(s) for model '" + instance + "', message: " + reason;
 }
 
-std::string LossText(const std::string& instance, bool is_decoupled) {
-  const char* const advice = is_decoupled
-                                 ? "Send the responses and the final flag with request.get_response_sender()."
-                                 : "Return a list with one InferenceResponse for each request.";
-  return "Python model '" + instance +
-         "' has returned from execute without a final response, and has kept neither a request nor a "
-         "response "
-         "sender: nothing can answer any more. " +
-         advice;
+std::string LossText(const std::string& instance, const std::string& loss, const std::string& advice) {
+  return "Python model '" + instance + "' has returned from execute without a final response, and has " +
+         loss + ": nothing can answer any more. " + advice;
+}
+
+std::string LossAtReturn(const std::string& instance, bool is_decoupled) {
+  return LossText(instance, "kept neither a request nor a response sender",
+                  is_decoupled ? "Send the responses and the final flag with request.get_response_sender()."
+                               : "Return a list with one InferenceResponse for each request.");
+}
+
+std::string LaterLoss(const std::string& instance) {
+  return LossText(instance, "since dropped the request and its response sender",
+                  "Send the final flag also if the thread or task that answers fails.");
 }
 
 }  // namespace
@@ -71,7 +76,7 @@ void Execution::Spawn(const py::object& coroutine, EventLoop& loop) const {
       if (failure) {
         sender->Fail(FailureText(name, failure->text));
       } else {
-        sender->FailWhenLost(FailureText(name, LossText(name, true)));
+        sender->FailWhenLost(FailureText(name, LossAtReturn(name, true)));
       }
     }
     senders->clear();  // asyncio keeps this function until garbage is collected
@@ -87,15 +92,19 @@ bool Execution::IsLost(std::size_t index) const {
          !sender->IsFactoryDeleted() && !request->IsRescheduled();
 }
 
+// What the model still refers to can be lost later, for example with a thread that raises.
 void Execution::FailLost() const {
   std::vector<module::ResponseSender*> lost;
+  std::vector<module::ResponseSender*> kept;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (IsLost(i)) lost.push_back(requests_[i]->sender().get());
+    module::ResponseSender* const sender = requests_[i]->sender().get();
+    if (!IsAnswered(i) && !sender->IsFactoryDeleted()) (IsLost(i) ? lost : kept).push_back(sender);
   }
-  if (lost.empty()) return;
-  const std::string text = LossText(name_, wire_.Decoupled());
-  if (lost.size() == requests_.size()) throw module::ModelException(text);
+  if (lost.empty() && kept.empty()) return;
+  const std::string text = LossAtReturn(name_, wire_.Decoupled());
+  if (!lost.empty() && lost.size() == requests_.size()) throw module::ModelException(text);
   for (module::ResponseSender* sender : lost) sender->FailWhenLost(FailureText(name_, text));
+  for (module::ResponseSender* sender : kept) sender->FailWhenLost(FailureText(name_, LaterLoss(name_)));
 }
 
 abi::ExecuteAnswer Execution::Take(const py::object& result) {

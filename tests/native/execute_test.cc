@@ -160,6 +160,33 @@ CASE(stub_fails_the_requests_of_a_batch_that_the_model_has_lost) {
   CheckThatOneOfThreeIsLost("requests[0].get_response_sender().send(answer, flags=1)", 0);
 }
 
+CASE(stub_fails_a_request_that_the_model_drops_after_execute_has_returned) {
+  RunningStub running(R"(
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    kept = None
+
+    def execute(self, requests):
+        self.kept = requests[0].get_response_sender() if self.kept is None else None
+        return [None if self.kept else pb_utils.InferenceResponse([])])");
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  PeerRequest request = RequestOf("", kTwoFloats);
+  request.response_factory = 101;
+  running.peer.SendExecute({request});
+  CHECK_EQ(running.peer.TakeExecute().error.value_or(""), "");
+  CHECK(!running.peer.from_stub_requests.TryPop(100));
+  request.response_factory = 102;
+  running.peer.SendExecute({request});
+  const SentResponse lost = running.peer.TakeSent();
+  CHECK_EQ(lost.response_factory, 101);
+  CHECK_EQ(lost.flags, 1u);
+  CHECK_HAS(lost.response.value().error.value_or(""),
+            "has returned from execute without a final response, and has since dropped the request and its");
+  CHECK_EQ(running.peer.TakeExecute().error.value_or(""), "");
+}
+
 CASE(stub_reports_an_exception_and_continues) {
   RunningStub running(kModel);
   CHECK(!running.Initialize());

@@ -121,13 +121,17 @@ CASE(stub_sends_responses_of_a_decoupled_model_one_by_one) {
   CHECK_EQ(answer.responses.size(), 0U);
 }
 
-CASE(stub_deletes_the_factory_of_a_request_whose_sender_is_dropped_later) {
+CASE(stub_fails_a_request_whose_sender_is_dropped_later) {
   Streaming streaming;
   streaming.Send({"keep"});
   CHECK(!streaming.peer.TakeExecute().error);
   streaming.Send({"drop"});
-  CHECK_EQ(streaming.peer.TakeFactoryCleanup(), 101);
-  CHECK_EQ(streaming.peer.TakeSent().flags, 1u);
+  const SentResponse lost = streaming.peer.TakeSent();
+  CHECK_EQ(lost.response_factory, 101);
+  CHECK_EQ(lost.flags, 1u);
+  CHECK_HAS(lost.response.value().error.value_or(""),
+            "has since dropped the request and its response sender");
+  CHECK(!streaming.peer.TakeSent().response);
   CHECK(!streaming.peer.TakeExecute().error);
 }
 

@@ -11,6 +11,10 @@ NOBODY_ANSWERS = (
     "has returned from execute without a final response, and has kept neither a request nor a response sender:"
     " nothing can answer any more."
 )
+DROPPED_LATER = (
+    "has returned from execute without a final response, and has since dropped the request and its response sender:"
+    " nothing can answer any more. Send the final flag also if the thread or task that answers fails."
+)
 # Answers once the thread that has called execute() is no longer in Python.
 LATER = (
     "import sys, threading, time\n"
@@ -36,6 +40,10 @@ class TestDefaultMode:
         assert served.refusal(code).message == PREFIX + (
             f"Python model 'script_0' {NOBODY_ANSWERS} Return a list with one InferenceResponse for each request."
         )
+
+    def test_a_request_that_a_thread_drops_after_execute_has_returned_fails(self, served):
+        message = served.refusal(LATER.format(answer="globals().clear()")).message
+        assert message == f"{PREFIX}Python model 'script_0' {DROPPED_LATER}"
 
     def test_a_thread_that_has_only_the_request_answers(self, served):
         code = LATER.format(answer="request.get_response_sender().send(reply('later'), flags=1)")
@@ -269,6 +277,11 @@ class TestDecoupledMode:
             f"Python model 'stream_0' {NOBODY_ANSWERS} Send the responses and the final flag with"
             " request.get_response_sender()."
         )
+
+    def test_a_stream_whose_thread_fails_after_execute_has_returned_ends_with_an_error(self, served):
+        raising = "sender.send(reply(1)); globals().clear(); raise ValueError('in the thread')"
+        first, message = served.stream(SENDER + LATER.format(answer=raising))
+        assert (first, message) == (1, f"{STREAM_PREFIX}Python model 'stream_0' {DROPPED_LATER}")
 
     def test_returning_a_list_is_refused(self, served):
         (message,) = served.stream("return [reply(1)]")
