@@ -17,7 +17,7 @@ from envpack.local.connection import MORE_TIME, Kind, Limit, next_of
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Answering, LogLine, ModelFailed, ModelProcess
 from envpack.local.starting import ModelSource
-from envpack.local.values import NOTHING, Reader, Request, Response, Writer
+from envpack.local.values import INVALID, NOTHING, Reader, Request, Response, Writer
 from envpack.repository.config_rules import config_faults, warmup_faults
 from envpack.support.text import counted
 
@@ -296,7 +296,8 @@ class LocalModel:
         if response is NOTHING:
             return response
         if response.outputs and not request.outputs:  # the stub leaves out what is not requested, unless nothing is
-            return Response(error=f"the configuration has no output {response.outputs[0].name!r}, and no other")
+            name = response.outputs[0].name
+            return Response(error=f"unexpected inference output '{name}' for model '{self.config.name}'", code=INVALID)
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)
         try:
             return dataclasses.replace(response, outputs=deliver(wanted, self.config))

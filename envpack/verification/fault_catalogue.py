@@ -39,6 +39,8 @@ LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
 NOT_READY = r"(?:Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}')"
+# The stub leaves out what a configuration does not declare, unless it declares no output at all.
+UNDECLARED = r"unexpected inference output '(?P<output>[^'\n]{1,300})' for model '"
 CALLS = "add the model that it calls to the repository, or correct what keeps that from being ready"
 # A line that libraries write before they try again, until the load takes too long.
 RETRIES = re.compile(
@@ -117,6 +119,11 @@ MODEL_FAULTS = (
         "interface-broken",
         "return None from execute, and send the responses to each request with its response sender",
         reported=r"is using the decoupled mode and the execute function must return None",
+    ),
+    Fault(
+        "bad-output",
+        "declare the output {output} in config.pbtxt, or in auto_complete_config",
+        reported=UNDECLARED,
     ),
     Fault("", CALLS, raised=rf"TritonModelException: .{{0,300}}{NOT_READY}"),
     Fault(

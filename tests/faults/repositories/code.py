@@ -325,6 +325,15 @@ ENTRIES = (
         step="inference",
     ),
     _v(
+        "answer-undeclared",
+        "the configuration declares no output",
+        lambda site: site.configure('output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]', ""),
+        "bad-output",
+        "unexpected inference output 'OUT' for model 'answer_undeclared'",
+        "declare the output OUT in config.pbtxt, or in auto_complete_config",
+        step="inference",
+    ),
+    _v(
         "answer-missing",
         "a response without outputs",
         _answers("[]", '[pb_utils.Tensor("OUT", data * 2)]'),

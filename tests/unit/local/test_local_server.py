@@ -202,7 +202,7 @@ def test_an_output_of_a_model_whose_configuration_has_none_is_an_error(repositor
     config = CONFIG.partition("output")[0] + DECOUPLED * decoupled
     repository.add("m", sends if decoupled else ECHO, config)
     response = infer(server, request("m", 1))
-    assert (response.error, response.outputs) == ("the configuration has no output 'OUT', and no other", ())
+    assert (response.error, response.outputs) == ("unexpected inference output 'OUT' for model 'm'", ())
     repository.add(
         "nothing", "def execute(requests, stub):\n    return [Response()]\n", config.partition("model_tr")[0]
     )

@@ -114,6 +114,10 @@ KNOWN = [
         },
     ),
     (
+        ("bad-output", "declare the output Y in config.pbtxt"),
+        {"reported": ["unexpected inference output 'Y' for model 'm'"]},
+    ),
+    (
         ("interface-broken", "send the responses to each request with its response sender"),
         {
             "reported": [
