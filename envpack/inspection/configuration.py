@@ -22,7 +22,7 @@ _MOST_SHOWN = 3  # parameters in one finding
 
 
 def declaration_findings(model: Model) -> Iterator[Finding]:
-    """What a server takes as it is: a tensor that is declared more than once, and a parameter that is not filled in."""
+    """What a server accepts, and ignores: a tensor declared again, a parameter that is not filled in, and state."""
     for kind, tensors in (("input", model.config.input), ("output", model.config.output)):
         for name, count in Counter(tensor.name for tensor in tensors).items():
             if count > 1:
@@ -33,6 +33,14 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
         more = f", and {len(unfilled) - _MOST_SHOWN} more are so" if len(unfilled) > _MOST_SHOWN else ""
         what = f"parameters have words of a template as values, which no server fills in: {shown}{more}"
         yield caution("template-unfilled", model.folder / CONFIG_NAME, what, "write the values, unless the model does")
+    config: Any = model.config
+    if config.sequence_batching.state and not model.is_foreign:
+        names = ", ".join(state.input_name for state in config.sequence_batching.state)
+        what = (
+            f"Triton's Python backend updates no state of sequence_batching: {names} is the initial one in each request"
+        )
+        fix = "keep the state in the model, by request.correlation_id()"
+        yield caution("state-ignored", model.folder / CONFIG_NAME, what, fix)
 
 
 def loading_findings(model: Model, release: Release) -> Iterator[Finding]:

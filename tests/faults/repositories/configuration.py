@@ -239,6 +239,18 @@ ENTRIES = (
         options=("--strict",),
     ),
     Broken(
+        "state",
+        "the state of a sequence is left to the server",
+        _append(
+            'sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [ 1 ]'
+            ' initial_state { name: "zero" data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } }\n'
+        ),
+        "state-ignored",
+        "config.pbtxt: Triton's Python backend updates no state of sequence_batching: S is the initial one in each",
+        "keep the state in the model, by request.correlation_id()",
+        options=("--strict",),
+    ),
+    Broken(
         "template-parameter",
         "a parameter has a word of a template as its value",
         _append('parameters { key: "tokenizer_dir" value { string_value: "${tokenizer_dir}" } }\n'),

@@ -436,6 +436,14 @@ def test_a_tensor_that_is_declared_twice_is_served(project, release, kind, name)
     assert finding.what.startswith(f"the {kind} '{name}' is declared 2 times")
 
 
+def test_state_that_the_python_backend_does_not_update_is_a_warning(project, release):
+    with (project.repository / "one/config.pbtxt").open("a") as config:
+        config.write('sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [1] } }')
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.severity, finding.kind) == ("warning", "state-ignored")
+    assert ": S is the initial one" in finding.what
+
+
 def start_warm(folder):
     with (folder / "config.pbtxt").open("a") as config:
         config.write('parameters { key: "ENVPACK_START" value { string_value: "warm" } }\n')
