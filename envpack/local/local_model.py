@@ -282,10 +282,12 @@ class LocalModel:
             came += f" without the final flag: {_SEND_FINAL}"
         if open_.count > _MOST_RESPONSES:
             return came
-        asked = ""
+        asked, fix = "", MORE_TIME
         if self.process.asked:
             asked = f", and its request to model '{self.process.asked[-1]}' had no final response"
-        return f"{self._limit} passed, and {open_.step}{asked}; {came}; {MORE_TIME}"
+        if self.config.name in self.process.asked:
+            fix = f"a model that waits for itself needs another instance, and here it has one; {NEEDS_SERVER}"
+        return f"{self._limit} passed, and {open_.step}{asked}; {came}; {fix}"
 
     def _close(self, open_: _Open) -> None:
         """Forget a request, which the model sees as cancelled from now on."""
