@@ -21,6 +21,7 @@ from envpack.support.errors import ServerError
 from envpack.support.folders import cache_folder, real_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.testing.model import ModelError, Models
+from envpack.testing.trial import fix_of
 
 if TYPE_CHECKING:
     from envpack.store.shared import SharedStore
@@ -103,7 +104,7 @@ class LocalModels:
         try:
             self._server.model(model)
         except ModelFailed as error:
-            raise ModelError(error.text) from None
+            raise ModelError(error.text, fix_of(error.text)) from None
 
     def forget(self, model: str) -> None:
         self._server.forget(model)

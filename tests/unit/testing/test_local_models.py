@@ -155,6 +155,13 @@ def test_a_model_may_send_its_response_before_it_says_that_it_was_the_last(repos
         model.infer(IN=[1])
 
 
+def test_a_load_that_fails_for_a_known_reason_has_the_fix_that_a_server_has(repository, load):
+    repository.add("m", "raise ValueError(\"module '1.model' has no attribute 'TritonPythonModel'\")\n")
+    with pytest.raises(ModelError) as raised:
+        load("m")
+    assert raised.value.fix == "define a class TritonPythonModel in model.py"
+
+
 def test_a_model_that_cannot_be_loaded_is_an_error(repository, load, models):
     repository.add("m", "raise ValueError('wrong')")
     with pytest.raises(ModelError, match="^wrong$"):
