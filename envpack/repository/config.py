@@ -35,10 +35,11 @@ _TOKEN = re.compile(
 # A sign in front of blanks and a number, which Python's parser does not take; not in a text or a comment.
 _SIGN = re.compile(r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#[^\n]*)|-([ \t\r\n\v\f]+)(?=[\w.])""")
 _WORD = re.compile(r"[\w+.-]+|.", re.DOTALL)
-# Words that tools replace: ${name}, {{ name }}, $NAME, @NAME@, and #NAME where a value belongs.
+# Words that tools replace: ${name}, {{ name }}, $NAME, @NAME@, and #NAME where a value belongs; a server, $$NAME.
 _BLANK = re.compile(
-    r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|\$[A-Z]\w{0,80}|@\w{1,80}@|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
+    r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|(?<!\$)\$[A-Z]\w{0,80}|@\w{1,80}@|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
 )
+_QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
 _COMMENT = re.compile(r"[ \t]*#.*")
 _SHOWN_BLANKS = 5
 
@@ -121,8 +122,8 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
     except (text_format.ParseError, ValueError) as error:
         # protobuf checks the number of an enumeration by itself, and names no line then.
         line = error.GetLine() if isinstance(error, text_format.ParseError) else None
-        if blanks := _blanks(text):
-            raise _template(blanks, where) from error
+        if _blanks(_QUOTED.sub("", text)):  # in a text they are not the reason
+            raise _template(_blanks(text), where) from error
         reason = str(error)
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
         reason = reason.rstrip(".")

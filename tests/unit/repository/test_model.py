@@ -130,6 +130,13 @@ def test_words_like_those_of_templates_in_a_configuration_that_is_whole():
     assert parse_config('backend: "python" # ${x} {{y}}\nname: "$A" #B', "config.pbtxt").name == "$A"
     with pytest.raises(InputError, match="no field named"):
         parse_config("# ${x}\nnonsense: 1", "config.pbtxt")
+    environment = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/a" } }\n'
+    for text in (environment, "name: '${x} $$MODEL'\n"):
+        with pytest.raises(InputError, match="no value named TYPE_FLOAT") as caught:
+            parse_config(f"{text}input {{ data_type: TYPE_FLOAT }}", "config.pbtxt")
+        assert caught.value.where == "config.pbtxt:2"
+    with pytest.raises(InputError, match=r"\$\{y\}, \$\{x\} are not filled in"):
+        parse_config(f'{environment}max_batch_size: ${{y}}\nname: "${{x}}"', "config.pbtxt")
 
 
 def test_a_missing_model(tmp_path):
