@@ -170,7 +170,7 @@ class Served:
                 return  # not the model's fault, and reported by who notices the end
             folder, log = self._repository / name, self._server.log(self._log_start)
             on_server = self._server.server_path(folder)
-            frames = self._end_load(folder) if error.timed_out else ()
+            frames = self._end_load(folder, before) if error.timed_out else ()
             self._ending[name] = time.monotonic() + _ENDING_SECONDS, self._stubs(name) - before
             if error.timed_out:
                 state.error = load_timeout(self._timeout, frames, folder, on_server)
@@ -199,10 +199,10 @@ class Served:
         except EnvpackError:  # its files are being changed
             return failure
 
-    def _end_load(self, folder: Path) -> tuple[str, ...]:
-        """End the processes of a model that takes too long to load; returns where they stood."""
+    def _end_load(self, folder: Path, before: frozenset[int]) -> tuple[str, ...]:
+        """End the processes of a model that takes too long to load, not those from before; returns where they stood."""
         try:
-            return abort_and_read_frames(self._server, open_model(folder))
+            return abort_and_read_frames(self._server, open_model(folder), before)
         except EnvpackError:  # its files are being changed
             return ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
@@ -306,12 +306,15 @@ def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failur
     return Failure("load-timeout", f"not loaded after {timeout:g} s", (*lines, *frames), fix)
 
 
-def abort_and_read_frames(server: Server, model: Model) -> tuple[str, ...]:
-    """Abort a blocked model's stubs and return their Python frames, innermost first; empty for another stub."""
+def abort_and_read_frames(server: Server, model: Model, spared: Collection[int] = ()) -> tuple[str, ...]:
+    """Abort a blocked model's stubs and return their Python frames, innermost first; empty for another stub.
+
+    Stubs whose process ids are ``spared`` go on.
+    """
     start = server.log_size()
-    abort_workers(server, model.name)
+    abort_workers(server, model.name, spared)
     frames = _abort_frames(server, model, start)  # before the stubs end, which pass them on
-    abort_stubs(server, model.name)
+    abort_stubs(server, model.name, spared)
     return (frames or _abort_frames(server, model, start))[:_FRAMES]
 
 

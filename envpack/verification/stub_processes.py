@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath as PosixPath
 
@@ -139,20 +139,21 @@ def _in_words(status: int) -> str:
     return f"it was ended by {signal_name(os.WTERMSIG(status))}"
 
 
-def abort_workers(server: Server, model: str) -> None:
+def abort_workers(server: Server, model: str, spared: Collection[int] = ()) -> None:
     """Abort the workers of a blocked model, or the template that imports it; they write their Python stacks.
 
-    Their stubs pass on what they write, to the log, when they notice the end.
+    Their stubs pass on what they write, to the log, when they notice the end. Those of ``spared`` stubs, by process
+    id, go on.
     """
-    found = instances(server, model)
+    found = _others(server, model, spared)
     running = tuple(process for instance in found for process in _running(server, instance))
     _abort(server, running, lambda: _below(server, found))
 
 
-def abort_stubs(server: Server, model: str) -> None:
+def abort_stubs(server: Server, model: str, spared: Collection[int] = ()) -> None:
     """Abort a blocked model's workers, then its stubs, which write their stacks if they run the model themselves."""
-    abort_workers(server, model)
-    _abort(server, _stubs(server, model), lambda: _stubs(server, model))
+    abort_workers(server, model, spared)
+    _abort(server, _stubs(server, model, spared), lambda: _stubs(server, model, spared))
 
 
 def _running(server: Server, instance: Instance) -> tuple[Process, ...]:
@@ -162,8 +163,12 @@ def _running(server: Server, instance: Instance) -> tuple[Process, ...]:
     return tuple(child for child in _alive(server.children(instance.stub.pid)) if is_template(child))
 
 
-def _stubs(server: Server, model: str) -> tuple[Process, ...]:
-    return tuple(instance.stub for instance in instances(server, model))
+def _stubs(server: Server, model: str, spared: Collection[int]) -> tuple[Process, ...]:
+    return tuple(instance.stub for instance in _others(server, model, spared))
+
+
+def _others(server: Server, model: str, spared: Collection[int]) -> tuple[Instance, ...]:
+    return tuple(instance for instance in instances(server, model) if instance.stub.pid not in spared)
 
 
 def _below(server: Server, found: tuple[Instance, ...]) -> Iterator[Process]:

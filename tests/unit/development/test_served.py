@@ -96,13 +96,19 @@ def test_a_load_that_fails_shows_the_models_code(bench, tmp_path):
 
 def test_a_load_has_a_limit_and_shows_where_the_model_stood(bench, monkeypatch):
     gate = bench.server.gates["one"] = threading.Event()
+    bench.server.stubs["one"] = [5]
     ended = []
-    monkeypatch.setattr(module, "abort_and_read_frames", lambda _, model: ended.append(model.name) or FRAMES)
+
+    def abort(_, model, spared):
+        ended.append((model.name, set(spared)))
+        return FRAMES
+
+    monkeypatch.setattr(module, "abort_and_read_frames", abort)
     bench.served._timeout = 0.2
     bench.load("one", "two")
     gate.set()
     state = bench.states["one"]
-    assert (state.phase, state.serves, ended) == ("failed", False, ["one"])
+    assert (state.phase, state.serves, ended) == ("failed", False, [("one", {5})]), "what it had goes on"
     assert state.error.split("\n") == [
         "not loaded after 0.2 s, and ended",
         "one/1/model.py:2 in execute",

@@ -222,6 +222,12 @@ def test_the_process_of_a_model_is_aborted_before_its_stub():
     assert server.aborted == [9, 7]
 
 
+def test_stubs_that_are_spared_go_on_with_their_processes():
+    server = Table(process(7), process(8), p7=[process(9)], p8=[process(10)])
+    stub_processes.abort_stubs(server, "m", {7})
+    assert server.aborted == [10, 8]
+
+
 def test_a_stub_that_runs_the_model_itself_is_aborted_once():
     server = Table(process(7))
     stub_processes.abort_stubs(server, "m")
