@@ -22,6 +22,7 @@ _NO_REASON = "no reason given"
 _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
 _FAILURE = re.compile(r"\"?Failed to process the request\(s\) for model '(?P<instance>[^']+)', message: ")
+_RESTART = re.compile(r"'(?P<instance>[^']+)' was restarted \(\d+, process \d+\): (?P<reason>[^\n]+)")
 _CRASH_FRAME = re.compile(r" ?\d{1,3}# ")  # of the stack that a server prints after its signal
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
 _LOAD_PREFIX = re.compile(
@@ -156,7 +157,7 @@ def plain_lines(log: str) -> tuple[str, ...]:
 
 
 def request_failures(log: str) -> dict[str, str]:
-    """The last error of each model instance that has failed to process requests, by its name.
+    """The last error of each model instance that failed to process requests, or was restarted, by its name.
 
     With the variable ENVPACK_LOG_FAILURES=1 they have their traceback; otherwise they are cut to one line.
     """
@@ -170,6 +171,9 @@ def request_failures(log: str) -> dict[str, str]:
             continue
         text = line[head.end() :]
         failure = _FAILURE.match(text) if head.group().startswith("E") else None
+        restart = _RESTART.match(unquoted(text)) if head.group().startswith("W") else None
+        if restart:  # nothing is logged of the requests that its process had
+            found[restart["instance"]] = restart["reason"]
         instance = failure["instance"] if failure else ""
         if instance:
             found[instance] = text

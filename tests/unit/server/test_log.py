@@ -88,6 +88,17 @@ def test_the_last_failure_of_each_instance_is_found(is_quoted, printed):
     assert {name: text.strip() for name, text in request_failures(log).items()} == {"core_0_0": MESSAGE.strip()}
 
 
+@pytest.mark.parametrize("is_quoted", [True, False], ids=["as newer servers write it", "as it is"])
+def test_the_end_of_a_models_process_is_a_failure_of_its_instance(is_quoted):
+    head, text = (
+        "1124 13:06:24.127303 28553 model.py:0] ",
+        "'core_0_0' was restarted (2, process 9): killed",
+    )
+    entry = json.dumps(text) if is_quoted else text
+    assert request_failures(f"W{head}{entry}\n") == {"core_0_0": "killed"}
+    assert request_failures(f"I{head}{entry}\n") == {}
+
+
 def test_the_last_started_stub_names_its_instance():
     assert last_started_stub(LOG) == "core_0_0"
     assert last_started_stub("\n".join(LOG.splitlines()[:3])) == "core"
