@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -303,9 +304,10 @@ def _outputs(content: bytes, header_length: int) -> tuple[Tensor, ...]:
 
 
 def _error_text(content: bytes) -> str:
+    """What a server says in an error, which it appends to a response that it has written already."""
     text = content.decode("utf-8", "replace")
-    try:
-        value = parse_json(text)
-    except ValueError:
-        value = None
-    return str(value["error"]) if isinstance(value, dict) and "error" in value else text
+    for document in (text, text[max(text.rfind('{"error":'), 0) :]):
+        with contextlib.suppress(ValueError):
+            value = parse_json(document)
+            return str(value["error"]) if isinstance(value, dict) and "error" in value else text
+    return text

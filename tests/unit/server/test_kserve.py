@@ -99,6 +99,20 @@ def test_the_servers_message_is_kept(fake, client):
     assert caught.value.status == 400
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"outputs":[{"name":"Y"}]}\0\0\x80?{"error":"expected a single response, got 2"}', "expected a single res"),
+        (b'<html>{"error": in words}</html>', "<html>"),
+        (b"[1]", r"\[1\]"),
+    ],
+)
+def test_an_error_behind_a_response_is_the_message_and_what_is_none_is_kept(fake, client, body, said):
+    fake.answer = lambda headers, _: (400, {}, body)
+    with pytest.raises(RequestError, match=f"^{said}"):
+        client.infer("m", [Tensor("IN", "FP32", (1,), (1.0,))])
+
+
 def test_no_server():
     client = Client("http://127.0.0.1:1", timeout=1)
     assert not client.live()
