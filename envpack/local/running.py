@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import envpack
 from envpack.local.model_process import LogLine
 from envpack.local.server import LocalServer
 from envpack.local.starting import Instruments, ModelSource, Python
-from envpack.repository.code import gives_configurations
+from envpack.repository.code import calls_itself, gives_configurations
 from envpack.repository.config_rules import later_fields
 from envpack.repository.folders import find_folder, looks_like_model, version_folders
 from envpack.repository.model import Model, open_model
@@ -77,8 +77,15 @@ def needs_server(model: Model) -> str:
         return "has sequence_batching"
     if model.config.HasField("model_repository_agents"):
         return "has model_repository_agents"
+    return _needs_server_by_code(model)
+
+
+def _needs_server_by_code(model: Model) -> str:
     if gives_configurations(model.folder):
         return "gives load_model() another configuration or files"
+    groups: Any = model.config.instance_group
+    if sum(max(group.count, 1) for group in groups) > 1 and calls_itself(model.folder):
+        return "sends requests to itself, for which it has several instances"
     return ""
 
 

@@ -45,6 +45,12 @@ def gives_configurations(folder: Path) -> bool:
     return any(_OVERRIDE.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
+def calls_itself(folder: Path) -> bool:
+    """Whether the code of a model sends requests to the model itself, by its name."""
+    named = re.compile(rf"""\bmodel_name\s*=\s*(["']){re.escape(folder.name)}\1""")
+    return any(named.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
+
+
 def completes_itself(folder: Path) -> bool:
     """Whether the code of a model may add inputs and outputs to its configuration when it is loaded."""
     return any(_METHOD in _text(source) for source in _code(folder))

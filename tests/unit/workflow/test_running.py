@@ -128,6 +128,13 @@ NEEDS_SERVER = {
     "sequences": (f'backend: "python" {SEQUENCES}', "", "has sequence_batching"),
     "agents": (f'backend: "python" {AGENTS}', "", "has model_repository_agents"),
     "overrides": ('backend: "python"', OVERRIDES, "gives load_model() another configuration or files"),
+    "itself": (
+        'backend: "python" instance_group { count: 2 }',
+        "pb_utils.InferenceRequest(model_name = 'itself')",
+        "sends requests to itself, for which it has several instances",
+    ),
+    "alone": ('backend: "python" instance_group { count: 1 }', "pb_utils.InferenceRequest(model_name='alone')", ""),
+    "asks_another": ('backend: "python" instance_group { count: 2 }', "InferenceRequest(model_name='itself')", ""),
     "plain": ('backend: "python"', "pb_utils.load_model(name)  # config=None", ""),
 }
 
