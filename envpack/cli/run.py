@@ -176,11 +176,9 @@ def _show_saved(file: Path | None, console: Console) -> None:
 
 def _show_wrong(answer: Answer, console: Console) -> None:
     first, *others = (answer.fault or answer.difference).splitlines()
-    console.show(f"[bold red]wrong:[/bold red] {plain(first)}")
-    for line in others:
-        console.show(f"    {plain(line)}")
-    if answer.fix:
-        console.show(f"[bold]  fix:[/bold] {advice(answer.fix)}")
+    lines = [f"[bold red]wrong:[/bold red] {plain(first)}", *(f"    {plain(line)}" for line in others)]
+    for line in (*lines, *([f"[bold]  fix:[/bold] {advice(answer.fix)}"] if answer.fix else [])):
+        console.show(line, even_if_quiet=True)
 
 
 def _show_memory(done: ModelRun, console: Console) -> None:

@@ -102,6 +102,8 @@ def test_an_error_of_the_model_is_shown_with_its_lines(run):
     assert code == 1
     assert output.startswith("wrong: Failed to process the request(s) for model 'raises_0', message: ValueError: größe")
     assert "raises/1/model.py(8): execute" in output
+    code, quiet, errors = run("raises", "--quiet")
+    assert (code, quiet, errors) == (1, output, ""), "as of a negative verdict"
 
 
 @pytest.mark.thorough
