@@ -127,10 +127,8 @@ def _settings_of_model(name: str, entry: object, file: Location) -> Settings:
 def _settings(table: Mapping[str, object], keys: set[str], file: Location, place: str, *more: str) -> Settings:
     unknown = sorted(set(table) - keys)
     if unknown:
-        raise file.error(
-            f"unknown key {unknown[0]!r} in {place}",
-            hint=f"known there: {', '.join(sorted({*keys, *more}))}",
-        )
+        hint = _place_of(unknown[0]) or f"known there: {', '.join(sorted({*keys, *more}))}"
+        raise file.error(f"unknown key {unknown[0]!r} in {place}", hint=hint)
     values: dict[str, Any] = {}
     for key, value in table.items():
         try:
@@ -138,6 +136,16 @@ def _settings(table: Mapping[str, object], keys: set[str], file: Location, place
         except BadValueError as fault:
             raise file.error(str(fault), hint=fault.hint) from fault
     return Settings(**{key: value for key, value in values.items() if value not in ("", None)})
+
+
+def _place_of(key: str) -> str:
+    """Where a key belongs, of which only one place knows it; ``""`` if none does."""
+    row = FIELDS.get(key)
+    if row is None or not (row.in_model or row.in_project):
+        return ""
+    if row.in_model:
+        return f"{key} is a setting of a model: write it below [models.NAME], for each model that needs it"
+    return f"{key} is a setting of the repository: write it at the top, before the first [models.NAME]"
 
 
 def _not_a_table(name: str, file: Location) -> InputError:
