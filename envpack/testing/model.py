@@ -92,6 +92,9 @@ def read_arrays(file: Path) -> dict[str, Any]:
     except MemoryError as error:
         raise _bad(str(file), f"cannot be read: there is not enough memory: {error}", hint) from error
     except _DAMAGED as error:
+        if str(error).startswith("Object arrays "):
+            what = "cannot be read: it holds Python objects, which could run code"
+            raise _bad(str(file), what, "save strings as array.astype('S') or array.astype('U')") from error
         raise _bad(str(file), f"cannot be read: {error}", hint) from error
 
 

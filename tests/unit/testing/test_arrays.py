@@ -120,6 +120,10 @@ def test_a_file_that_holds_no_arrays_is_named(tmp_path, content):
 
 
 def test_pickled_arrays_are_not_read(tmp_path):
+    np.savez(tmp_path / "x.npz", np.array(["a"], dtype=object))
+    with pytest.raises(InputError, match="it holds Python objects") as raised:
+        read_arrays(tmp_path / "x.npz")
+    assert raised.value.hint == "save strings as array.astype('S') or array.astype('U')"
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match="cannot be read"):
         read_arrays(tmp_path / "x.npy")
