@@ -129,6 +129,9 @@ def last_lines(log: str, count: int = _LAST) -> tuple[str, ...]:
 # What the system says where a process or a thread would be one too many, and what to do then.
 NO_MORE = "Resource temporarily unavailable"
 LIMIT = "raise the limits of threads and memory where the server starts: ulimit -u and -v, or docker run --pids-limit"
+_NO_THREAD = re.compile(
+    rf"^terminate called after throwing an instance of 'std::system_error'\n +what\(\): +{NO_MORE}$", re.MULTILINE
+)
 _NO_FILES = re.compile(r"^\[(?:warn|err)\] [^\n]{1,1000}: Too many open files$", re.MULTILINE)
 FILES_LIMIT = "raise the limit of open files where the server starts: ulimit -n, or docker run --ulimit nofile=65536"
 
@@ -136,6 +139,11 @@ FILES_LIMIT = "raise the limit of open files where the server starts: ulimit -n,
 def files_limit(log: str) -> str:
     """What helps a server that ended because it could open no further file; ``""`` for another end."""
     return FILES_LIMIT if _NO_FILES.search(log) else ""
+
+
+def threads_limit(log: str) -> str:
+    """What helps a server that ended because it could start no further thread; ``""`` for another end."""
+    return LIMIT if _NO_THREAD.search(log) else ""
 
 
 def start_error(log: str) -> tuple[str, ...]:

@@ -106,6 +106,9 @@ class ProcessServer:
     def memory_bytes(self, pid: int) -> int:
         return procfs.memory_bytes(pid)
 
+    def at_process_limit(self) -> bool:
+        return procfs.at_process_limit(self.pid)
+
     def abort(self, pid: int) -> None:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGABRT)

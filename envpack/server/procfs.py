@@ -45,6 +45,9 @@ _READ_LINK = 'readlink "$1"'
 _ABORT = 'kill -ABRT "$1"'
 _WATCHED = re.compile(r"^Pid:\t(-?\d{1,9})$", re.MULTILINE)
 _PROPORTIONAL = re.compile(r"^Pss:\s+(\d{1,12}) kB$", re.MULTILINE)
+_MOST_PROCESSES = re.compile(r"^Max processes +(\d{1,9}) ", re.MULTILINE)
+_USER = re.compile(r"^Uid:\t(\d{1,10})\t", re.MULTILINE)
+_THREADS = re.compile(r"^Threads:\t(\d{1,9})$", re.MULTILINE)
 _LISTENING = "0A"  # state in /proc/<pid>/net/tcp
 Run = Callable[[str, str], bytes]
 
@@ -100,6 +103,16 @@ def proportional_bytes(content: str) -> int:
     """The proportional memory in the text of ``/proc/<pid>/smaps_rollup`` in bytes."""
     found = _PROPORTIONAL.search(content)
     return int(found[1]) << 10 if found else 0
+
+
+def at_process_limit(pid: int) -> bool:
+    """Whether the user of a process has as many processes and threads as it may have; root may have any number."""
+    most, user = _MOST_PROCESSES.search(text(pid, "limits")), _USER.search(text(pid, "status"))
+    if most is None or user is None or user[1] == "0":
+        return False
+    states = (text(other, "status") for other in proc.all_pids())
+    counts = (_THREADS.search(state) for state in states if (owner := _USER.search(state)) and owner[1] == user[1])
+    return sum(int(count[1]) for count in counts if count) >= int(most[1])
 
 
 def listens(pid: int, port: int) -> bool:
@@ -158,6 +171,9 @@ class ContainerProcfs:
 
     def read_text(self, file: str) -> str:
         return self._text(_READ_TEXT, file)
+
+    def at_process_limit(self) -> bool:
+        return False
 
     def abort(self, pid: int) -> None:
         self._run(_ABORT, str(pid))

@@ -17,6 +17,7 @@ from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import (
     FILES_LIMIT,
+    LIMIT,
     UNHEALTHY,
     configuration_error,
     files_limit,
@@ -26,6 +27,7 @@ from envpack.server.log import (
     plain_lines,
     read_abort_frames,
     read_model_error,
+    threads_limit,
 )
 from envpack.support.pool import in_background
 from envpack.support.text import clipped
@@ -40,6 +42,7 @@ from envpack.verification.fault_catalogue import (
     UNRESOLVED,
     Fault,
 )
+from envpack.verification.load_watch import DeadStubTimer, FullTimer
 from envpack.verification.package_faults import PACKAGE_FAULTS
 from envpack.verification.stub_processes import abort_stubs, abort_workers, dead_stubs, describe_exit
 from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked
@@ -136,7 +139,6 @@ _POLL_SECONDS = 0.05
 # dies later makes the load fail after about two seconds.
 _GRACE_COMPLETING = 0.3
 _GRACE_INSTANCE = 4.0
-_LONGEST_INTERVAL = 0.25
 _NOT_RUN = re.compile(r"Failed to run python backend stub\. Errno = (?P<number>\d{1,4})\b")
 _FRAMES = 5
 _LOG_SECONDS = 1.0
@@ -160,29 +162,6 @@ def _request(client: Client, model: str, seconds: float) -> RequestError | None:
     return None
 
 
-class DeadStubTimer:
-    """Measures for how long stubs have been dead without being reaped by the server.
-
-    Reaped stubs are forgotten: every stub that completed a configuration ends this way. A long gap between two updates
-    counts only in part: if this process could not run, neither could the server.
-    """
-
-    def __init__(self, now: float) -> None:
-        self._updated = now
-        self._seconds: dict[int, float] = {}
-
-    def update(self, dead: frozenset[int], now: float) -> None:
-        """Set the process ids of the stubs that are dead at the time ``now``."""
-        since = min(now - self._updated, _LONGEST_INTERVAL)
-        self._updated = now
-        self._seconds = {pid: self._seconds[pid] + since if pid in self._seconds else 0.0 for pid in dead}
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the death of the stub that has been dead longest."""
-        return max(self._seconds.values(), default=0.0)
-
-
 def load_model(
     server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]
 ) -> LoadResult:
@@ -193,6 +172,7 @@ def load_model(
     dead = DeadStubTimer(started)
     next_poll = started
     ended = ""
+    full = FullTimer()
     while True:
         answered = bool(wait([request], _POLL_SECONDS).done)
         error = request.result() if answered else None
@@ -206,12 +186,15 @@ def load_model(
         if now >= next_poll:
             dead.update(frozenset(dead_stubs(server)) - ignore_dead, now)
             ended = describe_exit(server, ignore_dead) or ended  # the server reaps the stub before it responds
+            full.update(server, fresh, now)
             next_poll = now + server.poll_seconds
         if not_run := _NOT_RUN.search(fresh):
             return LoadResult(seconds, _shell_missing(fresh, not_run["number"]), stuck=True)
         grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE
         if dead.seconds > grace:
             return LoadResult(seconds, _stub_died(model, fresh), stuck=True)
+        if full.seconds > _GRACE_INSTANCE:
+            return LoadResult(seconds, _no_thread(fresh), stuck=True)
         if seconds > timeout:
             return LoadResult(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
 
@@ -279,7 +262,8 @@ def _unlisted(error: RequestError) -> Failure | None:
 
 def server_died(when: str, log: str) -> Failure:
     """The failure of a model whose server ended."""
-    return Failure("server-died", f"the server ended {when}", last_lines(log), files_limit(log))
+    fix = files_limit(log) or threads_limit(log)
+    return Failure("server-died", f"the server ended {when}", last_lines(log), fix)
 
 
 def _stub_died(model: Model, log: str) -> Failure:
@@ -296,13 +280,22 @@ def _shell_missing(log: str, number: str) -> Failure:
     return Failure("stub-died", reason, plain_lines(log), "use an image, or a PATH of the server, that has bash")
 
 
+def _no_thread(log: str) -> Failure:
+    """The server waits forever for threads of its own that it could not start."""
+    reason = "the server can start no further thread, and would wait forever"
+    return Failure("load-failed", reason, plain_lines(log), LIMIT)
+
+
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:
+    is_full = server.at_process_limit()
     frames = abort_and_read_frames(server, model)
     where = frames[0] if frames else "the model's imports or initialize"
     lines = plain_lines(log)
     fix = f"find what blocks in {where}, or allow more time: --timeout"
     if any(map(RETRIES.match, lines)):
         fix = NOT_REACHED
+    if is_full:
+        fix = LIMIT
     return Failure("load-timeout", f"not loaded after {timeout:g} s", (*lines, *frames), fix)
 
 

@@ -89,3 +89,30 @@ def test_the_proportional_memory_is_that_of_the_whole_process():
     text = "55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:    9000 kB\nPss:    4096 kB\nPss_Anon:    1 kB\n"
     assert proportional_bytes(text) == 4 << 20
     assert proportional_bytes("Rss:    9000 kB\n") == 0
+
+
+LIMITED = """
+import os, resource, sys
+if user := int(sys.argv[1]):
+    os.setresuid(user, user, user)
+hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+resource.setrlimit(resource.RLIMIT_NPROC, (int(sys.argv[2]), hard))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "most", "is_at_limit"),
+    [(54321, 1, True), (54321, 2, False), (0, 1, False)],
+    ids=["full", "one left", "root"],
+)
+def test_a_user_with_as_many_processes_as_a_process_may_have_is_at_its_limit(user, most, is_at_limit):
+    if os.geteuid() != 0:
+        user, most = os.geteuid(), most if is_at_limit else 1 << 22
+    command = [sys.executable, "-c", LIMITED, str(user), str(most)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"ready\n"
+        assert procfs.at_process_limit(child.pid) == is_at_limit
+        child.stdin.close()
+    assert not procfs.at_process_limit(1 << 22)

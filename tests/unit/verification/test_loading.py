@@ -3,10 +3,15 @@
 import threading
 from types import SimpleNamespace
 
+from envpack.server.log import NO_MORE
 from envpack.verification import loading
-from envpack.verification.loading import DeadStubTimer
+from envpack.verification.load_watch import DeadStubTimer, FullTimer
 
 FIRST, SECOND = 7, 8
+INITIALIZED = (
+    'Starting Python backend stub: exec /m/stub /m/1/model.py region 1 1 7 /backends/python 336 m_0 DEFAULT"\n'
+    'envpack-stub {"instance": "m_0", "initialize_seconds": 0.1}\n'
+)
 NO_BASH = "Failed to run python backend stub. Errno = 2\nPython backend stub path: /m/triton_python_backend_stub\n"
 
 
@@ -37,9 +42,16 @@ def test_time_in_which_the_machine_was_stopped_does_not_count():
 
 def test_a_load_that_asks_a_host_again_until_its_time_is_up_has_that_as_its_fix(monkeypatch):
     monkeypatch.setattr(loading, "abort_and_read_frames", lambda *_: ("model.py:4 in initialize",))
+    server = SimpleNamespace(at_process_limit=lambda: False)
     asked = "'[Errno -2] Name or service not known' thrown while requesting HEAD https://huggingface.co/a/b/c.json"
-    assert "does not reach that host" in loading._timed_out(None, None, f"{asked}\n", 5.0).fix
-    assert "what blocks in model.py:4 in initialize" in loading._timed_out(None, None, "loading\n", 5.0).fix
+    assert "does not reach that host" in loading._timed_out(server, None, f"{asked}\n", 5.0).fix
+    assert "what blocks in model.py:4 in initialize" in loading._timed_out(server, None, "loading\n", 5.0).fix
+
+
+def test_a_load_that_does_not_end_at_the_limit_of_threads_has_that_as_its_fix(monkeypatch):
+    monkeypatch.setattr(loading, "abort_and_read_frames", lambda *_: ("model.py:4 in initialize",))
+    server = SimpleNamespace(at_process_limit=lambda: True)
+    assert "limits of threads" in loading._timed_out(server, None, "loading\n", 5.0).fix
 
 
 def test_the_command_that_gives_a_model_its_python_names_the_model():
@@ -52,16 +64,48 @@ def test_the_command_that_gives_a_model_its_python_names_the_model():
     )
 
 
-def test_a_server_without_bash_is_not_waited_for():
+def loaded(text, **server):
+    """The result of a load that never ends, of a server with this log."""
     unending = threading.Event()
-    server = SimpleNamespace(log=lambda _=0: NO_BASH, log_size=lambda: 0, ended=lambda: False, children=lambda: ())
-    server.poll_seconds = 0.1
+    server = SimpleNamespace(log=lambda _=0: text, log_size=lambda: 0, ended=lambda: False, **server)
+    server.children, server.poll_seconds = tuple, 0.1
     client = SimpleNamespace(load=lambda *_, **__: unending.wait())
     try:
-        result = loading.load_model(
+        return loading.load_model(
             server, client, SimpleNamespace(name="m"), timeout=threading.TIMEOUT_MAX, ignore_dead=frozenset()
         )
     finally:
         unending.set()
+
+
+def test_a_server_without_bash_is_not_waited_for():
+    result = loaded(NO_BASH, at_process_limit=lambda: False)
     assert (result.stuck, result.failure.kind) == (True, "stub-died")
     assert "the server cannot run bash" in result.failure.reason
+
+
+def test_a_server_that_can_start_no_further_thread_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(loading, "_GRACE_INSTANCE", 0.1)
+    result = loaded(INITIALIZED, at_process_limit=lambda: True)
+    assert (result.stuck, result.failure.kind) == (True, "load-failed")
+    assert "limits of threads" in result.failure.fix
+
+
+def test_the_limit_of_threads_ends_no_load_of_a_model_that_is_still_initialized():
+    full = FullTimer()
+    server = SimpleNamespace(at_process_limit=lambda: True)
+    for now in (1.0, 9.0):
+        full.update(server, INITIALIZED.partition("\n")[0], now)
+    assert full.seconds == 0
+    for now in (10.0, 12.0):
+        full.update(server, INITIALIZED, now)
+    assert full.seconds == 2
+    full.update(SimpleNamespace(at_process_limit=lambda: False), INITIALIZED, 13.0)
+    assert full.seconds == 0
+
+
+def test_a_server_that_ended_for_lack_of_a_thread_has_the_limit_as_its_fix():
+    lines = "terminate called after throwing an instance of 'std::system_error'\n  what():  {}\nSignal (6) received.\n"
+    ended = [loading.server_died("at once", lines.format(why)).fix for why in (NO_MORE, "Invalid argument")]
+    assert "limits of threads" in ended[0]
+    assert ended[1] == ""
