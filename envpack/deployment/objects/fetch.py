@@ -38,6 +38,11 @@ _AT_ONCE = 8  # requests
 _SPARE = 64 << 20  # bytes of the disk that a copy leaves free
 _PUBLISH_AGAIN = "publish again; with --force if another program writes there"
 _SIGN_AGAIN = "publish again: with --sign if the statement is older, with --force if another program writes there"
+_REMOVE = "remove it, or publish to an empty folder"
+_DELETE = (
+    "publish again: with --sign if the statement is older, with --delete if an earlier publication left it; "
+    "otherwise remove it"
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ def _copied(
     fix = _PUBLISH_AGAIN if trust is None else _SIGN_AGAIN
     for path in present:
         if path not in expected:  # a server may load it
-            raise _changed(f"{path} was not published", str(objects.location), fix)
+            remedy = _REMOVE if trust is None else _DELETE
+            raise _changed(f"{path} was not published", str(objects.location), remedy)
     missing = sorted(expected.keys() - present.keys())
     if missing:
         raise _changed(f"{missing[0]} is missing", str(objects.location), fix)

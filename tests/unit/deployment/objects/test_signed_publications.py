@@ -127,10 +127,16 @@ def test_a_statement_that_is_older_than_the_files_has_a_remedy(objects, remote, 
     before = (remote / SIGNED).read_bytes()
     publish(publication(a__1__more="x", **(config("a") | {"a__1__model.py": "new"})), objects)
     (remote / SIGNED).write_bytes(before)
-    for change, message in (
-        (lambda: None, "a/1/more was not published"),
-        ((remote / "a/1/more").unlink, "a/1/model.py is not what was published"),
-        ((remote / "a/1/model.py").unlink, "a/1/model.py is missing"),
+    again = "publish again: with --sign if the statement is older, with "
+    forced = f"{again}--force if another program writes there"
+    for change, message, hint in (
+        (
+            lambda: None,
+            "a/1/more was not published",
+            f"{again}--delete if an earlier publication left it; otherwise remove it",
+        ),
+        ((remote / "a/1/more").unlink, "a/1/model.py is not what was published", forced),
+        ((remote / "a/1/model.py").unlink, "a/1/model.py is missing", forced),
     ):
         change()
         with pytest.raises(InputError) as raised:
@@ -138,9 +144,24 @@ def test_a_statement_that_is_older_than_the_files_has_a_remedy(objects, remote, 
         error = raised.value
         assert (error.kind, error.where) == ("published-changed", str(objects.location))
         assert error.message == message
-        assert error.hint == (
-            "publish again: with --sign if the statement is older, with --force if another program writes there"
-        )
+        assert error.hint == hint
+
+
+def test_each_remedy_for_a_file_that_was_not_published_works(objects, remote, keys, tmp_path):
+    key = read_signing_key(keys[0])
+    publish(publication(a__1__more="x", **config("a")), objects, keys=[key])
+    publish(publication(**config("a")), objects, keys=[key])  # leaves the other file
+    with pytest.raises(InputError, match="a/1/more was not published") as raised:
+        copied(objects, tmp_path, keys[1])
+    assert "with --delete if an earlier publication left it" in raised.value.hint
+    publish(publication(**config("a")), objects, keys=[key], delete=True)
+    assert copied(objects, tmp_path, keys[1]).files == 3
+    (remote / "a/1/more").write_text("of another program")
+    with pytest.raises(InputError, match="a/1/more was not published") as raised:
+        copied(objects, tmp_path)
+    assert raised.value.hint == "remove it, or publish to an empty folder"
+    (remote / "a/1/more").unlink()
+    assert copied(objects, tmp_path).files == 3
 
 
 def test_a_statement_names_the_packages_of_the_environment(described, objects, remote, keys):
