@@ -22,9 +22,16 @@ def open_missing_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            handle = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            handle = _nowhere()  # gets the lowest number that is free
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+
+
+def _nowhere() -> int:
+    try:
+        return os.open(os.devnull, os.O_RDWR)
+    except OSError:  # a root file system without devices
+        return os.memfd_create("null")
 
 
 class _Stream:

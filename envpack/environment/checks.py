@@ -23,7 +23,7 @@ from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import real_path
 from envpack.support.platforms import libpython_name
-from envpack.support.processes import NO_PROGRAM, CompletedProcess, bare_environment, run
+from envpack.support.processes import CompletedProcess, bare_environment, is_no_program, run
 from envpack.support.replacement import replaced_file
 from envpack.support.uv import run_uv
 
@@ -48,7 +48,7 @@ def python_output(python: Path, program: str) -> CompletedProcess:
         with ended_in_time():
             return run([python, "-I", "-B", "-c", program], env=bare_environment(), timeout=_STARTING)
     except OSError as error:
-        if error.errno not in NO_PROGRAM:
+        if not is_no_program(error):
             raise
         raise _broken(f"bin/{python.name} cannot be run: {error.strerror}") from error
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from envpack.repository.config import ModelConfig
 from envpack.support.errors import EnvironmentBuildError, ServerError
-from envpack.support.processes import NO_PROGRAM
+from envpack.support.processes import is_no_program
 from envpack.support.progress import Progress
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import printable
@@ -92,7 +92,7 @@ def start_stub(
             stderr=output.write_end,
         )
     except OSError as error:
-        if error.errno not in NO_PROGRAM:
+        if not is_no_program(error):
             raise
         what = f"the stub cannot be started: {error.strerror}"
         fix = "set ENVPACK_CACHE_DIR to a folder whose programs can be run"

@@ -20,7 +20,7 @@ from envpack.support.errors import StubError, UsageError
 from envpack.support.folders import real_path
 from envpack.support.installation import install_command
 from envpack.support.platforms import this_machine
-from envpack.support.processes import NO_PROGRAM, clean_environment, run
+from envpack.support.processes import clean_environment, is_no_program, run
 
 _ANSWERING = 60.0  # seconds that a compiler may take to print its version
 OTHER_COMPILER = "try the other compiler: --set toolchain=zig, or toolchain=system"
@@ -112,7 +112,7 @@ def _identity(command: list[str]) -> str:
     try:
         result = run(command, env=clean_environment(), timeout=_ANSWERING)
     except OSError as error:  # a script without its interpreter, a program for another machine
-        if error.errno not in NO_PROGRAM:
+        if not is_no_program(error):
             raise
         raise _broken(command[0], str(error.strerror)) from error
     except subprocess.TimeoutExpired as error:

@@ -110,8 +110,13 @@ def bare_environment() -> dict[str, str]:
 _SET_DEATH_SIGNAL = 1  # of prctl()
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 # What the start of a program fails with if its file cannot be run; other error numbers are limits of the system.
-NO_PROGRAM = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENOEXEC}
+_NO_PROGRAM = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENOEXEC}
 _GRACE_PERIOD = 10.0  # seconds after SIGTERM in which a program can end the processes that it has started
+
+
+def is_no_program(error: OSError) -> bool:
+    """Whether a program was not started because its file cannot be run, and not for want of ``/dev/null``."""
+    return error.errno in _NO_PROGRAM and error.filename != os.devnull
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from envpack.settings.project import Project
 from envpack.settings.pythons import PYBIND11, SUPPORTED
 from envpack.stub.prebuilt import prebuilt_pythons
 from envpack.stub.toolchain import boost_folder, find_tool, find_toolchain, pybind11_folder
-from envpack.support.errors import EnvpackError, StubError
+from envpack.support.errors import EnvpackError, StubError, storage_error
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
 from envpack.support.platforms import is_supported, this_machine
@@ -280,7 +280,15 @@ def _observed(name: str, probe: Probe, project: Project) -> tuple[Observation, .
     try:
         return tuple(probe(project))
     except EnvpackError as error:
-        return (Observation(name, "missing", error.message, error.hint),)
+        return (_missing(name, error),)
     except Exception as error:  # a fault of one probe must not hide the others
+        explained = storage_error(error) if isinstance(error, OSError) else None
+        if explained is not None:
+            return (_missing(name, explained),)
         what = f"the probe failed: {type(error).__name__}: {error}"
         return (Observation(name, "warn", what, "report it as a bug in envpack"),)
+
+
+def _missing(name: str, error: EnvpackError) -> Observation:
+    what = f"{error.where}: {error.message}" if error.where else error.message
+    return Observation(name, "missing", what, error.hint)

@@ -1,11 +1,15 @@
 """What is wrong around a command, not in its words: it is named, and never called a bug."""
 
+import json
 import os
 import subprocess
+import sys
 
 import pytest
 
+from envpack.cli import main
 from envpack.cli.main import run
+from envpack.stub.toolchain import find_toolchain
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused
 
@@ -57,3 +61,32 @@ def test_folders_too_deep_to_follow_are_told(repository, tmp_path, capsys):
     code = run(["layout", "--json", "--repository", str(repository), "--output", str(tmp_path / "tree")])
     assert_refused(Ended(code, *capsys.readouterr()), 3, "nested-too-deeply", "nested more deeply")
     assert not list(tmp_path.glob("*tree*")), "an unfinished tree"
+
+
+@pytest.fixture
+def null(tmp_path, monkeypatch):
+    """The path of a /dev/null that does not exist, as in a root file system without devices."""
+    monkeypatch.setattr(os, "devnull", str(tmp_path / "dev/null"))
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    return os.devnull
+
+
+@pytest.mark.usefixtures("null")
+def test_a_program_that_cannot_be_started_for_want_of_the_null_device_is_not_blamed():
+    with pytest.raises(FileNotFoundError) as raised:
+        find_toolchain("system")
+    assert main._failure(raised.value).message == "cannot be read or written: No such file or directory"
+
+
+def test_a_command_starts_without_streams_and_without_the_null_device():
+    code = "import os; os.devnull = '/gone'; from envpack.cli.main import main; main()"
+    shell = ["sh", "-c", '"$0" -c "$1" releases <&- >&- 2>&-', sys.executable, code]
+    started = subprocess.run(shell, check=False)
+    assert started.returncode == 0
+
+
+def test_the_examination_of_a_machine_without_the_null_device_names_it(null, capsys):
+    assert run(["doctor", "--json"]) == 0
+    found = {check["name"]: check["what"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert f"{null}: cannot be read or written" in found["compiler"]
+    assert not [what for what in found.values() if "the probe failed" in what]
