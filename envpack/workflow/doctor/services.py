@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -112,7 +113,9 @@ def _default_index_fails() -> str:
     with temp_dir("doctor") as folder:
         requirements = folder / "requirements.in"
         requirements.write_text("numpy\n", encoding="utf-8")
-        completed = run_uv(["pip", "compile", "--no-deps", "--quiet", requirements], variables=bounds)
+        # With a Python, since uv would start those on PATH, of which one may hang.
+        words: list[str | Path] = ["pip", "compile", "--python", sys.executable, "--no-deps", "--quiet", requirements]
+        completed = run_uv(words, variables=bounds)
     return ": unreachable" if completed.returncode else ""
 
 

@@ -99,6 +99,19 @@ class TestNetwork:
         assert (seen.state, seen.what) == ("warn", "the default index of uv: unreachable")
         assert "UV_INDEX_URL" in seen.fix
 
+    def test_the_default_index_is_checked_without_a_python_on_path(self, project, monkeypatch, tmp_path):
+        """One that hangs would be said to be an index without a response."""
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        (tmp_path / "bin").mkdir()
+        for program in ("python3", "python", "python3.7"):
+            (tmp_path / "bin" / program).write_text(f"#!/bin/sh\n: > {tmp_path}/started\n")
+            (tmp_path / "bin" / program).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+        monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+        (seen,) = index(project)
+        assert (seen.state, (tmp_path / "started").exists()) == ("warn", False)
+
     def test_without_channels_the_pythons_of_this_machine_count(self, project):
         (seen,) = channels(project)
         assert (seen.state, "interpreters of this machine" in seen.what) == ("ok", True)
