@@ -20,7 +20,7 @@ from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, find_toolchain, header_folders
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import in_use, kept
-from envpack.support.errors import DISK_FULL_TEXT, StubError, UsageError, disk_full
+from envpack.support.errors import DISK_FULL_TEXT, StubError, UsageError, disk_full_by_program, scarce_folder
 from envpack.support.folders import cache_folder
 from envpack.support.installation import repair_command
 from envpack.support.placed_files import STUB_NAME
@@ -77,8 +77,8 @@ class BuildTree:
 
     def _failure(self, done: CompletedProcess) -> Exception:
         # CMake's own trials fail on a full disk with errors of other kinds.
-        if DISK_FULL_TEXT in done.stdout + done.stderr or shutil.disk_usage(self.folder).free < _ROOM:
-            return disk_full(self.folder)
+        if DISK_FULL_TEXT in done.stdout + done.stderr or shutil.disk_usage(scarce_folder(self.folder)).free < _ROOM:
+            return disk_full_by_program(self.folder)
         return StubError("compile-failed", f"the stub does not compile:\n{_first_error(done)}", OTHER_COMPILER)
 
 

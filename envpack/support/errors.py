@@ -220,6 +220,22 @@ def _name_of(error: OSError) -> str:
     return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
 
 
+def scarce_folder(storage: Path) -> Path:
+    """The folder in which a program lacks room: ``storage``, or that of temporary files if its disk has less."""
+    temporary = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - where programs write without the variable
+    return min((storage, temporary), key=_free) if temporary.is_dir() else storage
+
+
+def _free(folder: Path) -> int:
+    disk = os.statvfs(next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()))
+    return disk.f_bavail * disk.f_frsize if disk.f_favail or not disk.f_files else 0
+
+
+def disk_full_by_program(storage: Path) -> StorageError:
+    """The error for a full disk that a program reports, which does not say which one."""
+    return disk_full(scarce_folder(storage))
+
+
 def disk_full(where: Path | str) -> StorageError:
     """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
     fix = "free some space, or inodes if df -i shows none; ENVPACK_CACHE_DIR moves the cache, TMPDIR temporary files"

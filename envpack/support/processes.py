@@ -21,7 +21,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, StorageError, disk_full
+from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, StorageError, disk_full_by_program
 
 UNTRUSTED_HINT = (
     "add the authority that signed it to those of this machine (update-ca-certificates),"
@@ -319,7 +319,7 @@ def error_from_output(
     The last pattern matches everything. The fields fill the braces in messages and hints.
     """
     if DISK_FULL_TEXT in output:
-        return disk_full(storage)
+        return disk_full_by_program(storage)
     pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))
     values = fields | match.groupdict()
     what = pattern.message.format(**values)

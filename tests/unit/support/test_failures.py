@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.support.errors import StorageError, storage_error, storage_errors
+from envpack.support.errors import StorageError, disk_full_by_program, storage_error, storage_errors
 from tests.tables import every_row
 
 
@@ -48,3 +48,15 @@ def test_a_link_that_a_file_system_cannot_have_is_named_by_its_place(number, wha
     assert found.hint.startswith("use a file system that has them, or --format tar.gz")
     with pytest.raises(StorageError, match="no symbolic link"), storage_errors(Path("/mount")):
         raise OSError(errno.EPERM, "Operation not permitted", "python3.10", None, "/mount/cache/bin/python3")
+
+
+def test_a_program_lacks_room_where_there_is_less_of_it(tmp_path, mount, monkeypatch):
+    small = tmp_path / "small"
+    mount(small, "size=64k")
+    monkeypatch.setenv("TMPDIR", str(small))
+    assert disk_full_by_program(tmp_path / "cache/entry").where == str(small)
+    assert disk_full_by_program(small).where == str(small)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert disk_full_by_program(small / "entry").where == str(small / "entry")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+    assert disk_full_by_program(tmp_path).where == str(tmp_path)
