@@ -190,10 +190,14 @@ def pythons(project: Project) -> Iterator[Observation]:
     usable = {one.minor: one.version for one in found if one.library}  # they are ordered by version
     static = sorted({one.minor for one in found} - usable.keys(), key=SUPPORTED.index)
     remarks = [f"without shared library: {', '.join(static)}"] if static else []
+    compiled = {*prebuilt_pythons(this_machine()), *(one.minor for one in found if one.library and one.has_headers)}
+    headless = [minor for minor in usable if minor not in compiled]
     fetched: list[str] = []
     if project.of().python_preference != "only-system":
-        fetched, remark = _fetched([minor for minor in SUPPORTED if minor not in usable])
+        fetched, remark = _fetched([minor for minor in SUPPORTED if minor not in usable or minor in headless])
         remarks += [remark] if remark else []
+    headless = [minor for minor in headless if minor not in fetched]
+    remarks += [f"without the headers that a stub is compiled with: {', '.join(headless)}"] if headless else []
     absent = [minor for minor in SUPPORTED if minor not in {*usable, *static, *fetched}]
     remarks += [f"not installed: {', '.join(absent)}"] if absent else []
     closed = unreadable_folders()
@@ -201,6 +205,8 @@ def pythons(project: Project) -> Iterator[Observation]:
     what = "; ".join([", ".join(usable.values()) or "none with a shared library", *remarks])
     if closed:
         yield Observation("Pythons", "warn", what, "let this user read the folder, or unset the variable")
+    elif headless:
+        yield Observation("Pythons", "warn", what, _fix(headless[0], headers=True))
     elif usable or fetched:
         yield Observation("Pythons", "ok", what)
     else:
@@ -226,9 +232,9 @@ def _fetched(lacking: list[str]) -> tuple[list[str], str]:
     return offered, f"fetched from {place} when needed: {', '.join(offered)}"
 
 
-def _fix(minor: str) -> str:
+def _fix(minor: str, *, headers: bool = False) -> str:
     try:
-        interpreter_here(minor)
+        interpreter_here(minor, headers=headers)
     except EnvpackError as error:
         return error.hint
     return ""

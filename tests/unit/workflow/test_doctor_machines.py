@@ -236,17 +236,25 @@ def test_a_cache_on_another_file_system_copies_environments(disk, project, tmp_p
 
 @pytest.fixture
 def found(monkeypatch):
-    """Sets which Pythons are here, which can be fetched, and how their address answers."""
+    """Sets which Pythons are here, which can be fetched, and how their address answers.
+
+    One that begins with - has no shared library, with ! no headers.
+    """
 
     def change(*here, offered=(), answer=""):
-        every = [SimpleNamespace(minor=v.rpartition(".")[0].lstrip("-"), version=v, library=v[0] != "-") for v in here]
+        every = [one(version) for version in here]
         monkeypatch.setattr(host, "available_interpreters", lambda: every)
         fetch = {minor: f"https://{minor.replace('.', '-')}.example/python.tar" for minor in offered}
         monkeypatch.setattr(host, "fetchable", lambda seconds: fetch)
         monkeypatch.setattr(host, "unreachable", lambda url: answer)
         monkeypatch.setattr(host, "interpreter_here", absent)
 
-    def absent(minor):
+    def one(version):
+        minor = version.rpartition(".")[0].strip("-!")
+        with_library, with_headers = version[0] != "-", version[0] != "!"
+        return SimpleNamespace(minor=minor, version=version.strip("!"), library=with_library, has_headers=with_headers)
+
+    def absent(minor, *, headers):
         raise InputError("python-missing", "none", f"install Python {minor}")
 
     monkeypatch.delenv("UV_OFFLINE", raising=False)
@@ -267,6 +275,22 @@ def test_pythons_are_listed_by_what_they_are_good_for(found, project):
             + missing("3.8", "3.9", "3.10", "3.11", "3.12"),
         )
     ]
+
+
+def test_a_python_without_headers_is_not_said_to_be_enough_for_a_stub(found, project, monkeypatch):
+    found("3.8.1", "!3.11.2")
+    (seen,) = host.pythons(project)
+    assert (seen.state, seen.fix) == ("warn", "install Python 3.11")
+    without = "without the headers that a stub is compiled with: 3.11"
+    assert seen.what == f"3.8.1, 3.11.2; {without}; {missing('3.8', '3.11')}"
+    found("!3.11.2", "3.11.4")
+    assert [seen.state for seen in host.pythons(project)] == ["ok"], "another one of this version has them"
+    found("!3.11.2", offered=("3.11",))
+    (seen,) = host.pythons(project)
+    assert (seen.state, "fetched from 3-11.example when needed: 3.11" in seen.what) == ("ok", True)
+    found("!3.11.2")
+    monkeypatch.setattr(host, "prebuilt_pythons", lambda machine: ("3.11",))
+    assert [seen.state for seen in host.pythons(project)] == ["ok"], "its stub need not be compiled"
 
 
 def test_a_python_that_can_be_fetched_is_enough(found, project):
@@ -292,7 +316,7 @@ def test_without_any_python_the_first_one_is_what_to_install(found, project):
 
 def test_a_python_that_is_there_after_all_needs_no_advice(found, project, monkeypatch):
     found()
-    monkeypatch.setattr(host, "interpreter_here", lambda minor: "here")
+    monkeypatch.setattr(host, "interpreter_here", lambda minor, *, headers: "here")
     (seen,) = host.pythons(project)
     assert (seen.state, seen.fix) == ("missing", "")
 
