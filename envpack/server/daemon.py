@@ -32,6 +32,7 @@ _ANSWER_SECONDS = 60
 _DOCKER, _PODMAN = "unix:///var/run/docker.sock", "unix:///run/podman/podman.sock"
 _NETWORK = re.compile(r"(?:tcp|https?|ssh)://\S")
 _LOOPBACK = re.compile(r"[a-z]+://(?:[^@/]*@)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?:[:/]|$)")
+_TIMED_OUT = "timed out"  # in the Docker SDK's error for a daemon that accepts a connection, and says nothing
 _NO_GPU = ("could not select device driver", "nvidia.com/gpu", "Unknown runtime specified nvidia", "/dev/nvidia")
 
 
@@ -47,7 +48,7 @@ class Daemon:
 
 def find_daemon() -> Daemon:
     """Connect to the daemon in ``DOCKER_HOST``, else of docker's context, else to Docker on this machine, or podman."""
-    reasons, denied = [], ""
+    reasons, denied, silent = [], "", ""
     named = os.environ.get("DOCKER_HOST") or _host_of_context()
     for address in [named] if named else _usual_addresses():
         if not address.startswith(("unix://", "npipe://")):
@@ -69,6 +70,11 @@ def find_daemon() -> Daemon:
             return _connect(address)
         except ServerError as error:
             reasons.append(f"{address}: {error.message}")
+            silent = silent or (address if _TIMED_OUT in error.message else "")
+    if silent:
+        what = f"the container daemon does not answer within {_ANSWER_SECONDS:g} s"
+        fix = "restart it, or use --runtime process"
+        raise ServerError("docker-missing", what, fix, silent, details="\n".join(reasons))
     if denied:
         what = "this user may not use the container daemon"
         fix = "add the user to the group of its socket (usermod -aG docker USER) and log in again, or use"

@@ -4,6 +4,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -66,6 +67,20 @@ def write_context(folder, name, host):
     entry = folder / "contexts/meta" / hashlib.sha256(name.encode()).hexdigest()
     entry.mkdir(parents=True)
     (entry / "meta.json").write_text(json.dumps({"Name": name, "Endpoints": {"docker": {"Host": host}}}))
+
+
+def test_a_daemon_that_says_nothing_is_not_said_to_be_stopped(monkeypatch, tmp_path):
+    monkeypatch.setattr("envpack.server.daemon._ANSWER_SECONDS", 0.2)
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        address = f"unix://{folder}/docker.sock"
+        listening.bind(address.removeprefix("unix://"))
+        listening.listen()
+        monkeypatch.setenv("DOCKER_HOST", address)
+        error = refusal()
+        assert (error.kind, error.where) == ("docker-missing", address)
+        assert error.message == "the container daemon does not answer within 0.2 s"
+        assert error.hint == "restart it, or use --runtime process"
+        assert choose_runtime(ServerSpec(), tmp_path, ()).name == "process"
 
 
 def test_the_daemon_of_dockers_context_is_used(monkeypatch, tmp_path):
