@@ -49,6 +49,7 @@ def test_an_address_that_names_no_socket(monkeypatch, address, kind, fix):
 def test_a_folder_that_this_user_may_not_enter_hides_no_server(monkeypatch, tmp_path):
     with tempfile.TemporaryDirectory() as folder:  # any user may enter its parent
         monkeypatch.setattr("envpack.server.daemon._PODMAN", f"unix://{folder}/podman.sock")
+        choose_runtime(ServerSpec(), tmp_path, ())  # imports what the other user may not be able to read
         Path(folder).chmod(0)
         user = os.geteuid()
         importlib.metadata.version("pytest")  # which loads modules that another user may not read
