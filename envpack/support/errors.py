@@ -208,6 +208,8 @@ def system_limit(reason: str) -> StorageError:
 
 def _unnamed(error: OSError) -> StorageError:
     fix = "check the disks and mounts of the repository, the cache and the folder for temporary files"
+    if error.errno == errno.EFBIG:
+        fix = "raise the limit for the size of files (ulimit -f unlimited), or use a file system that has larger ones"
     return StorageError("file-unusable", f"a file cannot be read or written: {error.strerror}", fix)
 
 

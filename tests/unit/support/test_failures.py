@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,17 @@ def test_a_program_lacks_room_where_there_is_less_of_it(tmp_path, mount, monkeyp
     assert disk_full_by_program(small / "entry").where == str(small / "entry")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
     assert disk_full_by_program(tmp_path).where == str(tmp_path)
+
+
+def test_a_file_that_may_not_be_so_large_names_the_limit(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # Python ignores its signal
+    try:
+        with pytest.raises(OSError, match="File too large") as raised, (tmp_path / "file").open("wb", 0) as file:
+            file.write(bytes(1000))
+            file.write(bytes(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    error = storage_error(raised.value)
+    assert (error.kind, error.message) == ("file-unusable", "a file cannot be read or written: File too large")
+    assert "ulimit -f" in error.hint
