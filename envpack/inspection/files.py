@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -133,7 +134,9 @@ def is_pointer(file: Path) -> bool:
     """Whether a file is a git-lfs pointer, of which nothing else has to be reported."""
     if not file.is_file() or file.stat().st_size > _LARGEST_POINTER or not os.access(file, os.R_OK):
         return False
-    return read_bytes(file).startswith(_POINTER)
+    with contextlib.suppress(OSError):  # what cannot be read is reported by what has to read it
+        return read_bytes(file).startswith(_POINTER)
+    return False
 
 
 def mode_findings(model: Path) -> Iterator[Finding]:

@@ -70,15 +70,16 @@ def fix_of_written_path(said: str, repository: Path, there: str, unreadable: Cal
         there: its path for the model.
         unreadable: tells which of some paths the model cannot read, as `Server.unreadable`.
     """
+    there = os.path.normpath(there)
     for path in _WRITTEN_PATH.findall(said[:_MOST_SEARCHED]):
         _, *parts = PurePosixPath(path).parts
         for at in range(1, len(parts) - 1):
             prefix, below = "/" + "/".join(parts[:at]), "/".join(parts[at:])
-            if prefix == there or ".." in parts or not (repository / below).exists() or not unreadable((path,)):
-                continue
-            served_from = "" if prefix == "/models" else f" --set served_from={prefix}"
-            other = f"serve the repository at {prefix}: envpack verify --runtime docker{served_from}"
-            return f"the file is at {there}/{below}: begin its path with Path(__file__).parent; or {other}"
+            is_file = prefix != there and ".." not in parts and (repository / below).exists()
+            if is_file and unreadable((path,)):
+                served_from = "" if prefix == "/models" else f" --set served_from={prefix}"
+                other = f"serve the repository at {prefix}: envpack verify --runtime docker{served_from}"
+                return f"the file is at {there}/{below}: begin its path with Path(__file__).parent; or {other}"
     return ""
 
 
