@@ -141,8 +141,13 @@ ONES = np.ones(2, dtype=np.float32)
 
 # What is in the file x, and what is sent; each with a part of the error.
 WRONG_INPUTS = {
-    "objects": ("x.npy", np.array([{}, "x"], dtype=object), ["x.npy"], "x.npy: cannot be read: Object arrays"),
-    "objects in npz": ("x.npz", {"X": np.array([{}], dtype=object)}, ["x.npz"], "x.npz: cannot be read: Object arrays"),
+    "objects": ("x.npy", np.array([{}, "x"], dtype=object), ["x.npy"], "x.npy: cannot be read: it holds Python"),
+    "objects in npz": (
+        "x.npz",
+        {"X": np.array([{}], dtype=object)},
+        ["x.npz"],
+        "x.npz: cannot be read: it holds Python",
+    ),
     "complex": ("x.npy", np.array([1j]), ["x.npy"], "X: arrays of complex128 fit no type"),
     "other name": ("x.npz", {"Q": ONES}, ["x.npz"], "x.npz: the model has no input 'Q', only X"),
     "no input": ("x.npy", ONES, ["Q=x.npy"], "Q=x.npy: the model has no input 'Q', only X"),

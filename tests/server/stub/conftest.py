@@ -171,7 +171,7 @@ class Served:
         try:
             events = self.client._send("POST", "/v2/models/stream/generate_stream", body=body).content.decode()
         except RequestError as error:  # when the first response is one
-            events = error.message
+            return [error.message]
         documents = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line]
         return [document.get("error") or json.loads(document["OUT"]) for document in documents]
 
