@@ -59,8 +59,10 @@ def has_secret(url: str) -> bool:
 
 
 def gives_secret_away(url: str) -> bool:
-    """Whether an address in a text of somebody has a secret that can be used: `has_secret` without what only looks so,
-    such as accounts without a password for ssh, variables, topics of forums, and pieces of a vocabulary.
+    """Whether an address in a text has a password, a token or a signature that opens something.
+
+    Stricter than `has_secret`: not an account of ssh without a password, a variable, the topic of a forum, or a piece
+    of a vocabulary.
     """
     match = _ADDRESS.search(url)
     if match is None:

@@ -68,7 +68,7 @@ def fix_of_written_path(said: str, repository: Path, there: str, unreadable: Cal
         said: the error of a model.
         repository: the repository on this machine.
         there: its path for the model.
-        unreadable: tells which of some paths the model cannot read, as `Server.unreadable`.
+        unreadable: returns the first path that the model cannot read, as `Server.unreadable` does.
     """
     there = os.path.normpath(there)
     for path in _WRITTEN_PATH.findall(said[:_MOST_SEARCHED]):
