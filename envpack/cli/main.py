@@ -14,7 +14,7 @@ import click
 import envpack
 from envpack.cli import interrupts
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
-from envpack.cli.console import Console, Failure
+from envpack.cli.console import SAID_REPOSITORY, Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, storage_error, system_limit
 from envpack.support.interruption import repeat_unhandled
@@ -108,6 +108,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. Nothing that a user can do ends in a traceback."""
     context: click.Context | None = None
+    SAID_REPOSITORY.set(Path())
     try:
         try:
             interrupts.begin_work()

@@ -37,7 +37,10 @@ def whole_path(path: Path) -> Path:
 
 def path_in_shell(folder: Path) -> str:
     """A path as a shell takes it, from the current folder on if it is below that."""
-    folder, here = folder.absolute(), Path.cwd()
+    try:
+        folder, here = folder.absolute(), Path.cwd()
+    except FileNotFoundError:  # the current folder was removed
+        return shlex.quote(str(folder))
     return shlex.quote(str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder))
 
 

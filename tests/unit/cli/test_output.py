@@ -175,8 +175,9 @@ def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, reposit
     assert run(["inspect", "--json", "--repository", "my models"]) == 1
     fixes = [finding["fix"] for finding in json.loads(capsys.readouterr().out)["findings"]]
     assert "run `envpack build --repository 'my models' m`" in fixes
-    SAID_REPOSITORY.set(Path("my models"))
+    said = SAID_REPOSITORY.set(Path("my models"))
     Console(as_json=True, quiet=True).result({"warnings": ["run `envpack build m`"]})
+    SAID_REPOSITORY.reset(said)
     assert json.loads(capsys.readouterr().out)["warnings"] == ["run `envpack build --repository 'my models' m`"]
     monkeypatch.chdir(repository)
     assert run(["inspect"]) == 1

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from envpack.cli import main
+from envpack.cli.console import SAID_REPOSITORY, Console, Failure
 from envpack.cli.main import run
 from envpack.stub.toolchain import find_toolchain
 from tests.faults.bad_input import MODEL, BadInput
@@ -22,13 +24,28 @@ def repository(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", ["build m", "inspect", "init x", "layout --output x", "lock m", "cache ls"])
 def test_a_working_folder_that_was_removed_is_named(command, repository, tmp_path, monkeypatch, capsys):
+    run(["inspect", "--repository", str(repository)])  # what one command was told is nothing to the next
     monkeypatch.chdir(tmp_path)
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    os.chdir(gone)
-    gone.rmdir()
+    capsys.readouterr()
+    remove_current_folder(tmp_path / "gone")
     code = run([*command.split(), "--json"])
     assert_refused(Ended(code, *capsys.readouterr()), 7, "file-unusable", "the working folder was removed", "cd")
+
+
+def test_a_working_folder_that_goes_while_a_command_works_hides_no_fix(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    remove_current_folder(tmp_path / "gone")
+    said = SAID_REPOSITORY.set(Path("models"))
+    Console().failed(Failure("it broke", "bad-config", 3, hint="run `envpack build m`"))
+    SAID_REPOSITORY.reset(said)
+    assert "fix: run `envpack build --repository models m`\n" in capsys.readouterr().err
+
+
+def remove_current_folder(folder):
+    """Make a folder, work in it and remove it."""
+    folder.mkdir()
+    os.chdir(folder)
+    folder.rmdir()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
