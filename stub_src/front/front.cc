@@ -33,9 +33,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kStartTick(20), kPendingTick(5), kLimitTick(50);
+constexpr milliseconds kStartTick(20), kPendingTick(5), kLimitTick(50), kIdleTick(200);
 constexpr milliseconds kForTraceback(500);
-constexpr milliseconds kForFinalize(2000);
 
 std::string InSeconds(milliseconds duration) {
   char text[32];
@@ -168,6 +167,11 @@ class Instance {
     return "the model's process " + std::to_string(worker_->pid()) + " " + DescribeEndOf(status);
   }
 
+  // The error of requests.
+  std::string Failed(const std::string& reason) const {
+    return "Failed to process the request(s) for model '" + assignment_.launch.name + "', message: " + reason;
+  }
+
   void PrintNotRestarted(const std::exception& reason) const {
     std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n",
                  assignment_.launch.name.c_str(), assignment_.last_death.c_str(), reason.what());
@@ -212,16 +216,22 @@ class Instance {
     EndAs(status);
   }
 
-  // The server may just have found this process alive, and finalizes it then: it waits for that answer
-  // without a limit, but not for a process that it finds dead.
-  [[noreturn]] void GiveUp(int status) {
-    heartbeat_.Stop();
-    deputy_.Beat(false);
-    const auto end = Clock::now() + kForFinalize;
-    const auto left = [&] { return std::chrono::duration_cast<milliseconds>(end - Clock::now()); };
+  // The instance stays until it is unloaded. A request that reaches a dead stub keeps its model from being
+  // unloaded (Triton 24.10), and a reload is what brings the model back.
+  [[noreturn]] void RefuseRequests(int status) {
+    const std::string error = Failed("it is not restarted any more: " + assignment_.last_death);
     abi::Attempt([&] {
-      while (left() > milliseconds(0) && deputy_.commands().HasValueWithin(left())) {
-        if (!channel::Refuse(deputy_, deputy_.Receive(), assignment_.last_death)) break;
+      for (;;) {
+        while (!deputy_.commands().HasValueWithin(take_overs_.empty() ? kIdleTick : kPendingTick)) {
+          Tick();
+          deputy_.DismissServerMessages();
+        }
+        const abi::Command command = deputy_.Receive();
+        if (deputy_.HasOpenBatch()) {
+          deputy_.RefuseBatch(error, [this] { Tick(); });
+        } else if (!channel::Refuse(deputy_, command, error)) {
+          break;
+        }
       }
     });
     EndAs(status);
@@ -233,19 +243,18 @@ class Instance {
     for (bool has_served = true; ended; has_served = false) {
       assignment_.last_death = DescribeDeath(*ended, has_served);
       const bool may_restart = CountDeath();
-      TakeOverFrom(*ended, "Failed to process the request(s) for model '" + assignment_.launch.name +
-                               "', message: " + assignment_.last_death);
+      TakeOverFrom(*ended, Failed(assignment_.last_death));
       if (!may_restart) {
         std::fprintf(stderr, "envpack stub: '%s' is not restarted any more: %s\n",
                      assignment_.launch.name.c_str(), assignment_.last_death.c_str());
-        GiveUp(*ended);
+        RefuseRequests(*ended);
       }
       try {
         Start();
         ended = AwaitStart();
       } catch (const std::system_error& error) {
         PrintNotRestarted(error);
-        GiveUp(*ended);
+        RefuseRequests(*ended);
       }
     }
     journal_->Reach(abi::Journal::kServing);

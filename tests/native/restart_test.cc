@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "check.h"
 #include "running_stub.h"
@@ -50,9 +52,10 @@ bool AllAre(char state, pid_t process) {
   return !error;
 }
 
-StubProcess::Options Decoupled() {
+StubProcess::Options With(std::vector<std::string> variables, bool is_decoupled) {
   StubProcess::Options options;
-  options.variables = {"decoupled=1"};
+  options.variables = std::move(variables);
+  if (is_decoupled) options.variables.push_back("decoupled=1");
   return options;
 }
 
@@ -63,9 +66,8 @@ Peer::Options OfDecoupled(bool is_decoupled) {
 }
 
 struct Restarting : RunningStub {
-  explicit Restarting(bool is_decoupled = false)
-      : RunningStub(ScriptModel(), is_decoupled ? Decoupled() : StubProcess::Options{},
-                    OfDecoupled(is_decoupled)),
+  explicit Restarting(bool is_decoupled = false, std::vector<std::string> variables = {})
+      : RunningStub(ScriptModel(), With(std::move(variables), is_decoupled), OfDecoupled(is_decoupled)),
         is_decoupled(is_decoupled) {
     CHECK(!Initialize());
     SkipReport();
@@ -264,42 +266,50 @@ CASE(restart_ends_the_requests_that_a_decoupled_model_has_kept) {
   running.CheckThatTheNextOneServes("was killed by signal 9");
 }
 
-CASE(restart_does_not_happen_if_a_variable_says_so) {
-  StubProcess::Options options;
-  options.variables = {"ENVPACK_RESTARTS=0"};
-  RunningStub running(ScriptModel(), options, Peer::Options{});
-  CHECK(!running.Initialize());
-  running.SkipReport();
-  running.peer.SendExecute({RequestOf("os._exit(3)", kTwoFloats)});
-  CHECK_HAS(running.peer.TakeExecute().error.value_or(""), "exited with status 3");
-  CHECK_EQ(running.stub.Wait(), 3);
-  CHECK_HAS(running.stub.Output(), "is not restarted any more");
+// The server can unload a model only if none of its requests has found a dead stub.
+CASE(restart_that_is_given_up_leaves_a_stub_that_refuses_requests) {
+  for (const bool is_decoupled : {false, true}) {
+    Restarting running(is_decoupled, {"ENVPACK_RESTARTS=0"});
+    running.Send("os._exit(3)");
+    CHECK_HAS(running.Error(), "message: the model's process ");
+    running.SkipFactory();
+    for (int i = 0; i < 3; ++i) {
+      running.Send("answer = 1");
+      CHECK_HAS(running.Error(), "message: it is not restarted any more: the model's process ");
+      running.SkipFactory();
+    }
+    CHECK(Soon([&] { return running.peer.region.FreeBytes() + 96 >= running.free; }));
+    CHECK(running.peer.BeatsAgain());
+    CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+    CHECK_EQ(running.stub.Wait(), 3);
+    CHECK_HAS(running.stub.Output(), "is not restarted any more: the model's process ");
+  }
 }
 
-// The server finalizes a stub that it has found alive up to a second ago.
-CASE(restart_that_is_given_up_still_answers_finalize) {
-  StubProcess::Options options;
-  options.variables = {"ENVPACK_RESTARTS=0"};
-  RunningStub running(ScriptModel(), options, Peer::Options{});
-  CHECK(!running.Initialize());
-  running.SkipReport();
-  CHECK(running.peer.BeatsAgain());
-  kill(WorkerOf(running.stub), SIGKILL);
-  CHECK(Soon([&] { return running.stub.Output().find("is not restarted any more") != std::string::npos; }));
+// Otherwise the server's thread waits for the stub, and the model that streams cannot be unloaded either.
+CASE(a_stub_that_refuses_requests_lets_another_model_go_on_streaming) {
+  Restarting running(false, {"ENVPACK_RESTARTS=0"});
+  if (running.peer.layouts.release() < 2305) return;  // a stub cannot put that right
+  const pid_t worker = running.Worker();
+  running.Send(std::string(kInfer) + "bls.exec(decoupled=True)");
+  CHECK(running.peer.AwaitsInfer());
+  kill(worker, SIGKILL);
+  CHECK(Soon([&] { return Restarting::HasGone(worker); }));
+  PeerResponse response;
+  response.stream = kStream;
+  response.is_last = false;
+  CHECK_EQ(running.peer.ServeInfer(response).model, "other");
+  CHECK_HAS(running.Error(), "was killed by signal 9");
+  running.SkipFactory();
+  for (const bool is_last : {false, true}) {
+    response.is_last = is_last;
+    running.peer.SendStreamResponse(response);
+    running.peer.Drop();
+  }
+  running.Send("answer = 1");
+  CHECK_HAS(running.Error(), "it is not restarted any more: the model's process ");
+  running.SkipFactory();
   CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
-  CHECK_EQ(running.stub.Wait(), 128 + SIGKILL);
-}
-
-CASE(restart_that_is_given_up_is_found_dead) {
-  StubProcess::Options options;
-  options.variables = {"ENVPACK_RESTARTS=0"};
-  RunningStub running(ScriptModel(), options, Peer::Options{});
-  CHECK(!running.Initialize());
-  running.SkipReport();
-  kill(WorkerOf(running.stub), SIGKILL);
-  CHECK(Soon([&] { return running.stub.Output().find("is not restarted any more") != std::string::npos; }));
-  CHECK(!running.peer.BeatsAgain(500));
-  CHECK(running.stub.Runs());
 }
 
 // What a program ignores, those that it starts ignore too; then nobody can wait for a child.

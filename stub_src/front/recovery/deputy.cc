@@ -1,6 +1,10 @@
 #include "front/recovery/deputy.h"
 
+#include <pthread.h>
+
+#include <chrono>
 #include <cstddef>
+#include <thread>
 
 #include "abi/traits.h"
 #include "shm/abandoned.h"
@@ -15,6 +19,7 @@ using abi::Handle;
 namespace records = abi::records;
 
 constexpr std::chrono::milliseconds kTick(2);
+constexpr std::chrono::seconds kForAcknowledgement(1);
 constexpr std::chrono::seconds kLimit(60);  // the server may be busy, but a damaged message is never answered
 
 // How the records of requests begin up to 24.03.
@@ -99,6 +104,43 @@ void Deputy::FailBatch(const std::string& text, const Meanwhile& meanwhile, bool
 void Deputy::EndBatch(const Meanwhile& meanwhile) {
   abi::Writer writer(region_);
   AnswerBatch(writer, {}, meanwhile);
+}
+
+void Deputy::RefuseBatch(const std::string& text, const Meanwhile& meanwhile) {
+  const std::vector<abi::Origin> origins = OriginsOf(region_.Load(commands_.LastTaken()));
+  FailBatch(text, meanwhile);
+  ForgetCommand();
+  if (!abi::StubDeletesFactories(release_)) return;
+  for (const abi::Origin& origin : origins) DeleteFactory(origin.response_factory);
+}
+
+void Deputy::Acknowledge(const shm::Block& message, std::uint32_t own) {
+  const CommandKind kind =
+      abi::StreamMessagesHaveCommands(release_) ? KindOf(message) : CommandKind::kInferStreamExecResponse;
+  if (kind == CommandKind::kCudaPoolInitializeRequest)
+    throw shm::Abandoned("it was attaching memory of a GPU");
+  if (kind != CommandKind::kInferStreamExecResponse) return;
+  if (abi::StreamsAreAcknowledgedTwice(release_)) throw shm::Abandoned("it was reading a response");
+  const auto* record = message.As<records::Message>();
+  const shm::Block batch = region_.Load(record->args);
+  const shm::Block mutex = region_.Load(record->response_mutex);
+  const shm::Block condition = region_.Load(record->response_cond);
+  {
+    const shm::LockAnyway lock(mutex.As<pthread_mutex_t>(), "a response");
+    batch.As<records::ResponseBatch23_04>()->waiting_on_stub = true;
+  }
+  const auto limit = std::chrono::steady_clock::now() + kForAcknowledgement;
+  do {
+    shm::EndWaits(condition.As<pthread_cond_t>());
+    std::this_thread::sleep_for(kTick);
+  } while (region_.References(message.handle()) > own && std::chrono::steady_clock::now() < limit);
+}
+
+void Deputy::DismissServerMessages() {
+  while (server_messages_.HasValueWithin(std::chrono::milliseconds(0))) {
+    const Handle message = server_messages_.Pop();
+    if (message != records::kDummy) Acknowledge(region_.Load(message), 1);
+  }
 }
 
 void Deputy::AnswerBatch(abi::Writer& writer, const records::ResponseBatch24_10& batch,

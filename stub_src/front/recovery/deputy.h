@@ -43,6 +43,16 @@ class Deputy final : public abi::FrontSession {
   void FailBatch(const std::string& text, const Meanwhile& meanwhile, bool keep_factories = false);
   void EndBatch(const Meanwhile& meanwhile);
 
+  // Fails the batch that the front itself has received.
+  void RefuseBatch(const std::string& text, const Meanwhile& meanwhile);
+
+  // Lets the server go on that has sent a response of a stream, and waits until it has, unless the process
+  // holds more than `own` references to the message. Does nothing for other messages of the server: those
+  // have limits.
+  void Acknowledge(const shm::Block& message, std::uint32_t own);
+  // The same for all messages that have come by now.
+  void DismissServerMessages();
+
   // Answers the command to finalize, a message of the server.
   void AnswerFinalizeOf(const shm::Block& message);
 

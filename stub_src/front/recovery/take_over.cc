@@ -286,31 +286,11 @@ void TakeOver::EndExchanges() {
   }
 }
 
-// The server's thread waits until the message has been read. Only readiness probes have a limit.
 void TakeOver::AcknowledgeServerMessage() {
   if (notes_->server_message == abi::kNothing || notes_->server_message == records::kDummy) return;
   const shm::Block message = deputy_.region().Load(notes_->server_message);
-  const CommandKind kind = abi::StreamMessagesHaveCommands(deputy_.release())
-                               ? deputy_.KindOf(message)
-                               : CommandKind::kInferStreamExecResponse;
-  if (kind == CommandKind::kCudaPoolInitializeRequest)
-    throw shm::Abandoned("it was attaching memory of a GPU");
-  if (kind != CommandKind::kInferStreamExecResponse) return;
-  if (abi::StreamsAreAcknowledgedTwice(deputy_.release())) throw shm::Abandoned("it was reading a response");
-  const auto* record = message.As<records::Message>();
-  const shm::Block batch = deputy_.region().Load(record->args);
-  const shm::Block mutex = deputy_.region().Load(record->response_mutex);
-  const shm::Block condition = deputy_.region().Load(record->response_cond);
-  {
-    const shm::LockAnyway lock(mutex.As<pthread_mutex_t>(), "a response");
-    batch.As<records::ResponseBatch23_04>()->waiting_on_stub = true;
-  }
-  const auto own = 1 + std::count(held_.begin(), held_.end(), message.handle());
-  const auto limit = Clock::now() + kForAcknowledgement;
-  do {
-    shm::EndWaits(condition.As<pthread_cond_t>());
-    std::this_thread::sleep_for(kTick);
-  } while (deputy_.region().References(message.handle()) > own && Clock::now() < limit);
+  const auto held = std::count(held_.begin(), held_.end(), message.handle());
+  deputy_.Acknowledge(message, 1 + static_cast<std::uint32_t>(held));
 }
 
 void TakeOver::AnswerBatch(const std::string& error) {
