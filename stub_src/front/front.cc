@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -35,6 +36,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kStartTick(20), kPendingTick(5), kLimitTick(50), kIdleTick(200);
 constexpr milliseconds kForTraceback(500);
+// An instance that refused at once would take the requests from the model's other instances.
+constexpr milliseconds kRefusing(500);
 
 std::string InSeconds(milliseconds duration) {
   char text[32];
@@ -220,15 +223,20 @@ class Instance {
   // unloaded (Triton 24.10), and a reload is what brings the model back.
   [[noreturn]] void RefuseRequests(int status) {
     const std::string error = Failed("it is not restarted any more: " + assignment_.last_death);
+    const auto tick = [this] {
+      Tick();
+      deputy_.DismissServerMessages();
+    };
     abi::Attempt([&] {
       for (;;) {
-        while (!deputy_.commands().HasValueWithin(take_overs_.empty() ? kIdleTick : kPendingTick)) {
-          Tick();
-          deputy_.DismissServerMessages();
-        }
+        while (!deputy_.commands().HasValueWithin(take_overs_.empty() ? kIdleTick : kPendingTick)) tick();
         const abi::Command command = deputy_.Receive();
         if (deputy_.HasOpenBatch()) {
-          deputy_.RefuseBatch(error, [this] { Tick(); });
+          for (const auto end = Clock::now() + kRefusing; Clock::now() < end;) {
+            std::this_thread::sleep_for(kStartTick);
+            tick();
+          }
+          deputy_.RefuseBatch(error, tick);
         } else if (!channel::Refuse(deputy_, command, error)) {
           break;
         }
