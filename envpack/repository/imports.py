@@ -16,8 +16,20 @@ _MOST_BYTES = 4 << 20  # of a file
 _MOST_FILES = 200  # of a version
 _OF_OTHERS = (CONFIG_NAME, "setup.py", "pyproject.toml")  # in another model, and in the checkout of a library
 _LEVELS = 3  # folders above a model's: the repository, what it lies in, and the project
-# Of the backend, and of the standard library of older Pythons.
-_GIVEN = {"triton_python_backend_utils", "c_python_backend_utils", "asynchat", "asyncore", "distutils", "imp", "smtpd"}
+_OF_BACKEND = {"triton_python_backend_utils", "c_python_backend_utils"}
+# Modules of the standard library that envpack's own Python may not have. By the first minor version of Python 3 without
+# them, those that a package provides since (PEP 594, PEP 632), and the others of older and newer versions.
+_REPLACED = {
+    12: {"asynchat", "asyncore", "distutils", "imp", "smtpd"},
+    13: {
+        *("aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "mailcap"),
+        *("nntplib", "pipes", "sndhdr", "sunau", "telnetlib", "uu", "xdrlib"),
+    },
+}
+_OF_OTHER_PYTHONS = {
+    *("annotationlib", "binhex", "compression", "formatter", "lib2to3"),
+    *("nis", "ossaudiodev", "parser", "spwd", "symbol"),
+}
 
 
 @dataclass(frozen=True)
@@ -28,8 +40,11 @@ class _Import:
     line: int
 
 
-def imported_modules(model_folder: Path, main: str = "model.py") -> dict[str, str]:
+def imported_modules(model_folder: Path, python: str, main: str = "model.py") -> dict[str, str]:
     """The modules from elsewhere that the code of a model's versions imports, each with its first place.
+
+    ``python`` is the version that runs the model, for example ``"3.10"``; what its standard library no longer has must
+    come from elsewhere.
 
     The imports of the file ``main`` are followed to other files of the model. Imports that a ``try`` or a condition
     guards are not counted, nor those of a file that changes ``sys.path``.
@@ -37,6 +52,7 @@ def imported_modules(model_folder: Path, main: str = "model.py") -> dict[str, st
     Returns for the first part of each module's name, ``"FILE:LINE"``.
     """
     found: dict[str, str] = {}
+    given = _given_modules(int(python.split(".")[1]))
     for version in version_folders(model_folder):
         local = {entry.name.partition(".")[0] for folder in (version, model_folder) for entry in folder.iterdir()}
         files = [version / main]
@@ -46,7 +62,7 @@ def imported_modules(model_folder: Path, main: str = "model.py") -> dict[str, st
                 around = [folder for folder in file.parents[: one.level] if folder.is_relative_to(version)]
                 folders = around[one.level - 1 :] if one.level else [version, model_folder]
                 files += [near for near in _files(folders, one) if near not in files and len(files) < _MOST_FILES]
-                if not one.level and top not in local | sys.stdlib_module_names | _GIVEN:
+                if not one.level and top not in local | given:
                     found.setdefault(top, f"{file}:{one.line}")
     return found
 
@@ -60,6 +76,12 @@ def find_own_module(module: str, model_folder: Path) -> Path | None:
         if next(package.glob("*.py"), None) and not any((package / name).exists() for name in _OF_OTHERS):
             return package
     return None
+
+
+def _given_modules(minor: int) -> set[str]:
+    """What no package provides or needs to provide for a minor version of Python 3."""
+    replaced = set[str]().union(*(modules for since, modules in _REPLACED.items() if since <= minor))
+    return {*sys.stdlib_module_names, *_OF_OTHER_PYTHONS, *_OF_BACKEND}.union(*_REPLACED.values()) - replaced
 
 
 def _files(folders: Sequence[Path], one: _Import) -> Iterator[Path]:

@@ -53,6 +53,13 @@ _PACKAGES = {
     "yaml": ("pyyaml",),
     "zmq": ("pyzmq",),
 }
+# Of the standard library of older Pythons; the others are in packages such as standard-aifc.
+_PACKAGES |= {"audioop": ("audioop-lts",), "cgi": ("legacy-cgi",), "distutils": ("setuptools",), "imp": ("zombie-imp",)}
+_STANDARD = {
+    *("aifc", "asynchat", "asyncore", "cgitb", "chunk", "crypt", "imghdr", "mailcap", "nntplib", "pipes", "smtpd"),
+    *("sndhdr", "sunau", "telnetlib", "uu", "xdrlib"),
+}
+_PACKAGES |= {module: (f"standard-{module}",) for module in _STANDARD}
 _SHORTEST = 3  # letters of a name that may be a part of another
 
 

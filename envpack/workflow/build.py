@@ -207,7 +207,7 @@ def _warnings(request: Build, environment: Environment) -> tuple[str, ...]:
     if isinstance(request.source, TakenOver):
         return ()
     names = {package.name for package in environment.packages}
-    return requirement_warnings(request.placement.model, request.source.requirements, names)
+    return requirement_warnings(request.placement.model, request.source.requirements, environment.python, names)
 
 
 def _start(request: Placement) -> str:

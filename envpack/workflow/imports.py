@@ -26,12 +26,12 @@ _COMMANDS = {
 }
 
 
-def refuse_missing_requirements(model: Model) -> None:
-    """Raise an `InputError` for a model without requirements whose code needs more than NumPy.
+def refuse_missing_requirements(model: Model, python: str) -> None:
+    """Raise an `InputError` for a model without requirements whose code needs more than NumPy on this Python.
 
     It may well run on the server's own Python, and would not in an environment with NumPy alone.
     """
-    places = _of_packages(model, _missing(model, NUMPY_ALONE.pip))
+    places = _of_packages(model, _missing(model, python, NUMPY_ALONE.pip))
     if not places:
         return
     packages = enumerated(["numpy", *_packages(places)])
@@ -45,13 +45,15 @@ def refuse_missing_requirements(model: Model) -> None:
     raise InputError("requirements-missing", what, fix, next(iter(places.values())))
 
 
-def requirement_warnings(model: Model, requirements: Requirements, packages: Collection[str] | None) -> tuple[str, ...]:
+def requirement_warnings(
+    model: Model, requirements: Requirements, python: str, packages: Collection[str] | None
+) -> tuple[str, ...]:
     """What was left out of the requirements, what lies near and is not read, and what the code imports beyond them.
 
     ``packages`` are the names of all packages of the environment, None while they are not known.
     """
     known = NUMPY_ALONE.pip if packages is None and not requirements.source else packages
-    missing = {} if known is None else _missing(model, known)
+    missing = {} if known is None else _missing(model, python, known)
     return (
         *requirements.warnings,
         *_above(model, requirements),
@@ -91,9 +93,9 @@ def _imports(requirements: Requirements, places: Mapping[str, str]) -> Iterator[
     yield f"{place}: it imports {enumerated([*places])}, which none of its packages provides: {remedy}"
 
 
-def _missing(model: Model, packages: Collection[str]) -> dict[str, str]:
-    """Imported modules that none of some packages provides, with their places."""
-    found = imported_modules(model.folder, model.config.default_model_filename or "model.py")
+def _missing(model: Model, python: str, packages: Collection[str]) -> dict[str, str]:
+    """Imported modules that neither a Python nor one of some packages provides, with their places."""
+    found = imported_modules(model.folder, python, model.config.default_model_filename or "model.py")
     return {module: place for module, place in found.items() if not is_provided(module, packages)}
 
 

@@ -114,7 +114,7 @@ def lock_model(
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
     count = len(lock.conda) + len(lock.pip)
-    warnings = requirement_warnings(model, recipe.requirements, lock.names)
+    warnings = requirement_warnings(model, recipe.requirements, lock.target.python, lock.names)
     local = (*conda, *wheels)
     return LockedModel(model.name, file, count, _changes(before, lock), changed, local=local, warnings=warnings)
 

@@ -105,7 +105,9 @@ def _plan(project: Project, request: Build) -> ModelPlan:
         python_source=request.python.source if request.python else "",
         release=release.name,
         changes=tuple(_changes(placement, source, lock, build_state(project, placement.model, release))),
-        warnings=requirement_warnings(placement.model, source.requirements, versions(lock) if lock else None),
+        warnings=requirement_warnings(
+            placement.model, source.requirements, source.target.python, versions(lock) if lock else None
+        ),
     )
 
 

@@ -212,7 +212,7 @@ def _requirements(
     """What the model requires; without any requirements NumPy, if its code needs no more."""
     file = said.requirements or find_requirements(model.folder)
     if not file:
-        refuse_missing_requirements(model)
+        refuse_missing_requirements(model, choose(NUMPY_ALONE).minor)
         return NUMPY_ALONE
     return read_requirements(
         file,

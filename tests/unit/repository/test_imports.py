@@ -29,7 +29,7 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     model = tmp_path / "m/1/model.py"
-    assert imported_modules(tmp_path / "m") == {
+    assert imported_modules(tmp_path / "m", "3.10") == {
         "numpy": f"{model}:1",
         "PIL": f"{model}:2",
         "torch": f"{model}:14",
@@ -39,7 +39,19 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
         "pandas": f"{tmp_path}/m/1/parts/first.py:2",
         "yaml": f"{tmp_path}/m/1/parts/third.py:1",
     }
-    assert imported_modules(tmp_path / "m", "train.py") == {"wandb": f"{tmp_path}/m/1/train.py:1"}
+    assert imported_modules(tmp_path / "m", "3.10", "train.py") == {"wandb": f"{tmp_path}/m/1/train.py:1"}
+
+
+@every_row(
+    ("python", "without"),
+    [("3.8", set()), ("3.11", set()), ("3.12.4", {"distutils", "imp"}), ("3.13", {"distutils", "imp", "cgi", "crypt"})],
+)
+def test_modules_that_left_the_standard_library_come_from_elsewhere(python, without, tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "m/1/model.py").write_text("import cgi, crypt, distutils.version, imp, json, parser, tomllib\n")
+    assert set(imported_modules(tmp_path / "m", python)) == without
+    proposed = {"distutils": "setuptools", "imp": "zombie-imp", "cgi": "legacy-cgi", "crypt": "standard-crypt"}
+    assert [package_of(module) for module in without] == [proposed[module] for module in without]
 
 
 @every_row(

@@ -47,7 +47,7 @@ def test_a_package_that_the_code_imports_is_added_where_the_requirements_are(mac
     wheels = machine.lock().pip if locked else ()
     requirements = Requirements(source=source, locked_pip=wheels)
     (machine.folder / "requirements.txt").unlink()
-    (warning,) = requirement_warnings(model("numpy", "os", "tree"), requirements, {"numpy"})
+    (warning,) = requirement_warnings(model("numpy", "os", "tree"), requirements, "3.10", {"numpy"})
     place = f"{machine.folder}/1/model.py:3: it imports tree, which none of its packages provides: "
     assert warning == place + remedy.format(machine.repository)
 
@@ -62,7 +62,7 @@ def test_a_package_that_the_code_imports_is_added_where_the_requirements_are(mac
 def test_imports_that_no_package_provides_are_named_together(machine, model, file, remedy):
     requirements = Requirements(source=machine.repository / file)
     importing = model("a_one", "b_two", "PIL", "d_four")
-    (warning,) = requirement_warnings(importing, requirements, {"a-one"})
+    (warning,) = requirement_warnings(importing, requirements, "3.10", {"a-one"})
     place = f"{machine.folder}/1/model.py:2: it imports b_two, PIL and d_four, which none of its packages provides: "
     assert warning == place + remedy.format(machine.repository)
 
@@ -78,7 +78,7 @@ def test_modules_of_the_project_are_copied_and_not_installed(machine, model):
         (machine.repository / "other" / file).touch()
     requirements = Requirements(source=machine.folder / "requirements.txt")
     importing = model("settings", "tools", "library", "torch", "other")
-    settings, tools, packages = requirement_warnings(importing, requirements, {"numpy"})
+    settings, tools, packages = requirement_warnings(importing, requirements, "3.10", {"numpy"})
     code = machine.folder / "1/model.py"
     remedy = f"servers do not look for it in {project}: copy it beside the model's code, into {code.parent}"
     assert settings == f"{code}:1: it imports settings, and {remedy}"
@@ -87,12 +87,15 @@ def test_modules_of_the_project_are_copied_and_not_installed(machine, model):
 
 
 def test_imports_are_not_judged_before_the_packages_are_known(machine, model):
-    assert requirement_warnings(model("tree"), Requirements(source=machine.folder / "requirements.txt"), None) == ()
+    assert (
+        requirement_warnings(model("tree"), Requirements(source=machine.folder / "requirements.txt"), "3.10", None)
+        == ()
+    )
 
 
 def test_what_the_requirements_say_of_themselves_comes_first(machine, model):
     requirements = Requirements(source=machine.folder / "requirements.txt", warnings=("left out",))
-    first, second = requirement_warnings(model("tree"), requirements, ())
+    first, second = requirement_warnings(model("tree"), requirements, "3.10", ())
     assert first == "left out"
     assert "it imports tree" in second
 
@@ -100,12 +103,12 @@ def test_what_the_requirements_say_of_themselves_comes_first(machine, model):
 def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, model):
     above = machine.repository / "requirements.txt"
     (machine.folder / "requirements.txt").rename(above)
-    (warning,) = requirement_warnings(model("numpy"), Requirements(), {"numpy"})
+    (warning,) = requirement_warnings(model("numpy"), Requirements(), "3.10", {"numpy"})
     assert warning == (
         f"m: it has no requirements of its own, and {above} is not read, so it gets NumPy alone: for these packages,"
         ' write [models.m] and requirements = "requirements.txt" into envpack.toml'
     )
-    assert requirement_warnings(model("numpy"), Requirements(source=above), {"numpy"}) == ()
+    assert requirement_warnings(model("numpy"), Requirements(source=above), "3.10", {"numpy"}) == ()
 
 
 def test_a_model_without_requirements_may_need_no_more_than_numpy(machine, model):
