@@ -23,6 +23,8 @@ _SLACK = 1 << 20  # bytes of padding at the end of an archive
 LARGEST = 8 << 20  # bytes of an installation record; real ones are far smaller
 _CONDA = re.compile(r"conda-meta/[^/]+\.json")
 _PIP = re.compile(r"lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
+# Files at fixed places in an environment of another system.
+_OF_OTHER_SYSTEMS = {"macOS": re.compile(r"lib/libpython3\.\d+\.dylib"), "Windows": re.compile(r"python\.exe")}
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,9 @@ class Comparison:
             target = self._links[path]
             through = "" if leaves(path, target) else ", through another link"
             self.result.find("refused", path, f"the link leaves the environment: {target}{through}")
-        if "bin/activate" not in self.actual:
+        if made_on := system_of(self.actual):
+            self.result.find("refused", "", f"it is of {made_on}, and servers run on Linux")
+        elif "bin/activate" not in self.actual:
             self.result.find("refused", "", "it has no bin/activate at its root")
 
     def finished(self) -> Inspection:
@@ -196,6 +200,12 @@ def _size_of_tar(entries: Iterable[Entry], described: dict[str, bytes]) -> int:
         names = len(entry.path) + len(entry.target)
         size += 8 * BLOCK + 4 * names + entry.size + BLOCK
     return size
+
+
+def system_of(paths: Iterable[str]) -> str:
+    """The other system than Linux that an environment with these files is of: ``"Windows"``, ``"macOS"``, or ``""``."""
+    near = [path for path in paths if path.startswith(("lib/libpython", "python."))]
+    return next((name for name, file in _OF_OTHER_SYSTEMS.items() if any(map(file.fullmatch, near))), "")
 
 
 def is_record(path: str) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
 _LIBSTDCXX = re.compile(r"(?:\./)?lib/libstdc\+\+\.so\.6(?:\.\d+)*")
+_NUMPY = re.compile(r"(?:\./)?lib/python3\.\d{1,3}/site-packages/numpy-([^-/]{1,100})\.dist-info/")
 _LARGEST_LIBRARY = 256 << 20  # bytes; a real libpython or libstdc++ is much smaller
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
@@ -118,6 +119,13 @@ def _in_archive(file: Path) -> _Libraries:
             if libraries.complete or (pending is not None and not pending):
                 break
     return libraries
+
+
+def archived_numpy(file: Path) -> str:
+    """The version of the NumPy in an archive, by the names of its members; ``""`` if it has none or is damaged."""
+    with contextlib.suppress(InputError), opened_archive(file) as archive:
+        return next((found[1] for member in archive if (found := _NUMPY.match(member.name))), "")
+    return ""
 
 
 def _listed_libraries(inventory: bytes) -> set[str] | None:

@@ -11,16 +11,18 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from envpack.archive.comparison import system_of
 from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
 from envpack.repository.folders import file_in, looks_like_model, odd_version, version_folders
 from envpack.repository.model import SHELL_CHARACTER, Model
 from envpack.repository.placement import linked_path_fault
+from envpack.requirements.format import find_requirements
 from envpack.settings.releases import Release
 from envpack.support.bounded_reading import opened, read_bytes, read_source
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
 from envpack.support.folders import path_in_shell, real_path
-from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
+from envpack.support.placed_files import CONFIG_NAME, LOCK_NAME, STUB_NAME
 
 _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
@@ -125,9 +127,13 @@ def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]
     outside = [environment] if environment and environment not in inside and is_pointer(environment) else []
     pointers = [*inside, *outside]
     if pointers:
-        more = f" (and {len(pointers) - 1} more)" if len(pointers) > 1 else ""
-        what = f"it is a git-lfs pointer, not the file itself{more}"
-        yield fault("lfs-pointer", pointers[0], what, "fetch the file: `git lfs pull`")
+        yield pointer_finding(pointers[0], f" (and {len(pointers) - 1} more)" if len(pointers) > 1 else "")
+
+
+def pointer_finding(file: Path, more: str = "") -> Finding:
+    """The finding for a git-lfs pointer."""
+    what = f"it is a git-lfs pointer, not the file itself{more}"
+    return fault("lfs-pointer", file, what, "fetch the file: `git lfs pull`")
 
 
 def is_pointer(file: Path) -> bool:
@@ -187,10 +193,10 @@ def environment_findings(model: Model, release: Release, *, served_here: bool = 
     elif path.is_dir():
         if served_here and (linked := linked_path_fault(path, str(real_path(path)))):
             yield finding_of_error(linked, model.folder)
-        yield from _of_folder(path, release)
+        yield from _of_folder(model, path, release)
         yield from _of_programs(path, own_stub=(model.folder / STUB_NAME).is_file())
     elif path.is_file():
-        yield from _of_archive(path, release)
+        yield from _of_archive(model, path, release)
     else:
         yield _environment_missing(model)
 
@@ -225,13 +231,16 @@ def _is_file(path: Path | None) -> bool:
     return path is not None and path.is_file()
 
 
-def _of_folder(folder: Path, release: Release) -> Iterator[Finding]:
+def _of_folder(model: Model, folder: Path, release: Release) -> Iterator[Finding]:
     if not release.takes_folders:
         what = f"Triton {release.name} does not support folders as execution environments"
         yield fault("folder-unsupported", folder, what, "build an archive: `envpack build --format tar.gz`")
-    if not (folder / ACTIVATE).is_file():
+    if made_on := system_of(f"lib/{file.name}" for file in (folder / "lib").glob("libpython3*")):
+        what = f"it is of {made_on}, and servers run on Linux"
+        yield fault("environment-unusable", folder, what, rebuild_fix(model))
+    elif not (folder / ACTIVATE).is_file():
         what = f"it has no {ACTIVATE}, which every server requires"
-        yield fault("environment-unusable", folder, what, f"build it again: `envpack build {folder.parent.name}`")
+        yield fault("environment-unusable", folder, what, rebuild_fix(model))
     elif not any((folder / "lib").glob("libpython3.*.so.1.0")):
         what = "it has no libpython, so the stub loads the libpython of the server's system, if there is one"
         fix = "build one with `envpack build`, or use a Python built with --enable-shared"
@@ -263,15 +272,32 @@ def _is_program(file: Path) -> bool:
         return content.read(4).startswith((b"#!", b"\x7fELF"))
 
 
-def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
+def rebuild_fix(model: Model, options: str = "") -> str:
+    """How to replace an environment that no server can use; without requirements, a build keeps what a model has."""
+    try:
+        known = find_requirements(model.folder) or (model.folder / LOCK_NAME).exists()
+    except InputError:  # of several files, which a build reports
+        known = True
+    first = "" if known else "list the model's packages in its requirements.txt, and "
+    return f"{first}build it with `envpack build{options} {model.folder.name}`"
+
+
+def find_unsupported_archive(model: Model) -> Finding | None:
+    """Whether the file that a model names as its environment is none that servers read."""
+    file = model.environment
+    if file is None or not file.is_file() or is_pointer(file) or not os.access(file, os.R_OK):
+        return None
     other = other_format(file)
-    if other or not is_archive(file):
-        yield fault(
-            "archive-unsupported",
-            file,
-            f"it is {f'compressed with {other}' if other else 'not an archive'}, and servers only read tar and tar.gz",
-            "build a supported archive: `envpack build --format tar.gz`",
-        )
+    if is_archive(file) and not other:
+        return None
+    is_what = f"compressed with {other}" if other else "not an archive"
+    what = f"it is {is_what}, and servers only read tar and tar.gz"
+    return fault("archive-unsupported", file, what, rebuild_fix(model, " --format tar.gz"))
+
+
+def _of_archive(model: Model, file: Path, release: Release) -> Iterator[Finding]:
+    if unsupported := find_unsupported_archive(model):
+        yield unsupported
         return
     try:
         found = inspect_environment(file)
@@ -282,10 +308,10 @@ def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
         if finding.kind == "refused":
             severity: Severity = "error" if is_rejected(finding, strict=release.strict_archives) else "warning"
             what = f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason
-            yield Finding("archive-refused", what, "build it with `envpack build`", file, severity)
+            yield Finding("archive-refused", what, rebuild_fix(model), file, severity)
         elif finding.kind == "secret":
             what = f"{_shown(finding.path)}: {finding.reason}"
-            yield caution("secret-inside", file, what, "build it with `envpack build`, and replace what was in it")
+            yield caution("secret-inside", file, what, f"{rebuild_fix(model)}; and replace what was in it")
         elif finding.kind != "unproven":
             yield fault(
                 "environment-changed",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from envpack.archive.manifest import read_metadata
-from envpack.inspection.facts import image_host, read_environment_facts, read_stub_requirements
+from envpack.inspection.facts import archived_numpy, image_host, read_environment_facts, read_stub_requirements
 from envpack.inspection.files import environment_findings, environment_path_findings
 from envpack.inspection.preflight import find_damage, preflight_model
 from envpack.repository.model import Model
@@ -67,6 +67,7 @@ def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Fin
     if damage:
         yield replace(damage, where=model.folder)
     yield from _release_stub_findings(model, release)
+    yield from _lone_stub_findings(model, release)
 
 
 def placed_environment_error(model: Model, release: Release, *, served_here: bool = True) -> InputError | None:
@@ -106,13 +107,32 @@ def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
         yield fault("numpy-unsupported", model.folder, what, fix)
 
 
+def _lone_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
+    """Warns of a stub beside a model without execution environment, for another Python than the release has."""
+    stub = model.folder / STUB_NAME
+    if model.environment is not None or not stub.is_file() or not os.access(stub, os.R_OK):
+        return
+    try:
+        python = read_stub_requirements(stub).python
+    except StubError:
+        return  # stub_findings reports it
+    if python != release.python:
+        what = (
+            f"it embeds Python {python}, and the model has no execution environment with it; the system of Triton"
+            f" {release.name} has Python {release.python}"
+        )
+        yield caution("libpython-missing", stub, what, f"build one: `envpack build --python {python}`")
+
+
 def _numpy_of(environment: Path) -> int:
-    """Major version of the environment's NumPy, 0 if unknown: in an archive that envpack did not make."""
+    """Major version of the environment's NumPy, 0 if it has none."""
     packages = read_metadata(environment).get("packages")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and package.get("name") == "numpy":
             return major_number(str(package.get("version", "")))
-    found = environment.glob("lib/python3*/site-packages/numpy-*.dist-info")  # none below an archive
+    if environment.is_file():
+        return major_number(archived_numpy(environment))
+    found = environment.glob("lib/python3*/site-packages/numpy-*.dist-info")
     return max((major_number(folder.name.removeprefix("numpy-")) for folder in found), default=0)
 
 

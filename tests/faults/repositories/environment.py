@@ -176,7 +176,7 @@ ENTRIES = (
         _no_activate,
         "environment-unusable",
         "it has no bin/activate, which every server requires",
-        "build it again: `envpack build",
+        "build it with `envpack build",
     ),
     Broken(
         "environment-changed",
@@ -229,7 +229,7 @@ ENTRIES = (
         _zstd,
         "archive-unsupported",
         "it is compressed with zstd, and servers only read tar and tar.gz",
-        "build a supported archive: `envpack build --format tar.gz`",
+        "build it with `envpack build --format tar.gz",
     ),
     Broken(
         "archive-pointer",
@@ -245,7 +245,7 @@ ENTRIES = (
         _below,
         "archive-refused",
         "it has no bin/activate at its root",
-        "build it with `envpack build`",
+        "build it with `envpack build",
     ),
     Broken(
         "archive-activate",
@@ -253,7 +253,7 @@ ENTRIES = (
         lambda s: packed(s, leave_out="bin/activate"),
         "archive-refused",
         "it has no bin/activate at its root",
-        "build it with `envpack build`",
+        "build it with `envpack build",
     ),
     Broken(
         "archive-traversal",
@@ -261,7 +261,7 @@ ENTRIES = (
         lambda s: packed(s, extra=[_member("../../etc/cron.d/job")]),
         "archive-refused",
         "../../etc/cron.d/job: its name contains ..",
-        "build it with `envpack build`",
+        "build it with `envpack build",
     ),
     Broken(
         "archive-link",
@@ -269,7 +269,7 @@ ENTRIES = (
         lambda s: packed(s, extra=[_member("lib/libssl.so", "/opt/conda/lib/libssl.so.3")]),
         "archive-refused",
         "lib/libssl.so: the link leaves the environment: /opt/conda/lib/libssl.so.3",
-        "build it with `envpack build`",
+        "build it with `envpack build",
     ),
     Broken(
         "archive-link-nested",
@@ -277,7 +277,7 @@ ENTRIES = (
         lambda s: packed(s, extra=[_member("lib/up", ".."), _member("lib/out", "up/../etc")]),
         "archive-refused",
         "lib/out: the link leaves the environment: up/../etc, through another link",
-        "build it with `envpack build`",
+        "build it with `envpack build",
     ),
     Broken(
         "archive-below-link",
@@ -285,7 +285,7 @@ ENTRIES = (
         lambda s: packed(s, extra=[_member("lib64", "lib"), _member("lib64/libx.so")]),
         "archive-refused",
         "lib64/libx.so: it is below a link",
-        "build it with `envpack build`",
+        "build it with `envpack build",
         options=("--triton", "26.06"),
     ),
     Broken(

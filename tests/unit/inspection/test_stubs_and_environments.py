@@ -57,6 +57,16 @@ class TestStubs:
         stub.chmod(mode)
         assert ("error", "stub-not-executable") in kinds(project, release)
 
+    def test_a_stub_without_environment_for_another_python_than_the_releases(self, project, release, stub):
+        shutil.rmtree(project.repository / "one/env")
+        config = project.repository / "one/config.pbtxt"
+        config.write_text(config.read_text().partition("parameters")[0])
+        assert ("warning", "libpython-missing") not in kinds(project, release)
+        found = inspect_repository(project, find_release("25.01")).findings
+        (lone,) = (finding for finding in found if finding.kind == "libpython-missing")
+        assert (lone.severity, lone.where) == ("warning", stub)
+        assert lone.what.endswith("the system of Triton 25.01 has Python 3.12")
+
     def test_a_stub_for_another_python_than_the_environment(self, project, release, stub):
         for library in (project.repository / "one/env/lib").iterdir():
             other = library.with_name("libpython3.9.so.1.0")
@@ -72,6 +82,13 @@ class TestStubs:
         assert kinds(project, release) == [("error", "numpy-unsupported")]
 
 
+def test_a_folder_of_another_system(project, release):
+    library = next((project.repository / "one/env/lib").iterdir())
+    library.rename(library.with_name("libpython3.10.dylib"))
+    found = inspect_repository(project, release).findings
+    assert ("environment-unusable", "it is of macOS, and servers run on Linux") in {(f.kind, f.what) for f in found}
+
+
 class TestArchives:
     @pytest.fixture
     def packed(self, project, environment):
@@ -84,6 +101,35 @@ class TestArchives:
         for mode in ("w:gz", "w"):
             pack(environment, packed, mode=mode)
             assert kinds(project, release) == []
+
+    @pytest.mark.parametrize("mode", ["w:gz", "w"])
+    def test_numpy_2_in_an_archive_that_envpack_did_not_make(self, project, release, environment, packed, mode):
+        numpy = f"lib/python{release.python}/site-packages/numpy-%s.dist-info/METADATA"
+        pack(environment, packed, mode=mode, extra=[named(numpy % "1.26.4")])
+        assert kinds(project, release) == []
+        pack(environment, packed, mode=mode, extra=[named(numpy % "2.2.6")])
+        assert kinds(project, release) == [("error", "numpy-unsupported")]
+
+    @pytest.mark.parametrize(
+        ("file", "system"), [("lib/libpython3.10.dylib", "macOS"), ("python.exe", "Windows")], ids=["macOS", "Windows"]
+    )
+    def test_an_archive_of_another_system(self, project, release, environment, packed, file, system):
+        pack(environment, packed, extra=[named(file)])
+        (finding,) = inspect_repository(project, release).findings
+        assert (finding.kind, finding.what) == ("archive-refused", f"it is of {system}, and servers run on Linux")
+
+    def test_a_model_needs_requirements_for_another_environment(self, project, release, packed):
+        packed.write_text("hello")
+        (finding,) = inspect_repository(project, release).findings
+        build = "build it with `envpack build --format tar.gz one`"
+        assert finding.fix == f"list the model's packages in its requirements.txt, and {build}"
+        for name in ("envpack.lock", "requirements.txt"):
+            (packed.parent / name).write_text("numpy\n")
+            assert build in {finding.fix for finding in inspect_repository(project, release).findings}
+            (packed.parent / name).unlink()
+        for name in ("a_requirements.txt", "b_requirements.txt"):
+            (packed.parent / name).write_text("numpy\n")
+        assert build in {finding.fix for finding in inspect_repository(project, release).findings}
 
     def test_formats_that_servers_do_not_read(self, project, release, environment, packed):
         from envpack.support import zstd
