@@ -9,7 +9,6 @@ from pathlib import Path
 from envpack.archive.folder import changed_files
 from envpack.archive.inspection import refused_members
 from envpack.archive.manifest import is_recorded_archive, read_metadata
-from envpack.archive.reading import is_archive
 from envpack.inspection.facts import (
     EnvironmentFacts,
     Host,
@@ -17,6 +16,7 @@ from envpack.inspection.facts import (
     read_environment_facts,
     read_stub_requirements,
 )
+from envpack.inspection.files import find_unsupported_archive, is_pointer, pointer_finding, rebuild_fix
 from envpack.repository.model import Model
 from envpack.repository.placement import PYTHON_BACKEND
 from envpack.settings.pythons import is_fetchable
@@ -56,11 +56,13 @@ def preflight_model(
 def find_unsafe_archive(model: Model, release: Release | None) -> Finding | None:
     """Whether unpacking the model's archive would fill the server's disk, fail, or write outside of its folder.
 
-    The archive is read to its end, and nothing is unpacked.
+    The archive is read to its end, and nothing is unpacked. A server that fails to unpack one unpacks none any more.
     """
     path = model.environment
-    if path is None or not is_archive(path):
+    if path is None or not path.is_file():
         return None
+    if unread := pointer_finding(path) if is_pointer(path) else find_unsupported_archive(model):
+        return Finding(unread.kind, f"{path}: {unread.what}", unread.fix)
     try:
         refused = refused_members(path, strict=release.strict_archives if release else False)
     except InputError as error:
@@ -68,7 +70,7 @@ def find_unsafe_archive(model: Model, release: Release | None) -> Finding | None
     if not refused:
         return None
     where = f"{path}: {refused[0].path}: " if refused[0].path else f"{path}: "
-    return Finding("archive-refused", f"{where}{refused[0].reason}", "build it with `envpack build`")
+    return Finding("archive-refused", f"{where}{refused[0].reason}", rebuild_fix(model))
 
 
 def find_damage(model: Model) -> Finding | None:

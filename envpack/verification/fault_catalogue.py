@@ -255,6 +255,12 @@ SERVER_FAULTS = (
     ),
     Fault(
         "environment-missing",
+        "servers replace $$TRITON_MODEL_DIRECTORY, with two dollars, at the beginning of EXECUTION_ENV_PATH alone:"
+        " write $$TRITON_MODEL_DIRECTORY{rest}",
+        reported=r"canonical path for \$?\{?TRITON_MODEL_DIRECTORY\}?(?P<rest>/\S{1,4096}?)\.?(?:\s|$)",
+    ),
+    Fault(
+        "environment-missing",
         "servers look for the relative path {path} in their working directory: write $$TRITON_MODEL_DIRECTORY/{path}",
         reported=r"Failed to get the canonical path for (?P<path>[^/\s]\S{0,4096}?)\.?(?:\s|$)",
     ),
@@ -267,6 +273,12 @@ SERVER_FAULTS = (
         "environment-missing",
         "EXECUTION_ENV_PATH does not name a usable environment; run envpack build",
         reported=r"bin/activate does not exist",
+    ),
+    Fault(
+        "load-failed",
+        "the server failed to unpack another model's environment, and unpacks none any more: correct that model; or"
+        " make /tmp writable, where the server unpacks them",
+        reported=r"Failed to create environment directory for",
     ),
     Fault(
         "archive-unsupported",

@@ -189,11 +189,25 @@ def test_a_truncated_archive_is_not_given_to_the_server(tmp_path, monkeypatch):
     assert unsafe(tmp_path, monkeypatch, path).kind == "environment-unreadable"
 
 
-@pytest.mark.parametrize("content", [b"damaged", None])
-def test_what_is_no_archive_is_left_to_the_server(tmp_path, monkeypatch, content):
-    if content:
-        (tmp_path / "env.tar").write_bytes(content)
-    assert unsafe(tmp_path, monkeypatch, tmp_path / "env.tar" if content else None) is None
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"damaged", "archive-unsupported"),
+        (b"", "archive-unsupported"),
+        (b"PK\x03\x04", "archive-unsupported"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "lfs-pointer"),
+    ],
+)
+def test_what_is_no_archive_is_not_given_to_the_server_which_would_unpack_none_after_it(
+    tmp_path, monkeypatch, content, kind
+):
+    path, model = tmp_path / "env.tar", model_in(tmp_path)
+    for environment in (None, path):
+        monkeypatch.setattr(Model, "environment", environment)
+        assert find_unsafe_archive(model, None) is None
+    path.write_bytes(content)
+    found = find_unsafe_archive(model, None)
+    assert (found.kind, found.what.startswith(f"{path}: it is ")) == (kind, True)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,25 @@ def test_an_exception_is_known_by_its_type_and_beginning_not_by_words_in_it(rais
     assert explain(f"mine.MyError: {raised}", "load-failed") == ("load-failed", "")
 
 
+@every_row(
+    ("path", "advice"),
+    [
+        ("$TRITON_MODEL_DIRECTORY/env.tar.gz", "write $$TRITON_MODEL_DIRECTORY/env.tar.gz"),
+        ("${TRITON_MODEL_DIRECTORY}/env", "write $$TRITON_MODEL_DIRECTORY/env"),
+        ("env.tar.gz", "write $$TRITON_MODEL_DIRECTORY/env.tar.gz"),
+        ("/opt/env", "start EXECUTION_ENV_PATH with $$TRITON_MODEL_DIRECTORY"),
+    ],
+)
+def test_a_path_that_the_server_does_not_find_is_corrected(path, advice):
+    kind, fix = explain(f"Failed to get the canonical path for {path}.", "load-failed")
+    assert (kind, fix.endswith(advice)) == ("environment-missing", True)
+
+
+def test_a_server_that_unpacks_no_environment_any_more_is_explained():
+    message = "Failed to create environment directory for '/tmp/python_env_a/1'."
+    assert explain(message, "load-failed")[1].startswith("the server failed to unpack another model's environment")
+
+
 def test_words_of_the_server_in_an_exception_of_the_model_prove_nothing():
     for words in ("Failed to increase the shared memory pool", "/dev/shm is full", "it is not healthy"):
         assert explain(f"ValueError: {words}{TRACE}", "load-failed") == ("load-failed", "")
