@@ -42,7 +42,15 @@ from envpack.workflow.placement import (
 )
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
-from envpack.workflow.requests import Build, Placement, build_request, kept_environment, lock_request, needs_stub
+from envpack.workflow.requests import (
+    Build,
+    Placement,
+    build_request,
+    kept_environment,
+    lock_request,
+    needs_stub,
+    refuse_unusable,
+)
 from envpack.workflow.shared import stub_for
 
 
@@ -129,6 +137,7 @@ def _keep(
     """Leave a model its environment, and give it a stub if the release's own cannot serve that."""
     with storage_errors(model.folder):
         changed = False
+        refuse_unusable(project, model)
         if needs_stub(project, model):
             refuse_foreign(foreign_stub(model.folder), force=False)
             facts, recipe = read_environment_facts(environment), lock_request(project, model)[0]

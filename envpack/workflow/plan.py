@@ -43,7 +43,7 @@ from envpack.workflow.placement import (
 from envpack.workflow.project import NO_STORE
 from envpack.workflow.python_choice import with_another_python
 from envpack.workflow.recipe import Recipe, TakenOver
-from envpack.workflow.requests import Build, Placement, build_request, kept_environment, needs_stub
+from envpack.workflow.requests import Build, Placement, build_request, kept_environment, needs_stub, refuse_unusable
 
 _MOST_NAMED = 3  # packages in one reason
 
@@ -76,6 +76,7 @@ def plan_model(project: Project, name: str) -> ModelPlan:
     if model.is_ensemble:
         return ModelPlan(name=name)
     if kept_environment(project, model):
+        refuse_unusable(project, model)
         stub = PlannedChange("place a stub", "that of the release cannot serve its environment")
         return ModelPlan(name=name, changes=(stub,) if needs_stub(project, model) else ())
     request = build_request(project, model)

@@ -13,6 +13,8 @@ from envpack.archive.manifest import is_made_by_envpack, read_metadata
 from envpack.archive.selection import Selection
 from envpack.conda.resolve import spec_channels
 from envpack.conda.settings import CondaSettings, read_conda_settings
+from envpack.inspection.files import environment_findings, environment_path_findings
+from envpack.inspection.preflight import find_unsafe_archive
 from envpack.inspection.stubs import fit_findings
 from envpack.lock.lockfile import read_lock
 from envpack.lock.resolve import LOCAL_CHANNEL
@@ -32,7 +34,7 @@ from envpack.settings.project import Project
 from envpack.settings.pythons import check_minor
 from envpack.settings.releases import Release
 from envpack.settings.table import ArchiveFormat, PackerName, Settings, Start, StubPolicy
-from envpack.support.errors import UsageError
+from envpack.support.errors import InputError, UsageError
 from envpack.support.folders import real_path
 from envpack.support.links_and_modes import LinkMode
 from envpack.support.placed_files import LOCK_NAME, STUB_NAME
@@ -141,6 +143,20 @@ def kept_environment(project: Project, model: Model) -> Path | None:
     if said.requirements or find_requirements(model.folder) or os.path.lexists(model.folder / LOCK_NAME):
         return None
     return None if model.has_own_environment and is_made_by_envpack(named) else named
+
+
+def refuse_unusable(project: Project, model: Model) -> None:
+    """Refuse to keep an environment that no server can use."""
+    if model.environment and model.environment.is_dir():
+        served_here = not project.of(model.folder.name).served_from
+        found = [*environment_findings(model, project.release, served_here=served_here)]
+    else:
+        unsafe = find_unsafe_archive(model, project.release)
+        found = [*environment_path_findings(model), *([unsafe] if unsafe else [])]
+    for finding in found:
+        if finding.severity == "error":
+            where = "" if finding.where == Path() else str(finding.where)
+            raise InputError(finding.kind, finding.what, finding.fix, where)
 
 
 def needs_stub(project: Project, model: Model) -> bool:

@@ -89,6 +89,22 @@ def test_an_archive_that_envpack_did_not_make_is_kept(ready, stubs):
     assert "libpython" in caught.value.message
 
 
+@pytest.mark.parametrize("content", [b"PK\x03\x04", b"\x1f\x8bcut off", None])
+def test_an_environment_that_no_server_can_use_is_not_kept(ready, stubs, content):
+    folder = add(ready, "two", "$$TRITON_MODEL_DIRECTORY/env")
+    if content:
+        (folder / "env").write_bytes(content)
+    else:
+        (folder / "env/lib").mkdir(parents=True)
+        (folder / "env/lib/libpython3.10.dylib").touch()
+    for run in (made, planned):
+        with pytest.raises(InputError) as caught:
+            run(ready, "two")
+        assert caught.value.kind in ("archive-unsupported", "environment-unreadable", "environment-unusable")
+        assert str(folder / "env") in f"{caught.value.where} {caught.value.message}"
+    assert names(folder) == ["1", "config.pbtxt", "env"]
+
+
 @pytest.mark.parametrize("reason", ["requirements", "force", "setting", "missing"])
 def test_it_gets_one_of_its_own_where_the_user_wants_that(shared, reason):
     options = {}
