@@ -110,6 +110,7 @@ def lock_model(
             if another is None:
                 raise
             lock = resolve_lock(lock_request(another, model)[0], update, progress, store, known)
+        refuse_without_numpy(lock, recipe)
         changed = write_lock(lock, file)
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
@@ -166,9 +167,7 @@ def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | 
             lock = _remembered_lock(recipe, options, progress, store)
     else:
         refuse_stale(lock, recipe)
-    if not lock.names.intersection(_NUMPY):
-        where = recipe.requirements.source or recipe.lock_file.parent
-        raise numpy_missing("the requirements", where, _NUMPY_HINT)
+    refuse_without_numpy(lock, recipe)
     cache = options.cache
 
     def made(fill: Callable[[Path], None] | None) -> Environment:
@@ -230,6 +229,13 @@ def _fitting_python(recipe: Recipe, minors: Sequence[str], progress: Progress) -
             return minor
     progress.end("none")
     return ""
+
+
+def refuse_without_numpy(lock: Lock, recipe: Recipe) -> None:
+    """Refuse a lock from which no build makes an environment."""
+    if not lock.names.intersection(_NUMPY):
+        where = recipe.requirements.source or recipe.lock_file.parent
+        raise numpy_missing("the requirements", where, _NUMPY_HINT)
 
 
 def numpy_missing(subject: str, where: Path, hint: str) -> InputError:

@@ -31,7 +31,7 @@ from envpack.support.platforms import platform_of_machine
 from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
 from envpack.workflow.imports import requirement_warnings
-from envpack.workflow.lock import refuse_stale, version_change, versions
+from envpack.workflow.lock import refuse_stale, refuse_without_numpy, version_change, versions
 from envpack.workflow.placement import (
     backend_name,
     check_compiling_first,
@@ -119,6 +119,8 @@ def _changes(request: Placement, source: Recipe, lock: Lock | None, state: Build
         yield PlannedChange(f"rename {path.name}", "envpack did not make it")
     if source.locked is not None:
         refuse_stale(source.locked, source)
+    if lock:
+        refuse_without_numpy(lock, source)
     environment = find_environment(lock, source.options().cache, strip=source.strip) if lock else None
     if lock is None and LOCAL_CHANNEL in source.channels:
         why = reason_to_fetch(source.target.python, source.python_preference, source.target.glibc)

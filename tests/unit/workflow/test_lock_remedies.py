@@ -13,6 +13,7 @@ from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.workflow import lock as module
 from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import lock_model, locked_environment
+from envpack.workflow.plan import plan_model
 from envpack.workflow.python_choice import ChosenPython
 from tests.tables import every_row
 from tests.wheels import make_wheel
@@ -155,6 +156,22 @@ def test_a_lock_without_numpy_says_where_to_add_it(machine):
             replace(recipe, requirements=bare, lock=replace(lock, requirements_digest=digest).text), machine.steps
         )
     assert raised.value.where == str(machine.folder)
+
+
+def test_no_lock_and_no_plan_lacks_numpy(machine, monkeypatch):
+    lock = replace(machine.lock(), pip=())
+    monkeypatch.setattr(module, "resolve_lock", lambda *_: lock)
+    with pytest.raises(InputError) as raised:
+        lock_model(machine.project, "m")
+    assert (raised.value.kind, (machine.folder / "envpack.lock").exists()) == ("numpy-missing", False)
+    write_lock(lock, machine.folder / "envpack.lock")
+    with pytest.raises(InputError) as raised:
+        plan_model(machine.project, "m")
+    assert raised.value.kind == "numpy-missing"
+    (machine.folder / "requirements.txt").write_text("numpy\nother\n")
+    with pytest.raises(InputError) as raised:
+        plan_model(machine.project, "m")
+    assert raised.value.kind == "stale-lock"
 
 
 def hint(machine, recipe, kind="wheel-missing"):
