@@ -14,6 +14,7 @@ from envpack.conda.interpreters import (
     find_interpreters,
     unreadable_folders,
 )
+from envpack.requirements.target import allows_minor
 from envpack.settings.pythons import FREE_THREADED, check_minor
 from envpack.settings.table import PythonPreference
 from envpack.support.elf import version_key
@@ -34,14 +35,16 @@ def interpreter_for(
     preference: PythonPreference = "system",
     headers: bool = False,
     glibc: str = "",
+    allowed: str = "",
     progress: Progress | None = None,
 ) -> Interpreter:
     """The best interpreter of a minor version; uv fetches one into the cache if none of this machine fits.
 
     One fits if it has a shared library and runs with the target's C library. Of several, those that envpack has
-    fetched come last, and the distribution's before them; of the others, the newest patch release is the best.
+    fetched come last, and the distribution's before them; of the others, the newest patch release is the best. An error
+    proposes only versions in the range ``allowed``.
     """
-    candidates = _Candidates(minor, search, preference, headers=headers, glibc=glibc)
+    candidates = _Candidates(minor, search, preference, headers=headers, glibc=glibc, allowed=allowed)
     if not candidates.fitting and search is None and _may_fetch(preference, glibc):
         progress = progress or NoProgress()
         try:
@@ -51,7 +54,7 @@ def interpreter_for(
                 raise _error(candidates, error) from error
             progress.detail(f"use {candidates.second[0].executable} instead: {error.reason}")
         else:
-            candidates = _Candidates(minor, search, preference, headers=headers, glibc=glibc)
+            candidates = _Candidates(minor, search, preference, headers=headers, glibc=glibc, allowed=allowed)
     return _best(candidates)
 
 
@@ -62,9 +65,9 @@ def interpreter_here(
     return _best(_Candidates(minor, None, preference, headers=headers, glibc=glibc))
 
 
-def reason_to_fetch(minor: str, preference: PythonPreference, glibc: str) -> str:
+def reason_to_fetch(minor: str, preference: PythonPreference, glibc: str, allowed: str = "") -> str:
     """Why `interpreter_for` would fetch an interpreter, ``""`` if it would not."""
-    candidates = _Candidates(minor, None, preference, headers=False, glibc=glibc)
+    candidates = _Candidates(minor, None, preference, headers=False, glibc=glibc, allowed=allowed)
     if candidates.fitting:
         return ""
     may_fetch = _may_fetch(preference, glibc)
@@ -84,12 +87,19 @@ class _Candidates:
     """The interpreters of a minor version on this machine."""
 
     def __init__(
-        self, minor: str, search: Sequence[Path] | None, preference: PythonPreference, *, headers: bool, glibc: str
+        self,
+        minor: str,
+        search: Sequence[Path] | None,
+        preference: PythonPreference,
+        *,
+        headers: bool,
+        glibc: str,
+        allowed: str = "",
     ) -> None:
         """Find them; ``search`` are folders to search instead of the usual ones."""
         check_minor(minor)
         self.minor, self.search, self.preference = minor, search, preference
-        self.headers, self.glibc = headers, glibc
+        self.headers, self.glibc, self.allowed = headers, glibc, allowed
         found = [interpreter for interpreter in find_interpreters(minor, search) if _is_wanted(interpreter, preference)]
         complaints = [(interpreter, _complaint(interpreter, headers=headers, glibc=glibc)) for interpreter in found]
         self.unfit = [(one, complaint) for one, complaint in complaints if complaint]  # each with the reason
@@ -183,6 +193,7 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
     there = [one for one in available_interpreters(candidates.search) if _is_wanted(one, preference)]
     headers, glibc = candidates.headers, candidates.glibc
     fitting = {one.minor for one in there if not _complaint(one, headers=headers, glibc=glibc)}
+    fitting = {other for other in fitting if allows_minor(candidates.allowed, other)}
     if any("glibc" in complaint for _, complaint in candidates.unfit):
         yield "choose a release with a newer system, with --triton"
     if any(interpreter.free_threaded for interpreter, _ in candidates.unfit):

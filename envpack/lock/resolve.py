@@ -42,6 +42,7 @@ class LockOptions:
     sources: tuple[str, ...] = ()  # pip packages that may be built from source; ``":all:"`` for any
     # Where interpreters come from, see `envpack.conda.choice.interpreter_for`.
     python_preference: PythonPreference = "system"
+    allowed: str = ""  # versions of Python that an error may propose, ``""`` for all
 
     @property
     def credentials(self) -> Credentials:
@@ -51,13 +52,18 @@ class LockOptions:
 
     def interpreter(self, target: Target, progress: Progress) -> Interpreter:
         """The interpreter for a target; uv fetches one if none of this machine fits."""
-        preference = self.python_preference
-        return interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=progress)
+        return interpreter_for(
+            target.python,
+            preference=self.python_preference,
+            glibc=target.glibc,
+            allowed=self.allowed,
+            progress=progress,
+        )
 
     def remembered(self, requirements: Requirements, target: Target) -> Lock | None:
         """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
         local = LOCAL_CHANNEL in self.channels
-        if local and reason_to_fetch(target.python, self.python_preference, target.glibc):
+        if local and reason_to_fetch(target.python, self.python_preference, target.glibc, self.allowed):
             return None
         return _remembered(lock_memory(requirements, target, self))
 

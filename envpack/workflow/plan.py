@@ -123,7 +123,9 @@ def _changes(request: Placement, source: Recipe, lock: Lock | None, state: Build
         refuse_without_numpy(lock, source)
     environment = find_environment(lock, source.options().cache, strip=source.strip) if lock else None
     if lock is None and LOCAL_CHANNEL in source.channels:
-        why = reason_to_fetch(source.target.python, source.python_preference, source.target.glibc)
+        why = reason_to_fetch(
+            source.target.python, source.python_preference, source.target.glibc, source.requirements.pythons
+        )
         if why:
             yield PlannedChange(f"fetch Python {source.target.python}", why)
     if lock is None:

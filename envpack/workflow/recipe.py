@@ -68,6 +68,7 @@ class Recipe(_Made):
             update=update,
             sources=self.sources,
             python_preference=self.python_preference,
+            allowed=self.requirements.pythons,
         )
 
     @property

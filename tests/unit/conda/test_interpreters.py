@@ -98,6 +98,14 @@ def test_static_interpreter_is_refused_with_every_way_out(tmp_path, monkeypatch)
     ]
 
 
+def test_only_a_version_that_the_requirements_allow_is_proposed(tmp_path):
+    folder = make_interpreter(tmp_path / "bin", "3.9.1")
+    for allowed, proposed in ((">=3.8", True), (">=3.10", False)):
+        with pytest.raises(EnvironmentBuildError) as caught:
+            interpreter_for("3.8", search=[folder], allowed=allowed)
+        assert ("use one that is here: --python 3.9" in caught.value.hint) is proposed
+
+
 def test_the_package_that_completes_the_distributions_interpreter_is_named(tmp_path, monkeypatch):
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools/apt-get").symlink_to("/bin/true")

@@ -158,6 +158,13 @@ def test_a_lock_without_numpy_says_where_to_add_it(machine):
     assert raised.value.where == str(machine.folder)
 
 
+def test_an_error_proposes_only_pythons_that_the_requirements_allow(machine):
+    recipe = machine.request()
+    assert recipe.options().allowed == ""
+    ranged = replace(recipe, requirements=replace(recipe.requirements, python_range=">=3.12"))
+    assert ranged.options().allowed == ">=3.12"
+
+
 def test_no_lock_and_no_plan_lacks_numpy(machine, monkeypatch):
     lock = replace(machine.lock(), pip=())
     monkeypatch.setattr(module, "resolve_lock", lambda *_: lock)
