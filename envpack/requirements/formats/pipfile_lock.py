@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+
+from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, index_options
+from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
+from envpack.requirements.outdated_locks import refuse_unlocked
 from envpack.support.bounded_reading import parse_json
-from envpack.support.tables import Location, Table, quote, table_of
+from envpack.support.tables import Location, Table, Value, quote, table_of
 
 _HINT = "write it again: pipenv lock"
 _KEYS = r'^[ \t]*"([^"\n]+)"[ \t]*:'
@@ -32,6 +37,7 @@ def read_pipfile_lock(source: Source) -> Requirements:
         raise location.error("not a lock of pipenv", hint=_HINT)
     table = table_of(content, location)
     meta, packages = table.table("_meta"), table.table("default")
+    _refuse_outdated(source, packages)
     reader = PipReader()
     # pipenv replaces $NAME, too.
     sources = [re.sub(r"\$([A-Z0-9_]+)", r"${\1}", index.text("url")) for index in meta.tables("sources")]
@@ -47,6 +53,26 @@ def read_pipfile_lock(source: Source) -> Requirements:
     return reader.requirements(source.path, _python_range(meta.table("requires"), place), place)
 
 
+def _refuse_outdated(source: Source, packages: Table) -> None:
+    """Refuse a lock that lacks a package of the ``Pipfile`` beside it, or has another version of it."""
+    path = source.path.with_name("Pipfile")
+    if not path.is_file():
+        return
+    pipfile = replace(source, path=path, text=read_text(path))
+    named = pipfile.toml.get("packages", {})
+    locked = {canonicalize_name(name): _locked_versions(entry) for name, (entry, _) in packages.values.items()}
+    for key, entry in named.items() if isinstance(named, dict) else ():
+        name = key.partition("[")[0]  # a name may have extras behind it
+        wanted = entry.get("version", "") if isinstance(entry, dict) else entry
+        specifier = wanted if isinstance(wanted, str) and wanted != "*" else ""
+        refuse_unlocked(name, specifier, locked, pipfile.place(key), source.location, "pipenv lock")
+
+
+def _locked_versions(entry: Value) -> tuple[str, ...]:
+    version = entry.text("version", "") if isinstance(entry, Table) else ""
+    return (version.removeprefix("=="),) if version.startswith("==") else ()
+
+
 def _python_range(requires: Table, location: Location) -> str:
     """The range of the Python that a lock is for; only its minor version counts."""
     text = requires.text("python_full_version", "") or requires.text("python_version", "")
@@ -54,7 +80,8 @@ def _python_range(requires: Table, location: Location) -> str:
         return ""
     version = _VERSION.fullmatch(text)
     if not version:
-        raise location.error(f"{quote(text)} is not a version of Python", hint=_HINT)
+        hint = "correct it in the Pipfile, like 3.12, and write the lock again: pipenv lock"
+        raise location.error(f"{quote(text)} is not a version of Python", hint=hint)
     return f"=={'.'.join(filter(None, version.groups()))}.*"
 
 
@@ -67,8 +94,9 @@ def _line(name: str, entry: Table) -> str:
     place = entry.text("file", "") or entry.text("path", "")
     if place:
         return f"{name}{extras} @ {place}{marker}{hashes}"
-    if "git" in entry:
-        return f"{name} @ git+{entry.text('git')}"
+    for tool in ("git", "hg", "svn", "bzr"):
+        if address := entry.text(tool, ""):
+            return f"{name} @ {tool}+{address.removeprefix(f'{tool}+')}"
     version = entry.text("version", "")
     if not version.startswith("=="):
         raise entry.location.error(f"{quote(name)} has no version", hint=_HINT)

@@ -14,13 +14,15 @@ from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.model import Requirements
+from envpack.requirements.outdated_locks import refuse_outdated, refuse_unlocked, versions_of
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target, poetry_range, single_minor
 from envpack.support.tables import List, Location, Table, Value, quote, table_of
 
 _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
-_HINT = "write it again, which keeps the versions: poetry lock"
+_COMMAND = "poetry lock"
+_HINT = f"write it again, which keeps the versions: {_COMMAND}"
 _MAIN = "main"
 _DEV, _DEV_DEPENDENCIES = "dev", "dev-dependencies"  # the only group before Poetry 1.2, and its table
 
@@ -90,11 +92,21 @@ class _Reader:
         extras, groups = read_selection(self._source.project)
         selected = {_name_of(entry) for extra in extras for entry in self._extra(extra)}
         groups = [_MAIN, *map(canonicalize_name, groups)]
+        self._refuse_outdated(selected)
         if all(_WITH_GROUPS in package for package in self._packages):
             return list(self._of_groups(groups, extras, selected))
         roots = _Roots(self._source.project, self._location)
         reachable = _Reachable(self._packages, self._target)
         return reachable.of([edge for group in groups for edge in roots.of(group, selected)])
+
+    def _refuse_outdated(self, selected: set[str]) -> None:
+        """Refuse a lock that lacks a dependency of the project beside it."""
+        project, locked = self._source.project, versions_of(self._source.toml.get("package", ()))
+        refuse_outdated(replace(project, target=self._target), self._location, locked, _COMMAND)
+        roots = _Roots(project, self._location)
+        for edge in roots.of(_MAIN, selected) if roots.has_main else ():
+            if _reduced(edge.marker, edge.location, self._target, []) == "":
+                refuse_unlocked(edge.name, "", locked, project.place(edge.name), self._location, _COMMAND)
 
     def _of_groups(self, groups: list[str], extras: list[str], selected: set[str]) -> Iterator[_Wanted]:
         """The packages of groups; a package of extras has a marker that names them, unless no extra has it."""
@@ -151,6 +163,11 @@ class _Roots:
     def __init__(self, project: Source, lock: Location) -> None:
         self._poetry = table_of(project.toml, project.location).table("tool").table("poetry")
         self._lock = lock
+
+    @property
+    def has_main(self) -> bool:
+        """Whether the project has dependencies in Poetry's own table."""
+        return "dependencies" in self._poetry
 
     def of(self, group: str, selected: set[str]) -> Iterator[_Edge]:
         """The dependencies of a group, of the optional ones those that are selected."""

@@ -16,6 +16,7 @@ from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import local_path, read_text
 from envpack.requirements.locked_packages import locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
+from envpack.requirements.outdated_locks import refuse_outdated, versions_of
 from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
@@ -252,8 +253,8 @@ def _file(package: Package, file: object, location: Location, target: Target) ->
         found = locked_source(file.path or file.url or "", _hash(file), location, size=file.size or 0)
     else:
         raise location.error(
-            f"{package.name} must be built from source, and not from a release of it, which has a name and a version",
-            hint="build a wheel from it and lock that",
+            f"{package.name} is from a repository, or from an archive that is no release, and envpack builds neither",
+            hint=f"build a wheel of it with pip wheel, name that as the source of {package.name}, and lock again",
         )
     return found
 
@@ -270,6 +271,9 @@ _NO_HASH = re.compile(r"Failed to download `(?P<wheel>[^`]{1,2000})` to compute 
 _WITHOUT_HASHES = (
     "uv export --no-emit-project --no-default-groups --no-hashes --emit-index-url --output-file requirements.txt"
 )
+
+
+_OVERRIDING = {"override-dependencies", "exclude-dependencies"}  # settings of uv that change what is required
 
 
 @reads("uv.lock", order=12)
@@ -304,6 +308,9 @@ def read_uv_lock(source: Source) -> Requirements:
             raise _unreadable(location, " ".join(completed.stderr.split()).removeprefix("error: "))
         exported = read_text(pylock)
         content = _with_absolute_paths(parse_toml(exported, location), folder)
+    uv = source.project.toml.get("tool", {}).get("uv", {})
+    if not (isinstance(uv, dict) and _OVERRIDING.intersection(uv)):
+        refuse_outdated(source.project, location, versions_of(content.get("packages", ())), "uv lock")
     found = _select_wheels(content, replace(source, text=exported))
     return replace(found, files=(path, project))
 

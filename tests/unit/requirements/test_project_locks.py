@@ -263,7 +263,9 @@ def test_pipfile_lock_gives_the_section_default(write):
 @pytest.mark.parametrize(
     ("package", "says"),
     [
-        ({"git": "https://example.org/x", "ref": "1"}, "version control"),
+        ({"git": "https://example.org/x", "ref": "1"}, "'x @ git+https://example.org/x' is in version control"),
+        ({"git": "git+https://example.org/x"}, "'x @ git+https://example.org/x' is in version control"),
+        ({"hg": "https://example.org/x"}, "'x @ hg+https://example.org/x' is in version control"),
         ({"path": "."}, "no Python project"),
         ({"version": "*"}, "has no version"),
         ("*", "has no version"),
@@ -310,6 +312,12 @@ def test_the_python_of_a_pipfile_lock(write, requires, allowed, python):
 )
 def test_a_malformed_pipfile_lock_is_refused(write, refused, content, line, message):
     assert refused(write("Pipfile.lock", json.dumps(content, indent=1)), line).message == message
+
+
+def test_a_wrong_python_of_a_pipfile_lock_is_corrected_in_the_pipfile(write, refused):
+    content = {"_meta": {"requires": {"python_version": "^3.12"}}, "default": {}}
+    hint = refused(write("Pipfile.lock", json.dumps(content))).hint
+    assert hint == "correct it in the Pipfile, like 3.12, and write the lock again: pipenv lock"
 
 
 def test_a_pipfile_lock_without_hashes_is_read_and_a_wheel_keeps_its_hash(write):

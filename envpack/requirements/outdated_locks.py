@@ -1,0 +1,75 @@
+"""Locks that are older than the requirements of their project: an environment would lack what was added since."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+
+from envpack.requirements.format import Source
+from envpack.requirements.pip_requirement import reduced_marker
+from envpack.requirements.target import Target
+from envpack.support.tables import Location, quote
+
+Versions = Mapping[Any, Collection[str]]  # of each package in a lock, by its normalised name
+
+
+def refuse_outdated(project: Source, lock: Location, locked: Versions, command: str) -> None:
+    """Refuse a lock that lacks a package of ``[project] dependencies``, or has another version of it.
+
+    Requirements with a marker count only if it certainly holds for the target.
+    """
+    table = project.toml.get("project", {})
+    table = table if isinstance(table, dict) else {}
+    dependencies = table.get("dependencies", [])
+    own = canonicalize_name(str(table.get("name", "")))
+    for text in dependencies if isinstance(dependencies, list) else ():
+        requirement = _parsed(text, project.target)
+        if requirement is not None and canonicalize_name(requirement.name) != own:
+            specifier = "" if requirement.url else str(requirement.specifier)
+            refuse_unlocked(requirement.name, specifier, locked, project.place(text), lock, command)
+
+
+def refuse_unlocked(name: str, specifier: str, locked: Versions, where: Location, lock: Location, command: str) -> None:
+    """Refuse a lock without this package, or with none of the versions that a specifier allows."""
+    versions = locked.get(canonicalize_name(name))
+    if versions is not None and _allows(specifier, versions):
+        return
+    has = f"has {', '.join(sorted(versions))}" if versions else "does not have it"
+    raise where.error(
+        f"{quote(name + specifier)} is required, and {lock.path.name} {has}: the lock is older",
+        hint=f"write the lock again: {command}",
+    )
+
+
+def versions_of(packages: Iterable[Any]) -> Versions:
+    """The versions in the tables of a lock."""
+    found: dict[str, set[str]] = {}
+    for package in packages:
+        if isinstance(package, dict) and isinstance(package.get("name"), str):
+            versions = found.setdefault(canonicalize_name(package["name"]), set())
+            versions.update([package["version"]] if isinstance(package.get("version"), str) else [])
+    return found
+
+
+def _parsed(text: object, target: Target) -> Requirement | None:
+    """A requirement that certainly applies to a target; ``None`` for any other, and for none, which others report."""
+    try:
+        requirement = Requirement(str(text))
+        applies = requirement.marker is None or reduced_marker(str(requirement.marker), target) == ""
+    except (InvalidRequirement, ValueError):
+        return None
+    return requirement if applies else None
+
+
+def _allows(specifier: str, versions: Collection[str]) -> bool:
+    """Whether a specifier allows one of some versions; true if either is none, and for a package without version."""
+    try:
+        allowed = SpecifierSet(specifier)
+        return not versions or any(allowed.contains(version, prereleases=True) for version in versions)
+    except (InvalidSpecifier, InvalidVersion):
+        return True
