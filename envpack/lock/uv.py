@@ -27,6 +27,8 @@ _UNKNOWN_VERSION = re.compile(rf"no version of ({_NAME})==(\S+?)\+(\S+?)[ ,.]")
 _NO_FILE = re.compile(
     rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4[0-9]{{2}} [^)]{{1,40}})\)"
 )
+_COMPILER = re.compile(r"fatal error: [^\n]{1,300}|(?m:^)[ \t]*error: command [^\n]{1,300}")
+_RAISED = re.compile(r"(?m:^)[ \t]*(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z_]\w{0,60}(?:Error|Exception|Exit): [^\n]{1,300}")
 _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry")
 # Names in requirements files that are no packages of pip.
 _NO_PACKAGES = {
@@ -167,6 +169,8 @@ def uv_error(
         unresolvable_hint=unresolvable_hint(output, described),
         index=_server(output, index, failing),
         cause=_cause(output),
+        unbuilt=f": {unbuilt}" if (unbuilt := _why_unbuilt(output)) else "",
+        build_hint=_build_hint(unbuilt),
         reason=one_line(_reason(lines)),
         lines=lines,
     )
@@ -234,8 +238,8 @@ _ERROR_PATTERNS = (
     ErrorPattern(
         kind="build-failed",
         pattern=r"Failed to build|The build backend returned an error|Call to `.*build_wheel` failed",
-        message="{about}: it could not be built from source",
-        hint="install a compiler and what the package needs to build, or choose a version that has a wheel",
+        message="{about}: it could not be built from source{unbuilt}",
+        hint="{build_hint}",
     ),
 )
 _WHEEL_MISSING = ErrorPattern(
@@ -304,6 +308,20 @@ def _cause(output: str) -> str:
     """The innermost cause that uv names."""
     causes = re.findall(r"(?:cause|Caused by):? (.+)", output)
     return one_line(causes[-1]) if causes else "no answer"
+
+
+def _why_unbuilt(output: str) -> str:
+    """What the compiler, else the build script, reports last."""
+    found = _COMPILER.search(output) or next(reversed([*_RAISED.finditer(output)]), None)
+    return one_line(found[0]) if found else ""
+
+
+def _build_hint(reason: str) -> str:
+    if "setuptools-scm" in reason or "setuptools_scm" in reason:  # the version is that of a tag
+        return "build it in a clone with its history and tags; or build a wheel there, and name that"
+    if not _RAISED.match(reason):
+        return "install a compiler and what the package needs to build, or choose a version that has a wheel"
+    return "its build script failed: choose a version that has a wheel, or build a wheel of it yourself and name that"
 
 
 def _place_of_index(index: str, places: Mapping[str, str]) -> str:

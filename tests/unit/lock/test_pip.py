@@ -342,6 +342,24 @@ def test_each_failure_of_uv_has_its_kind(tmp_path, kind, stderr):
     assert "Using Python" not in error.message
 
 
+@every_row(
+    ("printed", "reason", "hint"),
+    [
+        ("", "", "install a compiler"),
+        ("m.c:1:10: fatal error: sqlite3.h: No such file or directory", "fatal error: sqlite3.h: No such", "install a"),
+        ("error: command 'gcc' failed: No such file or directory", "error: command 'gcc' failed", "install a compiler"),
+        ("Traceback:\nKeyError: 'x'\nRuntimeError: no CUDA", "RuntimeError: no CUDA", "its build script failed: "),
+        ("LookupError: setuptools-scm was unable to detect version for /x.", "LookupError: ", "build it in a clone"),
+        ("LookupError: of nothing\nfatal error: a.h: gone", "fatal error: a.h: gone", "install a compiler"),
+    ],
+)
+def test_why_a_package_could_not_be_built_is_said(tmp_path, printed, reason, hint):
+    stderr = f"error: Failed to build `six==1.17.0`\n  cause: exit status: 1\n\n[stderr]\n{printed}\n"
+    error = uv_error(CompletedProcess(1, "", stderr), ["six"], tmp_path)
+    assert f"it could not be built from source{': ' if reason else ''}{reason}" in error.message
+    assert error.hint.startswith(hint)
+
+
 def test_the_reason_of_a_conflict_is_one_sentence():
     stderr = "  x No solution found:\n  `-> Because only six<=1 is\n      available.\n\nhint: something else"
     error = uv_error(CompletedProcess(1, "", stderr), ["b", "six>9"], Path("/"))

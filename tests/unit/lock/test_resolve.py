@@ -58,7 +58,7 @@ class Tools:
         self.asked["build"] = (projects, target, python, cache)
         return (Path("/cache/tool.whl"),)
 
-    def interpreter_for(self, python, *, preference, progress, glibc=""):
+    def interpreter_for(self, python, *, preference, progress, glibc="", allowed=""):
         self.asked["preference"] = preference
         self.asked["glibc"] = glibc
 
