@@ -172,6 +172,10 @@ _CONVERSIONS = {
         "pdm export --format pylock --output pylock.toml",
     ),
     "Pipfile": ("pipenv resolves it into a Pipfile.lock", "pipenv lock"),
+    "anaconda-project.yml": (
+        "anaconda-project writes it out as an environment.yml",
+        "anaconda-project export-env-spec environment.yml",
+    ),
     "setup.py": (
         "it is a program, so its requirements cannot be read",
         "uv pip compile setup.py --output-file requirements.txt",
@@ -179,14 +183,23 @@ _CONVERSIONS = {
 }
 
 
-@reads(*_CONVERSIONS, order=90)
+_PACKAGES = re.compile(
+    r"^[ \t]*(?:packages|dependencies):[ \t]*(?:#.*)?(?:\n[ \t]*(?:#.*)?)*(?:- |\[[ \t]*[^\]\s])", re.M
+)
+
+
+def _names_packages(name: str, text: str) -> bool:
+    return not name.startswith("anaconda-project") or _PACKAGES.search(text) is not None
+
+
+@reads(*_CONVERSIONS, order=90, holds=_names_packages)
 def refuse(source: Source) -> Requirements:
-    """`pixi.toml`, `pdm.lock`, `Pipfile`, `setup.py`
+    """`pixi.toml`, `pdm.lock`, `Pipfile`, `anaconda-project.yml`, `setup.py`
 
     Read: nothing
 
-    Refused: with the command that makes a file that is read: `pixi lock`, `pdm export`, `pipenv lock`, `uv pip compile
-    setup.py`
+    Refused: with the command that makes a file that is read: `pixi lock`, `pdm export`, `pipenv lock`,
+    `anaconda-project export-env-spec`, `uv pip compile setup.py`
     """
     reason, command = _CONVERSIONS[source.path.name]
     raise source.location.error(f"{source.path.name} is not read: {reason}", hint=f"run in its folder: {command}")

@@ -33,6 +33,10 @@ CONDA = "dependencies:\n- numpy\n"
         ({"setup.cfg": "[flake8]\n"}, None),
         ({"setup.cfg": "[options]\ninstall_requires = numpy\n"}, "setup.cfg"),
         ({"Pipfile": ""}, "Pipfile"),
+        ({"anaconda-project.yml": "name: x\npackages:\n# of all\n- numpy\n"}, "anaconda-project.yml"),
+        ({"anaconda-project.yml": "env_specs:\n  a:\n    packages: [numpy]\n"}, "anaconda-project.yml"),
+        ({"anaconda-project.yml": "packages: []\nenv_specs:\n  a:\n    packages:\n    channels: []\n"}, None),
+        ({"anaconda-project.yml": "packages:\n- numpy\n", "environment.yml": CONDA}, "environment.yml"),
         ({"labels.txt": "", "config.pbtxt": "", "envelope.yml": "dependencies: {}\n"}, None),
     ],
 )

@@ -343,6 +343,7 @@ def test_setup_cfg_gives_what_it_installs(write, refused):
         ("pixi.toml", "pixi lock"),
         ("pdm.lock", "pdm export --format pylock --output pylock.toml"),
         ("setup.py", "uv pip compile setup.py --output-file requirements.txt"),
+        ("anaconda-project.yml", "anaconda-project export-env-spec environment.yml"),
     ],
 )
 def test_a_file_of_another_tool_is_refused_with_the_command_that_converts_it(write, refused, name, command):
