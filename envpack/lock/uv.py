@@ -27,6 +27,7 @@ _UNKNOWN_VERSION = re.compile(rf"no version of ({_NAME})==(\S+?)\+(\S+?)[ ,.]")
 _NO_FILE = re.compile(
     rf"Failed to download `{_NAME} @ .{{1,2000}}?HTTP status client error \((4[0-9]{{2}} [^)]{{1,40}})\)"
 )
+_FIRST_INDEX = re.compile(rf"`({_NAME})` was found on (\S{{1,2000}}?), but not at the requested version")
 _COMPILER = re.compile(r"fatal error: [^\n]{1,300}|(?m:^)[ \t]*error: command [^\n]{1,300}")
 _RAISED = re.compile(r"(?m:^)[ \t]*(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z_]\w{0,60}(?:Error|Exception|Exit): [^\n]{1,300}")
 _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry")
@@ -87,13 +88,8 @@ def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
     flat = _flat(message)
     if absent := _NO_FILE.search(flat):
         return f"correct the address: the server answers {absent[1]}"
-    if local := _UNKNOWN_VERSION.search(flat):
-        name, version, label = local.groups()
-        index = f"https://download.pytorch.org/whl/{label}" if label.startswith(("cu", "cpu", "rocm")) else "URL"
-        return (
-            f"the index has no builds with +{label}: write {name}=={version}, or name the index that has them in a line"
-            f" of its own: --extra-index-url {index}"
-        )
+    if hint := _index_hint(flat):
+        return hint
     if unknown := _UNKNOWN_PACKAGE.search(flat):
         return _unknown_hint(unknown[1])
     if len(requirements) > 1:
@@ -103,6 +99,23 @@ def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
     if other := _OTHER_PYTHON.search(flat):
         return f"it needs {other[1]}: name a version that fits this Python"
     return "check the version: the index has none that fits this Python"
+
+
+def _index_hint(flat: str) -> str:
+    """What to do about a version that the index of its package does not have, ``""`` if uv does not say so."""
+    if first := _FIRST_INDEX.search(flat):
+        return (
+            f"{public_url(first[2])} comes before the index that has this version, and has others of {first[1]}: leave"
+            " that index out; or search all of them, as pip does, with UV_INDEX_STRATEGY=unsafe-best-match"
+        )
+    if local := _UNKNOWN_VERSION.search(flat):
+        name, version, label = local.groups()
+        index = f"https://download.pytorch.org/whl/{label}" if label.startswith(("cu", "cpu", "rocm")) else "URL"
+        return (
+            f"the index has no builds with +{label}: write {name}=={version}, or name the index that has them in a line"
+            f" of its own: --extra-index-url {index}"
+        )
+    return ""
 
 
 def _unknown_hint(name: str) -> str:

@@ -360,6 +360,17 @@ def test_why_a_package_could_not_be_built_is_said(tmp_path, printed, reason, hin
     assert error.hint.startswith(hint)
 
 
+def test_an_index_that_hides_a_version_of_another_is_named(tmp_path):
+    stderr = (
+        "error: No solution found when resolving dependencies\n  cause: Because there is no version of six==2 and you"
+        " require six==2, we can conclude that your requirements are unsatisfiable.\n\nhint: `six` was found on"
+        " https://me:word@a.example/simple, but not at the requested version (six==2). A compatible version may be …"
+    )
+    hint = uv_error(CompletedProcess(1, "", stderr), ["six==2"], tmp_path).hint
+    assert hint.startswith("https://a.example/simple comes before the index that has this version, and has others of")
+    assert hint.endswith("UV_INDEX_STRATEGY=unsafe-best-match")
+
+
 def test_the_reason_of_a_conflict_is_one_sentence():
     stderr = "  x No solution found:\n  `-> Because only six<=1 is\n      available.\n\nhint: something else"
     error = uv_error(CompletedProcess(1, "", stderr), ["b", "six>9"], Path("/"))
