@@ -117,12 +117,12 @@ class PipLine:
         """The folder that relative paths are resolved against."""
         return self.location.path.parent.absolute()
 
-    def path_missing(self) -> InputError:
+    def path_missing(self, written: str) -> InputError:
         """The error for a path that does not exist."""
-        return self.location.error(
-            f"{self.quoted}: no such file or folder",
-            hint=f"the path is relative to the folder of {self.location.path.name}",
-        )
+        hint = f"the path is relative to the folder of {self.location.path.name}"
+        if written.startswith("/") or is_url(written):
+            hint = f"the path is of another machine: name a copy beside {self.location.path.name}, or a release"
+        return self.location.error(f"{self.quoted}: no such file or folder", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _wheel_url(url_or_path: str, path: Path | None, line: PipLine) -> str:
     if path is None and not is_http(url_or_path):
         raise line.location.error(f"{line.quoted}: neither an http(s) URL nor a local file", hint=_HINT)
     if path is not None and not path.is_file():
-        raise line.path_missing()
+        raise line.path_missing(url_or_path)
     name = file_name(url_or_path) if path is None else path.name
     if not name.endswith(".whl"):
         raise line.location.error(

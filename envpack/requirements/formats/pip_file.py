@@ -284,5 +284,5 @@ def _place(value: str, line: PipLine) -> str:
         return value
     path = local_path(value, line.folder)
     if path is None or not path.exists():
-        raise line.path_missing()
+        raise line.path_missing(value)
     return str(path)

@@ -98,6 +98,9 @@ def _line(name: str, entry: Table) -> str:
         if address := entry.text(tool, ""):
             return f"{name} @ {tool}+{address.removeprefix(f'{tool}+')}"
     version = entry.text("version", "")
+    if version == "*":  # which pipenv writes if the system that it runs on cannot have the package
+        hint = f"remove {name} from the Pipfile if only another system has it, and write the lock again: pipenv lock"
+        raise entry.location.error(f"{quote(name)} has no version", hint=hint)
     if not version.startswith("=="):
         raise entry.location.error(f"{quote(name)} has no version", hint=_HINT)
     return f"{name}{extras}{version}{marker}{hashes}"

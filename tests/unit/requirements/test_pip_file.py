@@ -352,3 +352,10 @@ def test_other_encodings_are_refused(tmp_path, refused, content):
     error = refused(file)
     assert (error.where, error.message) == (str(file), "cannot be read: not UTF-8")
     assert error.hint == "it must be a UTF-8 text file"
+
+
+@pytest.mark.parametrize("line", ["x @ file:///home/me/x", "/home/me/x", "--find-links /home/me/x", "-e /home/me/x"])
+def test_a_path_of_another_machine_is_called_that(write, refused, line):
+    error = refused(write("requirements.txt", f"{line}\n"), 1)
+    assert error.hint == "the path is of another machine: name a copy beside requirements.txt, or a release"
+    assert "relative" in refused(write("requirements.txt", "./x\n")).hint

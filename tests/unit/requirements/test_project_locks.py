@@ -314,6 +314,13 @@ def test_a_malformed_pipfile_lock_is_refused(write, refused, content, line, mess
     assert refused(write("Pipfile.lock", json.dumps(content, indent=1)), line).message == message
 
 
+def test_a_package_that_pipenv_could_not_lock_is_removed_from_the_pipfile(write, refused):
+    content = {"_meta": {}, "default": {"pywin32": {"version": "*"}}}
+    assert refused(write("Pipfile.lock", json.dumps(content))).hint.startswith(
+        "remove pywin32 from the Pipfile if only"
+    )
+
+
 def test_a_wrong_python_of_a_pipfile_lock_is_corrected_in_the_pipfile(write, refused):
     content = {"_meta": {"requires": {"python_version": "^3.12"}}, "default": {}}
     hint = refused(write("Pipfile.lock", json.dumps(content))).hint
