@@ -38,6 +38,7 @@ from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
 from envpack.support.errors import Finding, InputError, caution, fault, finding_of_error
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
+from envpack.support.text import toml_key
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
 def _settings_findings(project: Project) -> Iterator[Finding]:
     """Warns of settings of a model that is not there: its name may be misspelt."""
     for name in project.absent:
-        what = f"[models.{name}] is for a model that the repository does not have"
+        what = f"[models.{toml_key(name)}] is for a model that the repository does not have"
         yield caution("settings-unused", project.file, what, "correct the name, or remove the table")
 
 

@@ -22,6 +22,7 @@ from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.support.tables import Location, Table, line_of, parse_toml, parse_yaml
+from envpack.support.text import toml_key
 
 _PIP_LINE = re.compile(
     r"^(?:[a-z0-9][\w.-]*+(?:\[[\w,. -]*\])?[ \t]*(?:[=~<>!]=|@[ \t])|-[er][ \t]|--[a-z])", re.I | re.M
@@ -238,7 +239,8 @@ def _similar(folder: Path) -> Path | None:
             names = ", ".join(file.name for file in found[:_MOST_NAMED])
             raise Location(folder).error(
                 f"several files may hold the requirements: {names}",
-                hint=f'name one in envpack.toml: [models.{folder.name}] requirements = "{folder.name}/{found[0].name}"',
+                hint=f"name one: write [models.{toml_key(folder.name)}] and requirements ="
+                f' "{folder.name}/{found[0].name}" into envpack.toml',
             )
         if found:
             return found[0]

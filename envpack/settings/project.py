@@ -16,6 +16,7 @@ from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.support.folders import whole_path
 from envpack.support.tables import Location, parse_toml
+from envpack.support.text import toml_key
 
 FILE_NAME = "envpack.toml"
 _MOST = 1 << 20  # bytes
@@ -112,9 +113,14 @@ def _parsed(content: dict[str, object], file: Location, said: Settings) -> Proje
 
 
 def _settings_of_model(name: str, entry: object, file: Location) -> Settings:
-    place = f"[models.{name}]"
+    place = f"[models.{toml_key(name)}]"
     if not isinstance(entry, dict):
         raise _not_a_table(place, file)
+    for key, value in entry.items():
+        if isinstance(value, dict) and key not in FIELDS:
+            dotted = toml_key(f"{name}.{key}")
+            hint = f"quote the name of a model that contains a dot: [models.{dotted}]"
+            raise file.error(f"unknown table {key!r} in {place}", hint=hint)
     settings = _settings(entry, {key for key, row in FIELDS.items() if row.in_model}, file, place)
     if settings.requirements and settings.from_prefix:
         raise file.error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -57,6 +58,15 @@ def printable_line(text: str) -> str:
 def normalise_name(name: str) -> str:
     """A package's name as package indexes compare it (PEP 503): ``scikit-learn`` for ``Scikit_Learn``."""
     return re.sub(r"[-_.]+", "-", name).strip("-").lower()
+
+
+def toml_key(name: str) -> str:
+    """A name as a part of a key in TOML: in quotes if it has other characters than a key may have.
+
+    >>> print(toml_key("my_model-2"), toml_key("yolo.v5"))
+    my_model-2 "yolo.v5"
+    """
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
 def major_number(version: str) -> int:

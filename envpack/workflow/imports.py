@@ -11,7 +11,7 @@ from envpack.requirements.format import unread_above
 from envpack.requirements.import_names import is_of_package, is_provided, package_of
 from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
-from envpack.support.text import enumerated
+from envpack.support.text import enumerated, toml_key
 
 NUMPY_ALONE = Requirements(pip=("numpy",))
 """What a model without requirements gets, since no model runs without NumPy."""
@@ -39,7 +39,7 @@ def refuse_missing_requirements(model: Model, python: str) -> None:
     above, beside = unread_above(model.folder), unread_above(model.folder.parent)  # where a project often has them
     if found := above or beside:
         named = found.name if above else f"../{found.name}"
-        fix += f'; or, for those in {found}, write [models.{model.folder.name}] and requirements = "{named}"'
+        fix += f'; or, for those in {found}, write [models.{toml_key(model.folder.name)}] and requirements = "{named}"'
         fix += " into envpack.toml"
     what = f"it imports {enumerated([*places])}, and the model has no requirements, so that it would get NumPy alone"
     raise InputError("requirements-missing", what, fix, next(iter(places.values())))
@@ -68,7 +68,7 @@ def _above(model: Model, requirements: Requirements) -> Iterator[str]:
         name = model.folder.name
         yield (
             f"{name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone: for these"
-            f' packages, write [models.{name}] and requirements = "{file.name}" into envpack.toml'
+            f' packages, write [models.{toml_key(name)}] and requirements = "{file.name}" into envpack.toml'
         )
 
 

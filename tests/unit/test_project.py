@@ -92,6 +92,17 @@ def test_what_it_must_not_say_is_named_with_the_file(tmp_path, text, complaint):
     assert caught.value.where == str(file)
 
 
+def test_the_name_of_a_model_with_a_dot_is_quoted(tmp_path):
+    (tmp_path / "envpack.toml").write_text('[models.yolo.v5]\nrequirements = "r.txt"\n')
+    with pytest.raises(InputError) as raised:
+        open_project(tmp_path)
+    error = raised.value
+    assert error.message == "unknown table 'v5' in [models.yolo]"
+    assert error.hint == 'quote the name of a model that contains a dot: [models."yolo.v5"]'
+    (tmp_path / "envpack.toml").write_text('[models."yolo.v5"]\nrequirements = "r.txt"\n')
+    assert open_project(tmp_path).of("yolo.v5").requirements == tmp_path / "r.txt"
+
+
 def test_a_repository_that_is_not_there(tmp_path):
     with pytest.raises(InputError) as caught:
         open_project(tmp_path / "nowhere")

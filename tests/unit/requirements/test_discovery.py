@@ -1,8 +1,11 @@
 """Which file of a model's folder holds its requirements."""
 
+import re
+
 import pytest
 
 from envpack.requirements.format import find_requirements, read_requirements, unread_above
+from envpack.settings.project import open_project
 from envpack.support.errors import InputError
 from tests.tables import every_row
 
@@ -59,6 +62,17 @@ def test_several_candidates_are_an_error_that_names_them_and_the_setting(tmp_pat
     with pytest.raises(InputError, match=r"environment_cpu\.yml, environment_gpu\.yml") as caught:
         find_requirements(tmp_path)
     assert f'requirements = "{tmp_path.name}/environment_cpu.yml"' in caught.value.hint
+
+
+def test_the_setting_that_chooses_a_file_can_be_written_as_it_is_said(tmp_path):
+    (folder := tmp_path / "yolo.v5").mkdir()
+    for name in ("environment_cpu.yml", "environment_gpu.yml"):
+        (folder / name).write_text(CONDA)
+    with pytest.raises(InputError) as caught:
+        find_requirements(folder)
+    said = re.fullmatch(r"name one: write (\[.*\]) and (.*) into envpack\.toml", caught.value.hint)
+    (tmp_path / "envpack.toml").write_text(f"{said[1]}\n{said[2]}\n")
+    assert open_project(tmp_path).of("yolo.v5").requirements == folder / "environment_cpu.yml"
 
 
 def test_a_file_above_the_model_is_found_but_not_read(tmp_path):

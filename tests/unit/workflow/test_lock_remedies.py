@@ -112,6 +112,13 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
     assert requirement_warnings(model("numpy"), Requirements(source=above), "3.10", {"numpy"}) == ()
 
 
+def test_the_name_of_a_model_with_a_dot_is_quoted_in_the_setting(machine, model):
+    (machine.folder / "requirements.txt").rename(machine.repository / "requirements.txt")
+    folder = machine.folder.rename(machine.folder.with_name("yolo.v5"))
+    (warning,) = requirement_warnings(open_model(folder), Requirements(), {"numpy"})
+    assert 'write [models."yolo.v5"] and' in warning
+
+
 def test_a_model_without_requirements_may_need_no_more_than_numpy(machine, model):
     (machine.folder / "requirements.txt").unlink()
     code = machine.folder / "1/model.py"
