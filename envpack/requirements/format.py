@@ -257,9 +257,9 @@ def _has_requirements(known: Format, file: Path) -> bool:
         return file.name in known.names
 
 
-def unread_above(model_folder: Path) -> Path | None:
-    """A requirements file in the folder above a model's, which is not read unless envpack.toml names it."""
+def unread_in(folder: Path) -> Path | None:
+    """A requirements file in another folder than a model's, which is not read unless envpack.toml names it."""
     try:
-        return find_requirements(model_folder.parent)
+        return find_requirements(folder)
     except InputError:
         return None

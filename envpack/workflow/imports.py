@@ -7,7 +7,7 @@ from pathlib import Path
 
 from envpack.repository.imports import find_own_module, imported_modules
 from envpack.repository.model import Model
-from envpack.requirements.format import unread_above
+from envpack.requirements.format import unread_in
 from envpack.requirements.import_names import is_of_package, is_provided, package_of
 from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
@@ -36,9 +36,8 @@ def refuse_missing_requirements(model: Model, python: str) -> None:
         return
     packages = enumerated(["numpy", *_packages(places)])
     fix = f"write {packages} into {model.folder / 'requirements.txt'}, each on a line of its own"
-    above, beside = unread_above(model.folder), unread_above(model.folder.parent)  # where a project often has them
-    if found := above or beside:
-        named = found.name if above else f"../{found.name}"
+    if near := _unread(model, beside=True):
+        found, named = near
         fix += f'; or, for those in {found}, write [models.{toml_key(model.folder.name)}] and requirements = "{named}"'
         fix += " into envpack.toml"
     what = f"it imports {enumerated([*places])}, and the model has no requirements, so that it would get NumPy alone"
@@ -63,13 +62,27 @@ def requirement_warnings(
 
 
 def _above(model: Model, requirements: Requirements) -> Iterator[str]:
-    file = None if requirements.source else unread_above(model.folder)
-    if file:
-        name = model.folder.name
+    near = None if requirements.source else _unread(model)
+    if near:
+        (file, named), name = near, model.folder.name
         yield (
             f"{name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone: for these"
-            f' packages, write [models.{toml_key(name)}] and requirements = "{file.name}" into envpack.toml'
+            f' packages, write [models.{toml_key(name)}] and requirements = "{named}" into envpack.toml'
         )
+
+
+def _unread(model: Model, *, beside: bool = False) -> tuple[Path, str] | None:
+    """A requirements file where a project often has it, and how envpack.toml names it.
+
+    That is in a version of the model, in the repository, or ``beside`` that.
+    """
+    repository = model.folder.parent
+    versions = {f"{model.folder.name}/{number}/": model.folder / str(number) for number in model.served_versions()}
+    folders = {**versions, "": repository, **({"../": repository.parent} if beside else {})}
+    for name, folder in folders.items():
+        if file := unread_in(folder):
+            return file, f"{name}{file.name}"
+    return None
 
 
 def _own_modules(model: Model, missing: Mapping[str, str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from envpack.requirements.format import find_requirements, read_requirements, unread_above
+from envpack.requirements.format import find_requirements, read_requirements, unread_in
 from envpack.settings.project import open_project
 from envpack.support.errors import InputError
 from tests.tables import every_row
@@ -77,7 +77,7 @@ def test_the_setting_that_chooses_a_file_can_be_written_as_it_is_said(tmp_path):
 
 def test_a_file_above_the_model_is_found_but_not_read(tmp_path):
     (tmp_path / "m").mkdir()
-    assert unread_above(tmp_path / "m") is None
+    assert unread_in(tmp_path) is None
     (tmp_path / "requirements.txt").write_text("six\n")
     assert find_requirements(tmp_path / "m") is None
-    assert unread_above(tmp_path / "m") == tmp_path / "requirements.txt"
+    assert unread_in(tmp_path) == tmp_path / "requirements.txt"

@@ -112,6 +112,21 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
     assert requirement_warnings(model("numpy"), Requirements(source=above), "3.10", {"numpy"}) == ()
 
 
+def test_requirements_in_a_version_of_the_model_are_not_read_and_that_is_said(machine, model):
+    inside = machine.folder / "1/requirements.txt"
+    (machine.folder / "requirements.txt").rename(inside)
+    (machine.repository / "requirements.txt").write_text("numpy\n")
+    write = 'write [models.m] and requirements = "m/1/requirements.txt" into envpack.toml'
+    (warning,) = requirement_warnings(model("numpy"), Requirements(), {"numpy"})
+    assert (f"{inside} is not read" in warning, warning.endswith(write)) == (True, True)
+    model("numpy", "tree")
+    with pytest.raises(InputError) as raised:
+        machine.request()
+    assert raised.value.hint.endswith(f"for those in {inside}, {write}")
+    (machine.repository / "envpack.toml").write_text('[models.m]\nrequirements = "m/1/requirements.txt"\n')
+    assert machine.request().requirements.source.samefile(inside)
+
+
 def test_the_name_of_a_model_with_a_dot_is_quoted_in_the_setting(machine, model):
     (machine.folder / "requirements.txt").rename(machine.repository / "requirements.txt")
     folder = machine.folder.rename(machine.folder.with_name("yolo.v5"))
