@@ -32,17 +32,17 @@ def is_installed():
     return shutil.which(PROGRAM) is not None
 
 
-def certificate(folder):
-    """A key and a certificate for 127.0.0.1, signed by itself; returns both files."""
+def certificate(folder, *, host="127.0.0.1", days=2, authority=True):
+    """A key and a certificate for an address, signed by itself, valid for so many days from now; returns both files."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)
     built = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .not_valid_before(now - datetime.timedelta(days=30))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
         .sign(key, hashes.SHA256())
     )
     files = folder / "registry.key", folder / "registry.crt"

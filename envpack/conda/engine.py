@@ -28,9 +28,6 @@ from envpack.support.text import one_line
 
 ENGINE_HINT = "install envpack again; if the error returns, remove the cache folder and build again"
 FORBIDDEN_PATTERN = r"\b40[13]\b|Unauthorized|Forbidden"  # output of engines when a channel requires credentials
-UNTRUSTED_PATTERN = (
-    r"invalid peer certificate|CERTIFICATE_VERIFY_FAILED|certificate verify failed|SSL certificate problem"
-)
 UNREADABLE_SETTINGS = ErrorPattern(
     kind="engine-failed",
     pattern="FileStorageError|(?:reading|parsing) configuration file",

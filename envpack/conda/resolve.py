@@ -11,7 +11,6 @@ from envpack.conda.engine import (
     ENGINE_HINT,
     FORBIDDEN_PATTERN,
     UNREADABLE_SETTINGS,
-    UNTRUSTED_PATTERN,
     EngineError,
     check_indexes,
     run_engine,
@@ -21,10 +20,11 @@ from envpack.requirements.conda_spec import parse_spec, tidy_spec, without_build
 from envpack.requirements.import_names import package_of
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target, only_system
+from envpack.support.connection_faults import UNTRUSTED, network_hint, proxy_of, through
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
-from envpack.support.processes import UNTRUSTED_HINT, ErrorPattern, error_from_output
+from envpack.support.processes import ErrorPattern, clean_environment, error_from_output
 from envpack.support.text import line_in_parentheses, normalise_name, one_line
 
 # Seconds for the download of an index: at first, and again from a channel that has begun to send it.
@@ -60,7 +60,9 @@ def resolve_conda(
         )
     except EngineError as error:
         culprits = [specs[number] for number in error.culprits]
-        raise _resolve_error(error, culprits, places, channels, target, cache) from error
+        variables = clean_environment() | {**settings.variables}
+        proxy = next(filter(None, (proxy_of(url, variables) for url in channels.urls)), "")
+        raise _resolve_error(error, culprits, places, channels, target, cache, proxy) from error
     mark_used(cache_folder("conda-index", cache))
     packages = [
         CondaPackage(**found | {key: tuple(found[key]) for key in ("depends", "constrains")})
@@ -87,6 +89,7 @@ def _resolve_error(
     channels: Channels,
     target: Target,
     cache: Path,
+    proxy: str,
 ) -> EnvironmentBuildError | StorageError:
     message = " ".join(str(error).split())
     return error_from_output(
@@ -100,6 +103,8 @@ def _resolve_error(
         glibc=target.glibc,
         channels=", ".join(channels.urls),
         reason=one_line(message),
+        through=through(proxy),
+        network_hint=network_hint(message, "the channel", proxy),
     )
 
 
@@ -126,9 +131,9 @@ _ERROR_PATTERNS = (
     ),
     ErrorPattern(
         kind="channel-untrusted",
-        pattern=UNTRUSTED_PATTERN,
+        pattern=UNTRUSTED.pattern.pattern,
         message="the certificate of a channel is not trusted ({channels}): {reason}",
-        hint=UNTRUSTED_HINT,
+        hint="{network_hint}",
     ),
     ErrorPattern(
         kind="channel-invalid",
@@ -146,8 +151,8 @@ _ERROR_PATTERNS = (
     ErrorPattern(
         kind="channel-unreachable",
         pattern="^(?:GatewayError|FetchRepoDataError): ",
-        message="a channel does not answer ({channels}): {reason}",
-        hint="check the address and the network; without a channel, envpack takes Python from this machine, and other"
+        message="a channel does not answer{through} ({channels}): {reason}",
+        hint="{network_hint}; without a channel, envpack takes Python from this machine, and other"
         " packages belong under pip:",
     ),
     ErrorPattern(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from envpack.requirements.import_names import package_of
 from envpack.requirements.target import only_system
+from envpack.support.connection_faults import network_hint, proxy_of, through
 from envpack.support.errors import EnvironmentBuildError, StorageError
-from envpack.support.processes import UNTRUSTED_HINT, CompletedProcess, ErrorPattern, error_from_output
+from envpack.support.processes import CompletedProcess, ErrorPattern, error_from_output
 from envpack.support.redaction import public_url
 from envpack.support.text import line_in_parentheses, normalise_name, one_line
 
@@ -134,6 +135,7 @@ def _flat(message: str) -> str:
     return " ".join(message.split())
 
 
+_DEFAULT_INDEX = "https://pypi.org/simple"
 NO_PLACES: Mapping[str, str] = {}
 _GLIBC_OF_UV = {"2.17", "2.28", *(f"2.{minor}" for minor in range(31, 41))}
 _REQUIREMENT_PATTERNS = (
@@ -163,6 +165,7 @@ def uv_error(
     required = _required(output, requirements) or ([failing] if failing else [])
     missing = without_wheel(output) if len(required) == 1 else ""
     index = _index(output)
+    proxy = proxy_of(index or _DEFAULT_INDEX)
     unresolvable = failing or "No solution found" in output
     patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
     described = [repr(_without_hashes(requirement)) for requirement in required]
@@ -184,6 +187,8 @@ def uv_error(
         cause=_cause(output),
         unbuilt=f": {unbuilt}" if (unbuilt := _why_unbuilt(output)) else "",
         build_hint=_build_hint(unbuilt),
+        through=through(proxy),
+        network_hint=network_hint(output, "the index", proxy),
         reason=one_line(_reason(lines)),
         lines=lines,
     )
@@ -195,7 +200,7 @@ def uv_error(
     return error
 
 
-_OF_INDEX = ("index-forbidden", "index-untrusted", "index-unreachable")
+_OF_INDEX = ("index-forbidden", "index-untrusted", "index-unreachable", "index-invalid")
 _ERROR_PATTERNS = (
     ErrorPattern(
         kind="hash-mismatch",
@@ -219,14 +224,20 @@ _ERROR_PATTERNS = (
         kind="index-untrusted",
         pattern=r"invalid peer certificate|certificate verify failed|UnknownIssuer",
         message="the certificate of {index} is not trusted: {cause}",
-        hint=UNTRUSTED_HINT,
+        hint="{network_hint}",
     ),
     ErrorPattern(
         kind="index-unreachable",
         pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding"
         r"|Failed to fetch:? `?https?://\S{1,2000}/`?\s",  # the page of a package, with any other status
-        message="{index} does not answer: {cause}",
-        hint="check the address and the network; UV_DEFAULT_INDEX or PIP_INDEX_URL names another, unless the file does",
+        message="{index} does not answer{through}: {cause}",
+        hint="{network_hint}; UV_DEFAULT_INDEX or PIP_INDEX_URL names another, unless the file does",
+    ),
+    ErrorPattern(
+        kind="index-invalid",
+        pattern=r"(?:Unsupported|Missing) `Content-Type`|unexpected (?:JSON|HTML) from",
+        message="{index} answers with something else than a list of files: {lines}",
+        hint="check the address, which ends with /simple at most indexes: a login or a proxy may answer in its place",
     ),
     ErrorPattern(
         kind="pip-failed",
@@ -303,7 +314,11 @@ def _missing(output: str, requirement: str, missing: str) -> str:
 
 def _index(output: str) -> str:
     """The address of the index that an error is about, without secrets; ``""`` if it names none."""
-    match = re.search(r"(?:Failed to (?:fetch|download)[: ]+`?|for url \()(?P<url>https?://[^\s`)]+)", output)
+    match = re.search(
+        r"(?:Failed to (?:fetch|download)[: ]+`?|for url \(|`Content-Type` \S+ for `|unexpected (?:JSON|HTML) from `)"
+        r"(?P<url>https?://[^\s`)]+)",
+        output,
+    )
     if not match:
         return ""
     url = match["url"]

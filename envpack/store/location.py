@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 
+from envpack.support.connection_faults import proxy_of
 from envpack.support.errors import UsageError
 from envpack.support.installation import install_command
 from envpack.support.redaction import has_secret, public_url
@@ -220,14 +221,9 @@ def was_redirected(text: str) -> bool:
     return re.search(rf"\b{re.escape(_NOWHERE)}\b", text) is not None
 
 
-def proxy_of(location: Location) -> str:
+def proxy_to(location: Location) -> str:
     """The proxy that the user's environment names for a store, without secrets; ``""`` if there is none."""
-    from urllib.request import getproxies, proxy_bypass
-
-    address = urlsplit(_endpoint(location) or _CLOUDS.get(location.scheme, ""))
-    proxies = getproxies()
-    proxy = proxies.get(address.scheme) or proxies.get("all") or ""
-    return public_url(proxy) if address.hostname and not proxy_bypass(address.hostname) else ""
+    return proxy_of(_endpoint(location) or _CLOUDS.get(location.scheme, ""))
 
 
 def _endpoint(location: Location) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from envpack.store.location import Location, connect, obstore_for, proxy_of, was_redirected
+from envpack.store.location import Location, connect, obstore_for, proxy_to, was_redirected
+from envpack.support.connection_faults import proxy_hint, tls_fault
 from envpack.support.errors import DISK_FULL_TEXT, StorageError
 from envpack.support.pool import interruptible
 from envpack.support.text import one_line, printable_line
@@ -34,10 +35,10 @@ _REASONS = (
     (re.compile(r"non-partial response"), "it does not answer requests for a part of an object"),
     (re.compile(r"ConnectionRefused|Connection refused"), "it refuses connections"),
     (re.compile(r"dns error|failed to lookup address"), "its name cannot be resolved"),
-    (re.compile(r"certificate|CertificateUnknown|UnknownIssuer"), "its certificate is not trusted"),
     (re.compile(r"TimedOut|timed out|operation timeout", re.IGNORECASE), "it does not answer in time"),
     (re.compile(r"IncompleteMessage|UnexpectedEof|ConnectionReset|end of file|body"), "it ends its answers too early"),
 )
+_CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"
 
 
 @dataclass(frozen=True)
@@ -316,20 +317,20 @@ class Objects:
             return self._forbidden()
         if name := _BAD_PATH.search(text):
             return self._bad_name(name[1])
-        proxy = proxy_of(self.location) if _PROXY.search(text) else ""
+        if self.location.folder is None and (fault := tls_fault(text)):
+            return self._unusable(fault.reason, fault.hint)
+        proxy = proxy_to(self.location) if _PROXY.search(text) else ""
         return self._failing_proxy(proxy, text) if proxy else self._unusable(_reason(text))
 
-    def _unusable(self, reason: str) -> StorageError:
-        fix = "check the address and the network, and try again; `envpack build --store none` works without a store"
+    def _unusable(self, reason: str, fix: str = _CHECK) -> StorageError:
         if self.location.folder is not None:
             fix = "look at the folder and what is in it, such as links, or give another address"
         return StorageError("store-unreachable", f"the store cannot be used: {reason}", fix, str(self.location))
 
     def _failing_proxy(self, proxy: str, text: str) -> StorageError:
-        reason = next((reason for pattern, reason in _REASONS if pattern.search(text)), "does not reach the store")
-        what = f"the store cannot be used: the proxy {proxy} {reason.removeprefix('it ')}"
-        fix = "correct HTTP_PROXY or HTTPS_PROXY, or name the store's host in NO_PROXY"
-        return StorageError("store-unreachable", what, fix, str(self.location))
+        reason = next((reason for pattern, reason in _REASONS if pattern.search(text)), "it does not reach the store")
+        what = f"the store cannot be used: the proxy {proxy}: {reason}"
+        return StorageError("store-unreachable", what, proxy_hint("the store"), str(self.location))
 
     def _bad_name(self, key: str) -> StorageError:
         what = f"an object there has a name that is no path: {printable_line(key)}"

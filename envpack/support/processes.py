@@ -23,10 +23,6 @@ from pathlib import Path
 
 from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, StorageError, disk_full_by_program
 
-UNTRUSTED_HINT = (
-    "add the authority that signed it to those of this machine (update-ca-certificates),"
-    " or name its file in SSL_CERT_FILE"
-)
 # Where distributions keep all trusted authorities in one file: Debian, Fedora, RHEL, openSUSE, Alpine.
 _BUNDLES = (
     Path("/etc/ssl/certs/ca-certificates.crt"),
@@ -61,7 +57,8 @@ def _has_content(bundle: Path) -> bool:
 
 
 _KEPT = {
-    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC"),
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TMPDIR", "NETRC"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     "RATTLER_AUTH_FILE",
     *("UV_ASTRAL_MIRROR_URL", "UV_CACHE_DIR", "UV_CONFIG_FILE", "UV_DEFAULT_INDEX", "UV_EXCLUDE_NEWER"),
@@ -78,6 +75,7 @@ _PIP_SETTINGS = (
     ("PIP_INDEX_URL", ("UV_DEFAULT_INDEX", "UV_INDEX_URL")),
     ("PIP_EXTRA_INDEX_URL", ("UV_EXTRA_INDEX_URL", "UV_INDEX")),
     ("PIP_CERT", ("SSL_CERT_FILE",)),
+    ("PIP_CLIENT_CERT", ("SSL_CLIENT_CERT",)),
 )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from envpack.deployment.images.address import ImageAddress, is_loopback
+from envpack.support.connection_faults import proxy_hint, proxy_of, through, tls_fault
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.installation import install_command
 from envpack.support.processes import verification_setting
@@ -18,7 +19,7 @@ from envpack.support.text import one_line, printable_line
 
 if TYPE_CHECKING:
     from dxf import DXF
-    from requests import PreparedRequest, Response
+    from requests import PreparedRequest, RequestException, Response
 
 
 _MOST_DOCUMENT = 16 << 20  # bytes of an answer that is no blob
@@ -121,11 +122,10 @@ _REFUSES = (401, 403)
 _TEMPORARY = (408, 429, 500, 502, 503, 504)
 _REASONS = (
     (re.compile(r"too slowly"), "it answers too slowly"),
-    (re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate"), "its certificate is not trusted"),
     (re.compile(r"Connection refused"), "it refuses connections"),
     (re.compile(r"NameResolution|Name or service|getaddrinfo|resolve"), "its name cannot be resolved"),
     (re.compile(r"[Tt]imed out|Timeout"), "it does not answer in time"),
-    (re.compile(r"SSL"), "it does not speak TLS"),
+    (re.compile(r"Tunnel connection failed: (?P<answer>\d{3}[ \w-]{0,60})"), "it answers {answer}"),
     (re.compile(r"aborted|reset|IncompleteRead|Broken pipe|EOF|prematurely"), "it ends connections too early"),
 )
 
@@ -170,15 +170,31 @@ def faults_of(address: ImageAddress) -> Iterator[None]:
     except RequestException as error:
         if isinstance(error, JSONDecodeError):
             raise registry_corrupt(address, _wrong(error)) from error
-        raise _unreachable(address, _reason(error)) from error
+        raise _no_answer(address, error) from error
     except (DXFError, ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise registry_corrupt(address, _wrong(error)) from error
 
 
+def _no_answer(address: ImageAddress, error: RequestException) -> StorageError:
+    """The error for a request without an answer; the proxy is named if it is the cause."""
+    from requests.exceptions import InvalidURL, ProxyError, SSLError
+
+    proxy = proxy_of(f"https://{address.host}/")
+    if isinstance(error, (ProxyError, InvalidURL)) and proxy:
+        reason = f"the proxy {proxy}: {_reason(error)}"
+        return _unreachable(address, reason, proxy_hint("the registry"))
+    fault = tls_fault(str(error)) if isinstance(error, SSLError) else None
+    if fault:
+        return _unreachable(address, fault.reason, fault.hint)
+    return _unreachable(address, f"{_reason(error)}{through(proxy)}")
+
+
 def _reason(error: BaseException) -> str:
     text = str(error)
-    known = next((reason for pattern, reason in _REASONS if pattern.search(text)), "")
-    return known or one_line(printable_line(text.partition("\n")[0]))
+    for pattern, reason in _REASONS:
+        if found := pattern.search(text):
+            return reason.format(**found.groupdict())
+    return one_line(printable_line(text.partition("\n")[0]))
 
 
 def _wrong(error: BaseException) -> str:
@@ -194,6 +210,8 @@ def _forbidden(address: ImageAddress) -> StorageError:
     return StorageError("registry-forbidden", what, fix, f"oci://{address}")
 
 
-def _unreachable(address: ImageAddress, reason: str) -> StorageError:
-    fix = "check the address and the network, and run the command again: what publish has sent is not sent again"
+_CHECK = "check the address and the network, and run the command again: what publish has sent is not sent again"
+
+
+def _unreachable(address: ImageAddress, reason: str, fix: str = _CHECK) -> StorageError:
     return StorageError("registry-unreachable", f"the registry cannot be used: {reason}", fix, f"oci://{address}")

@@ -259,3 +259,13 @@ def test_a_package_that_never_ends_is_not_waited_for(tmp_path):
     assert (caught.value.kind, caught.value.where) == ("channel-invalid", str(file))
     assert caught.value.message == "conda package python 3.10.2: its file is a pipe or a device"
     assert caught.value.hint == "put the package there, or lock again"
+
+
+def test_a_proxy_that_does_not_answer_is_named_with_the_channel(tmp_path):
+    settings = CondaSettings(variables={"HTTP_PROXY": "http://me:very-secret@127.0.0.1:9", "NO_PROXY": "elsewhere"})
+    channels = settings.resolve(["http://channel.invalid/c"])
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolve_conda(["python"], channels, TARGET, settings=settings, cache=tmp_path, places={})
+    error = caught.value
+    assert "a channel does not answer through the proxy http://***@127.0.0.1:9 (" in error.message
+    assert error.hint.startswith("correct HTTP_PROXY or HTTPS_PROXY")

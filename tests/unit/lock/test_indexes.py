@@ -96,3 +96,16 @@ def test_an_index_that_does_not_answer_is_named_with_its_line(resolve, tmp_path,
     assert "127.0.0.1:9/simple does not answer" in error.message
     assert "very-secret" not in str(error)
     assert error.where == f"{tmp_path / name}:{line}"
+
+
+def test_a_proxy_that_does_not_answer_is_named_with_the_index(resolve, monkeypatch):
+    for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://me:very-secret@127.0.0.1:9")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolve("requirements.txt", "--index-url http://index.invalid/simple\nleaf\n")
+    error = caught.value
+    assert error.message.startswith(
+        "the package index http://index.invalid/simple does not answer through the proxy http://***@127.0.0.1:9: "
+    )
+    assert error.hint.startswith("correct HTTP_PROXY or HTTPS_PROXY")

@@ -321,6 +321,12 @@ def test_uv_knows_some_versions_of_glibc(glibc, name):
             "index-untrusted",
             "error: Failed to fetch: https://x/six/\n  cause: invalid peer certificate: UnknownIssuer",
         ),
+        (
+            "index-invalid",
+            'error: Unsupported `Content-Type` "text/plain" for `https://x/six/`. Expected JSON or HTML.',
+        ),
+        ("index-invalid", "error: Missing `Content-Type` header for `https://x/six/`"),
+        ("index-invalid", "error: Received some unexpected JSON from `https://x/six/`\n  cause: EOF"),
         ("build-failed", "error: Failed to build `six==1.17.0`"),
         ("wheel-invalid", "error: No solution found\n  cause: Because six==1.0 has an invalid package format and …"),
         (

@@ -6,6 +6,7 @@ import pytest
 
 from envpack.store.location import parse_location
 from envpack.store.objects import Objects, _info, _reason, _tag
+from envpack.support.connection_faults import proxy_hint
 from envpack.support.errors import DISK_FULL_TEXT, StorageError
 from tests.tables import every_row
 
@@ -44,7 +45,18 @@ FORBIDDEN = "the store refuses access, or there are no credentials for it"
         ("non-partial response", "store-unreachable", "does not answer requests for a part of an object", CHECK),
         ("Connection refused", "store-unreachable", "the store cannot be used: it refuses connections", CHECK),
         ("dns error", "store-unreachable", "the store cannot be used: its name cannot be resolved", CHECK),
-        ("UnknownIssuer", "store-unreachable", "the store cannot be used: its certificate is not trusted", CHECK),
+        (
+            "InvalidCertificate(\n  UnknownIssuer,\n)",
+            "store-unreachable",
+            "the store cannot be used: its certificate is not trusted",
+            "add the authority that signed it",
+        ),
+        (
+            "https://cloud/certificate_classifier: kind: Request",
+            "store-unreachable",
+            "the store cannot be used: https://cloud/certificate_classifier: kind: Request",
+            CHECK,
+        ),
         ("OPERATION TIMEOUT", "store-unreachable", "the store cannot be used: it does not answer in time", CHECK),
         (
             "unexpected end of file",
@@ -103,8 +115,8 @@ def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
 @every_row(
     ("text", "reason"),
     [
-        ("error sending request: kind: Connect, Connection refused", "refuses connections"),
-        ("tunnel failed", "does not reach the store"),
+        ("error sending request: kind: Connect, Connection refused", "it refuses connections"),
+        ("tunnel failed", "it does not reach the store"),
     ],
 )
 def test_a_proxy_that_fails_is_named_without_its_password(monkeypatch, text, reason):
@@ -114,8 +126,8 @@ def test_a_proxy_that_fails_is_named_without_its_password(monkeypatch, text, rea
         monkeypatch.delenv(name, raising=False)
     objects = Objects(parse_location("s3://bucket/models"))
     error = objects._explained(OSError(text))
-    assert error.message == f"the store cannot be used: the proxy http://proxy.example:3128 {reason}"
-    assert error.hint == "correct HTTP_PROXY or HTTPS_PROXY, or name the store's host in NO_PROXY"
+    assert error.message == f"the store cannot be used: the proxy http://***@proxy.example:3128: {reason}"
+    assert error.hint == proxy_hint("the store")
     monkeypatch.setenv("no_proxy", "*")
     assert "proxy" not in objects._explained(OSError(text)).message
 

@@ -60,8 +60,8 @@ def test_network_and_cache_settings_get_through():
 
 
 def test_pip_settings_reach_uv_in_its_own_words():
-    env = clean_environment({"PIP_INDEX_URL": "i", "PIP_CERT": "c"})
-    assert (env["UV_DEFAULT_INDEX"], env["SSL_CERT_FILE"]) == ("i", "c")
+    env = clean_environment({"PIP_INDEX_URL": "i", "PIP_CERT": "c", "PIP_CLIENT_CERT": "k"})
+    assert (env["UV_DEFAULT_INDEX"], env["SSL_CERT_FILE"], env["SSL_CLIENT_CERT"]) == ("i", "c", "k")
 
 
 def test_uv_settings_win_over_pip_settings():

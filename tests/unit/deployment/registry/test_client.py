@@ -295,6 +295,20 @@ def test_an_account_travels_encrypted_only(tmp_path, monkeypatch):
             assert there.manifest("1") == IMAGE
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"days": -1}, "its certificate has expired"), ({"host": "127.0.0.9"}, "its certificate is for another name")],
+)
+def test_a_certificate_of_a_known_authority_is_rejected_for_its_own_reason(tmp_path, monkeypatch, options, reason):
+    key, public = certificate(tmp_path, **options)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(public))
+    with memory_registry((key, public)) as protected:
+        address = parse_image_address(f"{protected.host}/models:1")
+        with pytest.raises(StorageError, match=reason) as raised, connected(address) as there:
+            there.manifest("1")
+    assert "SSL_CERT_FILE" not in raised.value.hint
+
+
 def test_accounts_that_cannot_be_used_are_named(tmp_path, address):
     cases = {
         "it has an identity token, which is not supported": {"identitytoken": "t", "auth": encoded_account("u", "p")},

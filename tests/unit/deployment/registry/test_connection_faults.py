@@ -13,6 +13,7 @@ from envpack.deployment.images.connection import (
     is_temporary,
     registry_corrupt,
 )
+from envpack.support.connection_faults import UNTRUSTED, proxy_hint, tls_fault
 from envpack.support.errors import StorageError
 from tests.tables import every_row
 
@@ -31,6 +32,10 @@ def http_error(status, reason="x"):
 
 def unusable(reason):
     return "registry-unreachable", f"the registry cannot be used: {reason}", NETWORK
+
+
+def of_tls(fault):
+    return "registry-unreachable", f"the registry cannot be used: {fault.reason}", fault.hint
 
 
 def corrupt(reason):
@@ -59,8 +64,8 @@ def corrupt(reason):
         (requests.exceptions.ConnectionError("Connection aborted."), unusable("it ends connections too early")),
         (requests.exceptions.ConnectionError("x Connection refused x"), unusable("it refuses connections")),
         (requests.exceptions.ConnectionError("NameResolutionError"), unusable("its name cannot be resolved")),
-        (requests.exceptions.SSLError("CERTIFICATE_VERIFY_FAILED x"), unusable("its certificate is not trusted")),
-        (requests.exceptions.SSLError("[SSL: WRONG_VERSION_NUMBER]"), unusable("it does not speak TLS")),
+        (requests.exceptions.SSLError("CERTIFICATE_VERIFY_FAILED x"), of_tls(UNTRUSTED)),
+        (requests.exceptions.SSLError("[SSL: WRONG_VERSION_NUMBER]"), of_tls(tls_fault("WRONG_VERSION_NUMBER"))),
         (requests.exceptions.ConnectionError("something\nelse"), unusable("something")),
         (
             requests.exceptions.JSONDecodeError("no JSON", "", 0),
@@ -76,6 +81,41 @@ def test_each_error_of_the_libraries_is_one_line_with_a_remedy(error, expected):
     found = raised.value
     assert (found.kind, found.message, found.hint) == expected
     assert found.where == "oci://registry.example/team/models:1"
+
+
+@every_row(
+    ("error", "expected"),
+    [
+        (
+            requests.exceptions.ProxyError("x OSError('Tunnel connection failed: 407 Proxy Authentication Required')"),
+            "the proxy http://***@proxy.example:3128: it answers 407 Proxy Authentication Required",
+        ),
+        (
+            requests.exceptions.ProxyError("x [Errno 111] Connection refused"),
+            "the proxy http://***@proxy.example:3128: it refuses connections",
+        ),
+        (
+            requests.exceptions.InvalidURL("Failed to parse: x"),
+            "the proxy http://***@proxy.example:3128: Failed to parse: x",
+        ),
+        (
+            requests.exceptions.ConnectionError("Connection aborted."),
+            "it ends connections too early through the proxy http://***@proxy.example:3128",
+        ),
+    ],
+)
+def test_a_proxy_is_named_where_it_fails(monkeypatch, error, expected):
+    monkeypatch.setenv("https_proxy", "http://me:p@ss#word@proxy.example:3128")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(StorageError) as raised, faults_of(ADDRESS):
+        raise error
+    assert raised.value.message == f"the registry cannot be used: {expected}"
+    assert raised.value.hint == (proxy_hint("the registry") if expected.startswith("the proxy") else NETWORK)
+    monkeypatch.setenv("no_proxy", "registry.example")
+    with pytest.raises(StorageError) as raised, faults_of(ADDRESS):
+        raise error
+    assert "proxy.example" not in raised.value.message
 
 
 def test_an_error_of_envpack_itself_is_left_alone():
