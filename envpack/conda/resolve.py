@@ -89,7 +89,7 @@ def _resolve_error(
     channels: Channels,
     target: Target,
     cache: Path,
-    proxy: str,
+    proxy: str = "",
 ) -> EnvironmentBuildError | StorageError:
     message = " ".join(str(error).split())
     return error_from_output(

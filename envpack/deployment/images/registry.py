@@ -1,21 +1,15 @@
-"""Reads and writes blobs and manifests of one repository in a registry; every byte is compared with its digest.
-
-An account may come from a credential helper of docker.
-"""
+"""Reads and writes blobs and manifests of one repository in a registry; every byte is compared with its digest."""
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import http
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envpack.deployment.images.accounts import account_at
 from envpack.deployment.images.address import ImageAddress
 from envpack.deployment.images.connection import (
     client_class,
@@ -25,83 +19,9 @@ from envpack.deployment.images.connection import (
     require_library,
 )
 from envpack.deployment.images.documents import INDEX, MANIFESTS, Descriptor, digest_of, encoded, parse_index
-from envpack.support.bounded_reading import parse_json
-from envpack.support.errors import InputError, storage_errors
+from envpack.support.errors import storage_errors
 from envpack.support.pool import Report
-from envpack.support.processes import raise_if_stopped, run, users_environment, verification_setting
-
-_PATIENCE = 120.0  # seconds
-_NOT_FOUND = "credentials not found"  # begins what helpers print for a registry without an account
-
-
-def _of_helper(name: object, registry: str, asked: str) -> dict[str, str] | None:
-    """What a helper has for a registry, as an entry of docker's config.json; None if it has no account."""
-    program = f"docker-credential-{name}"
-    found = shutil.which(program)
-    if found is None:
-        raise _bad(registry, f"its credential helper {program} is not on PATH")
-    try:
-        ended = run([found, "get"], env=users_environment(), timeout=_PATIENCE, text=asked)
-    except subprocess.TimeoutExpired:
-        raise _bad(registry, f"its credential helper {program} did not answer within {_PATIENCE:g} s") from None
-    except OSError as error:
-        raise _bad(registry, f"its credential helper {program} cannot be run: {error.strerror}") from error
-    if ended.returncode:
-        if _NOT_FOUND in ended.stdout + ended.stderr:
-            return None
-        raise _bad(registry, f"its credential helper {program} ended with status {ended.returncode}")
-    answer = parse_json(ended.stdout)
-    user, secret = str(answer["Username"]), str(answer["Secret"])
-    if user == "<token>":
-        return {"identitytoken": secret}
-    return {"username": user, "password": secret} if user or secret else None
-
-
-@dataclass(frozen=True)
-class Account:
-    """A user name and its password. They are never shown."""
-
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return "Account()"
-
-
-def account_at(registry: str) -> Account | None:
-    """The account that `docker login` stored for a registry; None if there is none.
-
-    The folder of config.json is ``DOCKER_CONFIG``, or ``~/.docker``.
-    """
-    import docker.auth
-    import docker.errors
-
-    try:
-        config = docker.auth.load_config()
-        helper = config.get_credential_store(registry)
-        asked = docker.auth.INDEX_URL if registry == docker.auth.INDEX_NAME else registry
-        found: dict[str, Any] | None = _of_helper(helper, registry, asked) if helper else None
-        if found is None:
-            entries = docker.auth.AuthConfig({"auths": config.auths})  # without helpers, which have been asked
-            found = entries.resolve_authconfig(registry)
-    except docker.errors.DockerException as error:
-        raise _bad(registry, "its content is unusable") from error
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, binascii.Error) as error:
-        raise _bad(registry, "it is damaged") from error
-    if not found:
-        return None
-    lower = {name.lower(): value for name, value in found.items()}
-    if lower.get("identitytoken"):
-        raise _bad(registry, "it has an identity token, which is not supported")
-    if not isinstance(lower.get("username"), str) or not isinstance(lower.get("password"), str):
-        return None
-    return Account(lower["username"], lower["password"])
-
-
-def _bad(registry: str, reason: str) -> InputError:
-    fix = f"run `docker login {registry}` with a user name and a password or access token, or correct config.json"
-    return InputError("bad-docker-config", f"docker's config.json cannot be used for {registry}: {reason}", fix)
-
+from envpack.support.processes import raise_if_stopped, verification_setting
 
 TIMEOUT = 60.0  # seconds without a byte
 _ATTEMPTS = 3

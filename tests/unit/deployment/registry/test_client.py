@@ -5,16 +5,20 @@ import contextlib
 import hashlib
 import http.server
 import json
+import os
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
-from envpack.deployment.images import connection, registry as client
+from envpack.deployment.images import accounts, connection, registry as client
+from envpack.deployment.images.accounts import Account, account_at
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.connection import PlainTextError, client_class
 from envpack.deployment.images.documents import INDEX, LAYER, MANIFEST, Descriptor, encoded
-from envpack.deployment.images.registry import account_at, connected
+from envpack.deployment.images.registry import connected
 from envpack.support.errors import InputError, StorageError, UsageError
 from tests.memory_registry import memory_registry
 from tests.registries import certificate
@@ -334,12 +338,21 @@ echo '{"Username": "me at '$registry'", "Secret": "word"}'
 @every_row(
     ("script", "says"),
     [
-        ("", "its credential helper docker-credential-own is not on PATH"),
+        ("", "its credential helper docker-credential-own is not on PATH, or not executable"),
         ("#!/bin/sh\nwhile :; do :; done\n", "its credential helper docker-credential-own did not answer within 0.2 s"),
         ("#!/none\n", "its credential helper docker-credential-own cannot be run: No such file or directory"),
         ("#!/bin/sh\nexit 3\n", "its credential helper docker-credential-own ended with status 3"),
-        ("#!/bin/sh\necho '<html>'\n", "it is damaged"),
-        ("#!/bin/sh\necho '[1]'\n", "it is damaged"),
+        (
+            "#!/bin/sh\necho first >&2; echo locked at https://me:secret@vault/ >&2; exit 3\n",
+            "its credential helper docker-credential-own ended with status 3: locked at https://***@vault/",
+        ),
+        *(
+            (
+                f"#!/bin/sh\necho '{text}'\n",
+                "its credential helper docker-credential-own answers with something else than an account",
+            )
+            for text in ("<html>", "[1]", "{}", "")
+        ),
         (
             """#!/bin/sh\necho '{"Username": "<token>", "Secret": "t"}'\n""",
             "it has an identity token, which is not supported",
@@ -349,7 +362,7 @@ echo '{"Username": "me at '$registry'", "Secret": "word"}'
     ],
 )
 def test_a_credential_helper_answers_or_is_named(tmp_path, monkeypatch, script, says):
-    monkeypatch.setattr(client, "_PATIENCE", 0.2 if "while" in script else 60.0)
+    monkeypatch.setattr(accounts, "_PATIENCE", 0.2 if "while" in script else 60.0)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "config.json").write_text('{"credsStore": "own"}')
@@ -363,23 +376,44 @@ def test_a_credential_helper_answers_or_is_named(tmp_path, monkeypatch, script, 
             account_at("registry.example")
         message = f"docker's config.json cannot be used for registry.example: {says}"
         assert (raised.value.kind, raised.value.message) == ("bad-docker-config", message)
-        assert raised.value.hint.startswith("run `docker login registry.example`")
+        assert "run `docker login registry.example`" in raised.value.hint
+        assert ("repair docker-credential-own" in raised.value.hint) == ("helper" in says)
     else:
         account = account_at("registry.example")
         assert (account and (account.user, account.password)) == says
 
 
-def test_a_configuration_that_is_nested_without_end_is_damaged(tmp_path, monkeypatch):
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    (tmp_path / "config.json").write_text("[" * 100_000)
-    with pytest.raises(InputError, match="it is damaged") as raised:
+@every_row(
+    ("content", "says"),
+    [
+        (b"[" * 100_000, "it is no JSON document"),
+        (b'{"auths":', "it is no JSON document"),
+        (b"\xff\xfe", "it is no JSON document"),
+        (b"[]", "it is no JSON object"),
+        (os.mkfifo, "it cannot be read: it is not a regular file"),
+        (os.mkdir, "it cannot be read: Is a directory"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path, monkeypatch, content, says):
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
+    if callable(content):
+        content(folder / "config.json")
+    else:
+        (folder / "config.json").write_bytes(content)
+    with pytest.raises(InputError, match=says) as raised:
         account_at("registry.example")
     assert raised.value.kind == "bad-docker-config"
+    assert raised.value.hint == f"correct or remove {folder}/config.json"
+
+
+def test_an_empty_configuration_has_no_account(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert account_at("registry.example") is None
 
 
 def test_an_account_is_never_shown():
-    from envpack.deployment.images.registry import Account
-
     assert repr(Account("me", "word")) == "Account()"
 
 
