@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from envpack.settings.table import ToolchainName
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
 from envpack.support.folders import real_path
-from envpack.support.installation import install_command
+from envpack.support.installation import install_command, program_beside
 from envpack.support.platforms import this_machine
 from envpack.support.processes import clean_environment, is_no_program, run
 
@@ -143,10 +142,7 @@ def required_package_folder(name: str, distribution: str) -> Path:
 
 def find_tool(name: str) -> Path:
     """CMake or Ninja: from the wheel beside this interpreter, else from PATH."""
-    beside = Path(sysconfig.get_path("scripts")) / name
-    if beside.is_file():
-        return beside
-    found = shutil.which(name)
+    found = program_beside(name) or shutil.which(name)
     if found is None:
         raise extra_missing(name)
     return Path(found)

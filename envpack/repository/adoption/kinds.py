@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from envpack.requirements.import_names import package_of
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError, UsageError
 from envpack.support.folders import real_path
-from envpack.support.installation import install_command
+from envpack.support.installation import install_command, program_beside
 from envpack.support.processes import run
 from envpack.support.text import one_line, printable_line
 
@@ -124,11 +123,11 @@ def _not_fetched(uri: str, why: str, details: str = "") -> EnvironmentBuildError
 
 def _mlflow(uri: str) -> str:
     """MLflow's program: that beside this interpreter, else the one on PATH."""
-    program = shutil.which("mlflow", path=sysconfig.get_path("scripts")) or shutil.which("mlflow")
+    program = program_beside("mlflow") or shutil.which("mlflow")
     if program is None:
         what = "only MLflow can fetch this, and it is not installed"
         raise UsageError("mlflow-missing", what, f"{install_command('mlflow')}, or name a folder", uri)
-    return program
+    return str(program)
 
 
 def inspect_artifact(text: str, *, python: str = "", native: bool = False) -> Artifact:

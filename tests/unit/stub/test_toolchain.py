@@ -196,8 +196,8 @@ def test_a_machine_without_the_compiler_is_told_how_to_get_one(machine, wanted, 
         ),
     ],
 )
-def test_what_the_extra_holds_is_missing_in_one_line(machine, monkeypatch, tmp_path, find, what):
-    monkeypatch.setattr(toolchain.sysconfig, "get_path", lambda name: str(tmp_path / name))
+def test_what_the_extra_holds_is_missing_in_one_line(machine, monkeypatch, find, what):
+    monkeypatch.setattr(toolchain, "program_beside", lambda _: None)
     with pytest.raises(EnvpackError) as caught:
         find()
     error = caught.value

@@ -1,5 +1,6 @@
 """Arrays, numbers and lists become tensors, and tensors arrays."""
 
+import importlib.util
 import os
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from envpack.local.values import RawTensor
 from envpack.server.tensors import encode
 from envpack.support.errors import InputError
+from envpack.support.installation import install_beside
 from envpack.testing import model
 from envpack.testing.model import check_can_save, from_array, read_arrays, save_arrays, to_array
 
@@ -65,7 +67,8 @@ def test_strings_that_numpy_would_shorten_are_not_saved(tmp_path):
 
 def test_without_numpy_the_package_is_named(monkeypatch, tmp_path):
     tensor = RawTensor("Y", "INT32", (1,), encode("INT32", (1,)))
-    monkeypatch.setattr(model.importlib.util, "find_spec", lambda name: None if name == "numpy" else 1 / 0)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(model.importlib.util, "find_spec", lambda name: None if name == "numpy" else find(name))
     with pytest.raises(InputError) as raised:
         check_can_save(tmp_path / "y.npz")
     assert raised.value.where == str(tmp_path / "y.npz")
@@ -79,7 +82,7 @@ def test_without_numpy_the_package_is_named(monkeypatch, tmp_path):
         with pytest.raises(InputError) as raised:
             use()
         error = raised.value
-        assert (error.kind, error.where, error.hint) == ("bad-input", where, "pip install numpy")
+        assert (error.kind, error.where, error.hint) == ("bad-input", where, install_beside("numpy"))
         assert error.message == "arrays need NumPy beside envpack"
 
 

@@ -16,6 +16,7 @@ from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor
 from envpack.settings.project import open_project
 from envpack.support.errors import UsageError
+from envpack.support.installation import install_beside
 from envpack.support.progress import NoProgress
 from envpack.testing import ModelError, served_models as module
 from envpack.testing.served_models import ServedModels, stream_by_grpc
@@ -397,5 +398,5 @@ def test_without_the_client_the_package_is_named(monkeypatch):
         list(stream_by_grpc(Server(), Request((INPUT,), model="one"), {}, 60))
     assert (raised.value.kind, raised.value.hint) == (
         "grpc-missing",
-        "pip install 'tritonclient[grpc]', or run the tests with --local",
+        f"{install_beside('tritonclient[grpc]')}, or run the tests with --local",
     )
