@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 import time
@@ -17,7 +18,15 @@ from envpack.stub.inspection import StubFacts, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt, prebuilt_pythons
 from envpack.stub.recipe import Cell, Recipe, ensure_entry, is_intact
 from envpack.stub.target import StubTarget
-from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, check_glibc, find_tool, find_toolchain, header_folders
+from envpack.stub.toolchain import (
+    OTHER_COMPILER,
+    Toolchain,
+    check_glibc,
+    find_tool,
+    find_toolchain,
+    header_folders,
+    old_cmake,
+)
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import in_use, kept
 from envpack.support.errors import DISK_FULL_TEXT, StubError, UsageError, disk_full_by_program, scarce_folder
@@ -79,7 +88,12 @@ class BuildTree:
         # CMake's own trials fail on a full disk with errors of other kinds.
         if DISK_FULL_TEXT in done.stdout + done.stderr or shutil.disk_usage(scarce_folder(self.folder)).free < _ROOM:
             return disk_full_by_program(self.folder)
+        if old := _OLD_CMAKE.search(done.stderr):
+            return old_cmake(find_tool("cmake"), old[1])
         return StubError("compile-failed", f"the stub does not compile:\n{_first_error(done)}", OTHER_COMPILER)
+
+
+_OLD_CMAKE = re.compile(r"CMake \S+ or higher is required\.\s+You are running version (\d+(?:\.\d+)*)")
 
 
 def _first_error(done: CompletedProcess) -> str:

@@ -24,7 +24,7 @@ from envpack.support.processes import clean_environment, is_no_program, run
 _ANSWERING = 60.0  # seconds that a compiler may take to print its version
 OTHER_COMPILER = "try the other compiler: --set toolchain=zig, or toolchain=system"
 
-
+OLDEST_CMAKE = "3.26"
 # A stub compiled by zig runs with this glibc or newer, unless the user gives another; the oldest images have 2.31.
 DEFAULT_GLIBC = "2.28"
 # The first one with memfd_create(), through which a stub loads its Python half.
@@ -146,6 +146,23 @@ def find_tool(name: str) -> Path:
     if found is None:
         raise extra_missing(name)
     return Path(found)
+
+
+def check_cmake(program: Path) -> None:
+    """Refuse a CMake that is too old for the stub's sources."""
+    try:
+        said = run([program, "--version"], env=clean_environment(), timeout=_ANSWERING).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return  # compiling reports it
+    found = re.search(r"cmake version (\d+(?:\.\d+)+)", said)
+    if found and version_key(found[1]) < version_key(OLDEST_CMAKE):
+        raise old_cmake(program, found[1])
+
+
+def old_cmake(program: Path, version: str) -> StubError:
+    """The error for a CMake that is too old."""
+    what = f"compiling a stub needs CMake {OLDEST_CMAKE} or newer, and {program} is {version}"
+    return StubError("extra-missing", what, install_command("compile"))
 
 
 def extra_missing(what: str) -> StubError:

@@ -114,9 +114,8 @@ def _is_users() -> bool:
 
 def program_beside(name: str) -> Path | None:
     """A program that a wheel installed beside this copy: in a virtual environment, for the machine, or for the user."""
-    folders = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
-    if site.ENABLE_USER_SITE:
-        folders.append(Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))))
+    users = [sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))] if site.ENABLE_USER_SITE else []
+    folders = [Path(sysconfig.get_path("scripts")), *map(Path, users), Path(sys.executable).parent]
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 

@@ -18,7 +18,7 @@ from envpack.inspection.facts import this_host
 from envpack.settings.project import Project
 from envpack.settings.pythons import PYBIND11, SUPPORTED
 from envpack.stub.prebuilt import prebuilt_pythons
-from envpack.stub.toolchain import boost_folder, find_tool, find_toolchain, pybind11_folder
+from envpack.stub.toolchain import boost_folder, check_cmake, find_tool, find_toolchain, pybind11_folder
 from envpack.support.errors import EnvpackError, StubError, storage_error
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
@@ -65,7 +65,10 @@ def tools(project: Project) -> Iterator[Observation]:  # noqa: ARG001
     """CMake, Ninja, and the headers of libraries."""
     for name in ("cmake", "ninja"):
         try:
-            yield Observation(name, "ok", str(find_tool(name)))
+            program = find_tool(name)
+            if name == "cmake":
+                check_cmake(program)
+            yield Observation(name, "ok", str(program))
         except StubError as error:
             yield _needed_to_compile(name, error)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from envpack.settings.pythons import PYBIND11, SUPPORTED, pybind11_for
-from envpack.stub import toolchain
+from envpack.stub import build, toolchain
 from envpack.stub.toolchain import (
     PYBIND11_VERSION,
     find_tool,
@@ -293,3 +293,24 @@ def test_another_pybind11_is_refused_with_the_required_one(installed, packages):
         "compiling a stub needs the Python package pybind11==2.12.1, which is not installed"
     )
     assert caught.value.hint == install_command("compile")
+
+
+def test_a_cmake_that_is_too_old_is_no_fault_of_the_compiler(tmp_path, monkeypatch):
+    """CMake's own words, as version 3.25.1 prints them."""
+    cmake = tmp_path / "cmake"
+    cmake.write_text(
+        "#!/bin/sh\ncat >&2 <<'END'\nCMake Error at CMakeLists.txt:5 (cmake_minimum_required):\n"
+        "  CMake 3.26 or higher is required.  You are running version 3.25.1\n\n\nEND\nexit 1\n"
+    )
+    cmake.chmod(0o755)
+    monkeypatch.setattr(build, "find_tool", lambda name: tmp_path / name)
+    tools = toolchain.Toolchain("system", ("c++",), "c++ 1", "x86_64")
+    with pytest.raises(EnvpackError) as caught:
+        build.BuildTree(tmp_path, tmp_path, tools, 1).configure({})
+    assert (caught.value.kind, caught.value.hint) == ("extra-missing", install_command("compile"))
+    assert caught.value.message == f"compiling a stub needs CMake 3.26 or newer, and {cmake} is 3.25.1"
+
+
+def test_the_oldest_cmake_is_the_one_that_the_sources_require():
+    sources = (Path(__file__).parents[3] / "CMakeLists.txt").read_text()
+    assert f"cmake_minimum_required(VERSION {toolchain.OLDEST_CMAKE})" in sources

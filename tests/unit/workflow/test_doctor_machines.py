@@ -10,6 +10,7 @@ from envpack.settings.project import Project
 from envpack.settings.pythons import SUPPORTED
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, StubError
+from envpack.support.installation import install_command
 from envpack.workflow.doctor import host
 from envpack.workflow.doctor.services import Observation
 from tests.tables import every_row
@@ -56,6 +57,7 @@ def test_compiled_stubs_are_listed(monkeypatch, project, minors, what):
 
 def test_tools_that_are_here_are_named(monkeypatch, project):
     monkeypatch.setattr(host, "find_tool", lambda name: f"/opt/{name}")
+    monkeypatch.setattr(host, "check_cmake", lambda program: None)
     monkeypatch.setattr(host, "find_toolchain", lambda kind="": SimpleNamespace(identity=f"{kind or 'system'} 1"))
     monkeypatch.setattr(host, "boost_folder", lambda: "/opt/boost")
     monkeypatch.setattr(host, "pybind11_folder", lambda minor: f"/opt/pybind11-{minor}")
@@ -88,6 +90,19 @@ def test_tools_that_are_missing_say_whether_they_are_needed(monkeypatch, project
     monkeypatch.setattr(host, "prebuilt_pythons", lambda machine: ())
     assert [*host.compiler(project)] == [Observation("compiler", "missing", "it is missing", "install it")]
     assert [tool.state for tool in host.tools(project)] == ["missing"] * 3
+
+
+def test_a_cmake_that_is_too_old_is_named(monkeypatch, project, tmp_path):
+    cmake = tmp_path / "cmake"
+    cmake.write_text("#!/bin/sh\necho cmake version 3.25.1\n")
+    cmake.chmod(0o755)
+    monkeypatch.setattr(host, "find_tool", lambda name: tmp_path / name)
+    monkeypatch.setattr(host, "prebuilt_pythons", lambda machine: ())
+    found = next(tool for tool in host.tools(project) if tool.name == "cmake")
+    what = f"compiling a stub needs CMake 3.26 or newer, and {cmake} is 3.25.1"
+    assert found == Observation("cmake", "missing", what, install_command("compile"))
+    cmake.write_text("#!/bin/sh\necho cmake version 3.26.0\n")
+    assert next(tool.state for tool in host.tools(project) if tool.name == "cmake") == "ok"
 
 
 def test_gpus_are_listed_by_name(project, tmp_path):
