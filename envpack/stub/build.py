@@ -85,9 +85,10 @@ class BuildTree:
             raise self._failure(done)
 
     def _failure(self, done: CompletedProcess) -> Exception:
+        storage = self.folder if self.folder.exists() else self.folder.parent
         # CMake's own trials fail on a full disk with errors of other kinds.
-        if DISK_FULL_TEXT in done.stdout + done.stderr or shutil.disk_usage(scarce_folder(self.folder)).free < _ROOM:
-            return disk_full_by_program(self.folder)
+        if DISK_FULL_TEXT in done.stdout + done.stderr or shutil.disk_usage(scarce_folder(storage)).free < _ROOM:
+            return disk_full_by_program(storage)
         if old := _OLD_CMAKE.search(done.stderr):
             return old_cmake(find_tool("cmake"), old[1])
         return StubError("compile-failed", f"the stub does not compile:\n{_first_error(done)}", OTHER_COMPILER)

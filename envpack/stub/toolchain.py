@@ -142,7 +142,9 @@ def required_package_folder(name: str, distribution: str) -> Path:
 
 def find_tool(name: str) -> Path:
     """CMake or Ninja: from the wheel beside this interpreter, else from PATH."""
-    found = program_beside(name) or shutil.which(name)
+    # The program on PATH of a wheel may be a script of Python, which finds its module only if the user's folder counts.
+    binary = (package_folder(name) or Path("/nonexistent")) / "data/bin" / name
+    found = binary if binary.is_file() else program_beside(name) or shutil.which(name)
     if found is None:
         raise extra_missing(name)
     return Path(found)

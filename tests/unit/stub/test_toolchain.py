@@ -18,6 +18,7 @@ from envpack.stub.toolchain import (
     pybind11_folder,
     required_package_folder,
 )
+from envpack.support import installation
 from envpack.support.errors import EnvpackError, StubError, storage_error
 from envpack.support.installation import install_command
 from tests.tables import every_row
@@ -295,6 +296,13 @@ def test_another_pybind11_is_refused_with_the_required_one(installed, packages):
     assert caught.value.hint == install_command("compile")
 
 
+def test_the_cmake_of_the_wheel_starts_without_python(monkeypatch):
+    found = find_tool("cmake")
+    assert found.read_bytes()[:4] == b"\x7fELF"
+    monkeypatch.setattr(toolchain, "package_folder", lambda _: None)
+    assert find_tool("cmake") == installation.program_beside("cmake")
+
+
 def test_a_cmake_that_is_too_old_is_no_fault_of_the_compiler(tmp_path, monkeypatch):
     """CMake's own words, as version 3.25.1 prints them."""
     cmake = tmp_path / "cmake"
@@ -306,7 +314,7 @@ def test_a_cmake_that_is_too_old_is_no_fault_of_the_compiler(tmp_path, monkeypat
     monkeypatch.setattr(build, "find_tool", lambda name: tmp_path / name)
     tools = toolchain.Toolchain("system", ("c++",), "c++ 1", "x86_64")
     with pytest.raises(EnvpackError) as caught:
-        build.BuildTree(tmp_path, tmp_path, tools, 1).configure({})
+        build.BuildTree(tmp_path / "not yet", tmp_path, tools, 1).configure({})
     assert (caught.value.kind, caught.value.hint) == ("extra-missing", install_command("compile"))
     assert caught.value.message == f"compiling a stub needs CMake 3.26 or newer, and {cmake} is 3.25.1"
 
