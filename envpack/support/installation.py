@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 import shlex
 import shutil
 import site
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from envpack.support.bounded_reading import parse_json
+from envpack.support.bounded_reading import parse_json, parse_toml, read_json, read_text
 
 DISTRIBUTION = "triton-envpack"
 
@@ -29,15 +30,16 @@ class Installation:
     python: str  # the interpreter that it runs with
     source: str = ""  # the folder or file that it was installed from, or git+… and an address; "" for an index
     editable: bool = False  # whether source is used in place
+    extras: tuple[str, ...] = ()  # that it has, of an installer that replaces the whole installation
     options: tuple[str, ...] = ()  # without which pip would not install into the folder that this copy lies in
 
     def add(self, *extras: str) -> str:
         """The command that installs extras into this copy."""
-        return self._command(self._requirement(f"[{','.join(extras)}]"))
+        return self._command(self._requirement(extras))
 
     def repair(self) -> str:
         """The command that installs this copy and what it depends on once more."""
-        return self._command(self._requirement(), again=True)
+        return self._command(self._requirement(()), again=True)
 
     def add_beside(self, package: str) -> str:
         """The command that installs another package for the interpreter that this copy runs with."""
@@ -47,7 +49,9 @@ class Installation:
             return shlex.join([self.python, "-m", "pip", "install", *self.options, package])
         return shlex.join([_uv(), "pip", "install", "--python", self.python, package])
 
-    def _requirement(self, extras: str = "") -> str:
+    def _requirement(self, added: tuple[str, ...]) -> str:
+        every = dict.fromkeys((*self.extras, *added))
+        extras = f"[{','.join(every)}]" if every else ""
         if _is_address(self.source):
             return f"{DISTRIBUTION}{extras} @ {self.source}"
         return f"{self.source or DISTRIBUTION}{extras}"
@@ -81,16 +85,36 @@ def repair_command() -> str:
 @functools.cache
 def this_installation() -> Installation:
     """The copy that runs."""
-    return Installation(_installer(Path(sys.prefix)), sys.executable, *_source(), _options())
+    prefix = Path(sys.prefix)
+    installer = _installer(prefix)
+    return Installation(installer, sys.executable, *_source(), _extras(installer, prefix), _options())
+
+
+_OF_UV, _OF_PIPX = "uv-receipt.toml", "pipx_metadata.json"
 
 
 def _installer(prefix: Path) -> Installer:
     """Both tools leave a file in the virtual environments that they own."""
-    if (prefix / "uv-receipt.toml").is_file():
+    if (prefix / _OF_UV).is_file():
         return "uv tool"
-    if (prefix / "pipx_metadata.json").is_file():
+    if (prefix / _OF_PIPX).is_file():
         return "pipx"
     return "pip" if importlib.util.find_spec("pip") else "uv pip"
+
+
+def _extras(installer: Installer, prefix: Path) -> tuple[str, ...]:
+    """The extras that a tool's file records, which the tool would remove if they were not named again."""
+    try:
+        if installer == "uv tool":
+            named = parse_toml(read_text(prefix / _OF_UV))["tool"]["requirements"]
+            return tuple(extra for one in named if one["name"] == DISTRIBUTION for extra in one.get("extras", ()))
+        if installer == "pipx":
+            words = read_json(prefix / _OF_PIPX)["main_package"]["package_or_url"]
+            found = re.search(r"\[([\w,. -]+)\]", words)
+            return tuple(extra.strip() for extra in found[1].split(",")) if found else ()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass
+    return ()
 
 
 def _options() -> tuple[str, ...]:

@@ -94,6 +94,37 @@ def test_each_installer_adds_another_package(installed, files, pip, expected):
     assert install_beside("tool[x]") == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "record", "expected"),
+    [
+        (
+            "uv-receipt.toml",
+            '[tool]\nrequirements = [{ name = "triton-envpack", extras = ["server"] }, { name = "pytest" }]\n',
+            "uv tool install 'triton-envpack[server,compile]'",
+        ),
+        (
+            "pipx_metadata.json",
+            '{"main_package": {"package_or_url": "/tmp/triton_envpack-1-py3-none-any.whl[server,oci]"}}',
+            "pipx install --force 'triton-envpack[server,oci,compile]'",
+        ),
+        ("uv-receipt.toml", "[", "uv tool install 'triton-envpack[compile]'"),
+        ("uv-receipt.toml", "tool = 3", "uv tool install 'triton-envpack[compile]'"),
+        (
+            "pipx_metadata.json",
+            '{"main_package": {"package_or_url": 3}}',
+            "pipx install --force 'triton-envpack[compile]'",
+        ),
+    ],
+)
+def test_a_tool_keeps_the_extras_that_it_has(installed, tmp_path, name, record, expected):
+    installed()
+    (tmp_path / name).write_text(record)
+    assert install_command("compile") == expected
+    assert install_command("server").count("server") == 1
+    kept = expected.rpartition(" ")[2].replace(",compile", "").replace("[compile]", "")
+    assert repair_command().rpartition(" ")[2].strip("'") == kept.strip("'")
+
+
 def test_pip_is_allowed_to_change_a_python_that_a_distribution_manages(installed, tmp_path, monkeypatch):
     installed()
     monkeypatch.setattr(sys, "base_prefix", sys.prefix)
