@@ -117,7 +117,7 @@ def test_requirements_in_a_version_of_the_model_are_not_read_and_that_is_said(ma
     (machine.folder / "requirements.txt").rename(inside)
     (machine.repository / "requirements.txt").write_text("numpy\n")
     write = 'write [models.m] and requirements = "m/1/requirements.txt" into envpack.toml'
-    (warning,) = requirement_warnings(model("numpy"), Requirements(), {"numpy"})
+    (warning,) = requirement_warnings(model("numpy"), Requirements(), "3.10", {"numpy"})
     assert (f"{inside} is not read" in warning, warning.endswith(write)) == (True, True)
     model("numpy", "tree")
     with pytest.raises(InputError) as raised:
@@ -130,7 +130,7 @@ def test_requirements_in_a_version_of_the_model_are_not_read_and_that_is_said(ma
 def test_the_name_of_a_model_with_a_dot_is_quoted_in_the_setting(machine, model):
     (machine.folder / "requirements.txt").rename(machine.repository / "requirements.txt")
     folder = machine.folder.rename(machine.folder.with_name("yolo.v5"))
-    (warning,) = requirement_warnings(open_model(folder), Requirements(), {"numpy"})
+    (warning,) = requirement_warnings(open_model(folder), Requirements(), "3.10", {"numpy"})
     assert 'write [models."yolo.v5"] and' in warning
 
 
