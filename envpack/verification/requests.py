@@ -276,7 +276,7 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         return Chosen(_first_request(samples), samples, other=_other_sample(samples))
     if not config.inputs:
         why = "not sent: neither config.pbtxt nor the model names an input"
-        fix = "declare them in config.pbtxt, or in auto_complete_config with types such as TYPE_FP32 (others are ignored)"
+        fix = "declare them in config.pbtxt, or in auto_complete_config with types like TYPE_FP32 (others are ignored)"
         return unchecked("infer", why, fix)
     if inputs_too_large(config):
         why = "not sent: config.pbtxt declares inputs too large to make up"
