@@ -6,18 +6,27 @@ from collections.abc import Collection
 
 from envpack.support.text import normalise_name
 
+# Modules of the standard library of older Pythons that packages with their names provide, such as standard-aifc.
+_STANDARD = (
+    *("aifc", "asynchat", "asyncore", "cgitb", "chunk", "crypt", "imghdr", "mailcap", "nntplib", "pipes", "smtpd"),
+    *("sndhdr", "sunau", "telnetlib", "uu", "xdrlib"),
+)
 # For each name in an import: the packages that provide it, the one to propose first.
 _PACKAGES = {
+    **{module: (f"standard-{module}",) for module in _STANDARD},
     "absl": ("absl-py",),
     "attr": ("attrs",),
+    "audioop": ("audioop-lts",),
     "Bio": ("biopython",),
     "box": ("python-box",),
     "bson": ("pymongo", "bson"),
     "bs4": ("beautifulsoup4",),
+    "cgi": ("legacy-cgi",),
     "Crypto": ("pycryptodome", "pycrypto"),
     "cv2": ("opencv-python-headless", "opencv-python", "opencv-contrib-python", "opencv", "py-opencv"),
     "dateutil": ("python-dateutil",),
     "decouple": ("python-decouple",),
+    "distutils": ("setuptools",),
     "docx": ("python-docx",),
     "dotenv": ("python-dotenv",),
     "faiss": ("faiss-cpu", "faiss-gpu"),
@@ -28,6 +37,7 @@ _PACKAGES = {
     "gridfs": ("pymongo",),
     "grpc": ("grpcio",),
     "hydra": ("hydra-core",),
+    "imp": ("zombie-imp",),
     "jwt": ("pyjwt",),
     "magic": ("python-magic",),
     "mpl_toolkits": ("matplotlib",),
@@ -53,13 +63,6 @@ _PACKAGES = {
     "yaml": ("pyyaml",),
     "zmq": ("pyzmq",),
 }
-# Of the standard library of older Pythons; the others are in packages such as standard-aifc.
-_PACKAGES |= {"audioop": ("audioop-lts",), "cgi": ("legacy-cgi",), "distutils": ("setuptools",), "imp": ("zombie-imp",)}
-_STANDARD = {
-    *("aifc", "asynchat", "asyncore", "cgitb", "chunk", "crypt", "imghdr", "mailcap", "nntplib", "pipes", "smtpd"),
-    *("sndhdr", "sunau", "telnetlib", "uu", "xdrlib"),
-}
-_PACKAGES |= {module: (f"standard-{module}",) for module in _STANDARD}
 _SHORTEST = 3  # letters of a name that may be a part of another
 
 
