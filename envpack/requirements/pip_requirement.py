@@ -177,18 +177,21 @@ def _parse(text: str, line: PipLine) -> str:
         return str(Requirement(text))
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
-        raise line.location.error(f"{line.quoted} is not a requirement: {reason}", hint=_hint(text)) from error
+        hint = _hint(text, line.location.path)
+        raise line.location.error(f"{line.quoted} is not a requirement: {reason}", hint=hint) from error
     except RecursionError:
         raise line.location.error(f"{line.quoted}: its marker is nested too deeply", hint=_HINT) from None
 
 
-def _hint(text: str) -> str:
+def _hint(text: str, file: Path) -> str:
     """How to write what is not a requirement, if it is one of conda, or what pip or conda prints for people."""
     if _HEAD.fullmatch(text.strip()):
         return "the table of pip list is no requirements file: pip freeze > requirements.txt"
     conda = _OF_CONDA.fullmatch(text.strip()) or _ROW.fullmatch(text.strip())
     if not conda:
         return _HINT
+    if conda["build"] and file.suffix in (".yml", ".yaml"):
+        return f"move it from pip: to dependencies:, or write {conda['name']}=={conda['version']} for that of an index"
     if conda["build"]:
         return "a list of conda is no requirements file: conda env export > environment.yml, and remove this file"
     return f"write {conda['name']}=={conda['version']}"

@@ -141,7 +141,7 @@ def single_minor(python_range: str) -> str:
 # Packages that no Linux has, in conda or on the package index.
 _ONLY = {
     "Windows": re.compile(
-        r"console_shortcut.*|icc_rt|m2w64-.*|menuinst|msys2-.*|pypiwin32|pyreadline|pywin32|pywinpty|ucrt|vc|vc14_runtime"
+        r"console_shortcut.*|icc_rt|m2-.*|m2w64-.*|menuinst|msys2-.*|pypiwin32|pyreadline|pywin32|pywinpty|ucrt|vc|vc14_runtime"
         r"|vcomp14|vs20.*_runtime|win_inet_pton|win-inet-pton|wincertstore|windows-curses|winpty"
     ),
     "macOS": re.compile(r"applaunchservices|appnope|pyobjc.*|python\.app|tensorflow-(?:macos|metal)"),

@@ -126,6 +126,8 @@ def test_selectors_choose_platforms(selector, x86, arm):
 def test_the_system_of_an_export_is_recognised():
     systems = {r"C:\Users\me\x": "Windows", "/Users/me/x": "macOS", "/home/me/x": "", "/opt/conda/envs/x": "", "": ""}
     assert {prefix: system_of_prefix(prefix) for prefix in systems} == systems
-    assert [only_system(name) for name in ("pywin32", "vs2015_runtime", "m2w64-gcc-libs", "appnope", "numpy")] == [
-        *("Windows", "Windows", "Windows", "macOS", ""),
+    assert [
+        only_system(name) for name in ("pywin32", "vs2015_runtime", "m2w64-gcc-libs", "m2-libedit", "appnope", "m2r")
+    ] == [
+        *("Windows", "Windows", "Windows", "Windows", "macOS", ""),
     ]

@@ -22,6 +22,7 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
             "write a, or a==VERSION",
         ),
         ("requirements.txt", "a=1.0=py310_0\n", "conda env export > environment.yml"),
+        ("environment.yml", "dependencies:\n- pip:\n  - a=1.0=py310_0\n", "move it from pip: to dependencies:"),
         (
             "requirements.txt",
             "# Name\na   1.0   py310_0   conda-forge\n",
