@@ -69,10 +69,15 @@ def version_findings(model: Model) -> Iterator[Finding]:
 
 
 def content_findings(model: Model) -> Iterator[Finding]:
-    """Files of a model that are missing, as far as its backend shows which it needs, or that are git-lfs pointers."""
+    """Files of a model that are missing, as far as its backend shows which it needs, or that are git-lfs pointers.
+
+    And an environment that no server reads.
+    """
     if model.is_foreign:
         yield from (finding for finding in version_findings(model) if finding.severity == "error")
     yield from pointer_findings(model.folder, None)
+    unsupported = find_unsupported_archive(model) if model.has_stub else None
+    yield from [unsupported] if unsupported else []
 
 
 def _fetch_by_dvc(path: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.archive.manifest import read_metadata
 from envpack.inspection.facts import archived_numpy, image_host, read_environment_facts, read_stub_requirements
-from envpack.inspection.files import environment_findings, environment_path_findings
+from envpack.inspection.files import environment_findings, environment_path_findings, find_unsupported_archive
 from envpack.inspection.preflight import find_damage, preflight_model
 from envpack.repository.model import Model
 from envpack.repository.placement import BRIDGE, PYTHON_BACKEND, UTILITIES, library_name, python_of_backend
@@ -79,7 +79,9 @@ def placed_environment_error(model: Model, release: Release, *, served_here: boo
     if path is None:
         return None
     of_folder = environment_findings(model, release, served_here=served_here) if path.is_dir() else ()
-    for finding in (*environment_path_findings(model), *of_folder, *_release_stub_findings(model, release)):
+    unsupported = find_unsupported_archive(model)
+    of_file = [unsupported] if unsupported else []
+    for finding in (*environment_path_findings(model), *of_file, *of_folder, *_release_stub_findings(model, release)):
         if finding.severity == "error":
             return InputError(finding.kind, finding.what, finding.fix, str(finding.where))
     return None

@@ -9,6 +9,8 @@ import pytest
 from envpack.deployment.images.address import parse_image_address
 from envpack.deployment.images.fetch import pull_image
 from envpack.deployment.signing import read_trust
+from envpack.repository.model import open_model
+from envpack.repository.placement import point_to_environment
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 from envpack.support.progress import NoProgress
@@ -78,6 +80,14 @@ def test_files_that_a_server_will_miss_are_named(plain, tmp_path):
     assert pointer == f"{weights}: it is a git-lfs pointer, not the file itself: fetch the file: `git lfs pull`"
     assert missing.startswith(f"{network}: it has no version folder, so no server loads it; ")
     assert missing.endswith(": put model.onnx in network/1")
+
+
+def test_an_environment_that_no_server_reads_is_named(plain, tmp_path):
+    archive = plain.repository / "late/env.zip"
+    archive.write_bytes(b"PK\x03\x04")
+    point_to_environment(open_model(plain.repository / "late"), "$$TRITON_MODEL_DIRECTORY/env.zip")
+    cautions = lay_out(plain, [], tmp_path / "tree", NoProgress()).cautions
+    assert f"{archive}: it is compressed with zip, and servers only read tar and tar.gz" in " ".join(cautions)
 
 
 def test_a_missing_library_is_missed_before_environments_are_packed(project, tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def test_models_that_have_all_that_a_server_needs_are_only_linked(served, reposi
     (with_stub / STUB_NAME).touch()
     put_environment(add(repository, "stubless", environment("$$TRITON_MODEL_DIRECTORY/env")))
     archive = add(repository, "archive", environment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"))
-    (archive / "env.tar.gz").touch()
+    (archive / "env.tar.gz").write_bytes(b"\x1f\x8b")
     add(repository, "backend", PLAIN.replace('"python"', '"python_3_8"'))
     backend = add(repository, "both", environment("$$TRITON_MODEL_DIRECTORY/env").replace('"python"', '"python_3_8"'))
     put_environment(backend)

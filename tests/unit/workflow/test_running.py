@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,12 +89,18 @@ def another_python_without_stub(folder):
     write_library(folder / "env/lib/libpython3.12.so.1.0")
 
 
+def no_archive(folder):
+    shutil.rmtree(folder / "env")
+    (folder / "env").write_bytes(b"PK\x03\x04")
+
+
 # What a server cannot run a model with: the kind, the place, and words of the message and of the hint.
 UNUSABLE = {
     without_activate: ("environment-unusable", "env", "it has no bin/activate", "envpack build m"),
     by_a_spaced_path: ("bad-path", "env", "links lead to", "move the target"),
     relative: ("bad-environment-path", "config.pbtxt", "'env' is relative", "write $$TRITON_MODEL_DIRECTORY/NAME"),
     spaced: ("bad-path", "config.pbtxt", "contains ' '", "give the environment a name of letters"),
+    no_archive: ("archive-unsupported", "env", "it is compressed with zip", "envpack build --format tar.gz m"),
     another_python_without_stub: ("python-mismatch", "", "has Python 3.12, but the model has no stub", "envpack stub"),
 }
 
@@ -208,7 +215,7 @@ def test_a_model_with_an_archive_runs_in_no_other_environment(machine, monkeypat
     machine.write_lock()
     made = machine.install()
     archive = machine.folder / "env.tar.gz"
-    archive.write_bytes(b"as it was built")
+    archive.write_bytes(b"\x1f\x8bas it was built")
     status = archive.stat()
     recorded = {"key": made.key if key == "its own" else key, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     (machine.folder / "env.tar.gz.json").write_text(json.dumps(recorded))
@@ -220,7 +227,7 @@ def test_a_model_with_an_archive_runs_in_no_other_environment(machine, monkeypat
     model = open_model(machine.folder)
     if runs:
         assert python_of(machine.project, model, machine.steps).prefix == made.prefix
-        archive.write_bytes(b"as it")  # a copy that was broken off
+        archive.write_bytes(b"\x1f\x8bas it")  # a copy that was broken off
         with pytest.raises(InputError, match="was changed after the build") as raised:
             python_of(machine.project, model, machine.steps)
         assert (raised.value.kind, raised.value.where) == ("environment-changed", str(model.folder))
@@ -236,7 +243,7 @@ def test_a_model_with_the_archive_of_another_one_is_not_told_to_build_its_own(ma
     machine.install()
     archive = machine.repository / "core/env.tar.gz"
     archive.parent.mkdir()
-    archive.touch()
+    archive.write_bytes(b"\x1f\x8bas it was built")
     archive.with_name("env.tar.gz.json").write_text(json.dumps({"key": "another"}))
     (machine.folder / "config.pbtxt").write_text(
         'backend: "python" parameters { key: "EXECUTION_ENV_PATH"'
