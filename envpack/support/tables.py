@@ -193,12 +193,23 @@ def parse_yaml(text: str, path: Path, *, kind: str = "bad-requirements") -> Tabl
         if _PARSER_DEPTH in (error.problem or ""):
             raise place.error(_TOO_DEEP, hint=HINT) from error
         problem = quote(error.problem or "unknown").strip("'\"")
-        raise place.error(f"not valid YAML: {problem}", hint=HINT) from error
+        lines = text.splitlines()
+        line = lines[mark.line] if mark and mark.line < len(lines) else ""
+        raise place.error(f"not valid YAML: {problem}", hint=_yaml_hint(line)) from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise location.error("not valid YAML: it contains control characters", hint=HINT) from error
     if not isinstance(value, Table):
         raise location.error("must be a table, with lines like key: value", hint=HINT)
     return value
+
+
+def _yaml_hint(line: str) -> str:
+    """How to correct a line that is no YAML."""
+    if "\t" in line:
+        return "replace the tabs of this line by blanks, which YAML requires for indentation"
+    if "{%" in line or "{{" in line:
+        return "this is a template: render it with the tool that it is for, and name the result"
+    return HINT
 
 
 class _Builder:

@@ -120,6 +120,9 @@ class _Reader:
         if not isinstance(value, str) or spec is None or not spec.name:
             what = quote(value) if isinstance(value, str) else "an entry that is neither text nor a list called pip"
             raise location.error(f"{what} is not the name of a package", hint=_HINT)
+        if " - " in value:  # YAML joins the lines of a text
+            hint = "write - pip: with a colon, and give all other entries the same indentation"
+            raise location.error(f"{quote(value)} is one entry, since the next lines are indented further", hint=hint)
         if has_secret(spec.channel):
             raise location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
         if spec.name == "python":
@@ -162,6 +165,9 @@ class _Reader:
     def _read_pip(self, entry: Table) -> None:
         if set(entry.values) != {"pip"}:
             raise entry.location.error("a table in dependencies must be a list called pip", hint=_HINT)
+        if isinstance(entry.get("pip")[0], str):
+            hint = "write each of its requirements on a line of its own below - pip:, after a -"
+            raise entry.location.error("pip must be a list", hint=hint)
         for text, location in entry.texts("pip"):
             if self._is_for_target(text, location):
                 self._pip.read_lines(text, location)

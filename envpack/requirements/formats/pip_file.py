@@ -131,6 +131,11 @@ class PipReader:
                 f"option {_option(text)} is not supported or incomplete", hint=_OPTION_HINT
             ) from error
         options = {key: value for key, value in vars(values).items() if value}
+        if requirement and words:  # which pip ignores
+            hint = "write each requirement on a line of its own"
+            if line.location.path.suffix in (".yml", ".yaml"):  # YAML joins the lines of a text
+                hint += ", and give all entries of the list the same indentation"
+            raise line.location.error(f"{line.quoted}: one word too many", hint=hint)
         if requirement:
             others = set(options) - {"hashes"}
             if others:
