@@ -208,8 +208,11 @@ def _yaml_hint(line: str) -> str:
     if "\t" in line:
         return "replace the tabs of this line by blanks, which YAML requires for indentation"
     if "{%" in line or "{{" in line:
-        return "this is a template: render it with the tool that it is for, and name the result"
+        return _TEMPLATE
     return HINT
+
+
+_TEMPLATE = "this is a template: render it with the tool that it is for, and name the result"
 
 
 class _Builder:
@@ -232,7 +235,7 @@ class _Builder:
             container.values[key[0]] = (value, key[1])
             self.keys[-1] = None
         elif not isinstance(value, str):
-            raise location.error("a key must be text", hint=HINT)
+            raise location.error("a key must be text", hint=_TEMPLATE if isinstance(value, Table) else HINT)
         elif value in container.values:
             raise location.error(f"the key {quote(value)} occurs twice", hint="remove one of them")
         else:

@@ -31,6 +31,7 @@ PROJECT = '[project]\nname = "x"\nversion = "0"\ndependencies = ["a"]\n'
         ("environment.yml", "dependencies:\n- pip: |\n    a\n", "on a line of its own below - pip:"),
         ("environment.yml", "dependencies:\n\t- a\n", "replace the tabs of this line by blanks"),
         ("environment.yml", "dependencies:\n{% for p in packages %}\n- a\n", "this is a template: render it"),
+        ("environment.yml", "name: {{ name }}\ndependencies: [a]\n", "this is a template: render it"),
         ("environment.yml", "dependencies: [a\n", "correct the file, or write it again"),
         (
             "requirements.txt",
