@@ -127,9 +127,9 @@ class PipReader:
         try:
             requirement, values, words = parser.get_line_parser()(text)
         except (parser.OptionParsingError, ValueError) as error:
-            raise line.location.error(
-                f"option {_option(text)} is not supported or incomplete", hint=_OPTION_HINT
-            ) from error
+            named = _NAMED_OPTION.search(str(error))
+            option = quote(named[0]) if named else _option(text)
+            raise line.location.error(f"option {option} is not supported or incomplete", hint=_OPTION_HINT) from error
         options = {key: value for key, value in vars(values).items() if value}
         if requirement and words:  # which pip ignores
             hint = "write each requirement on a line of its own"
@@ -260,6 +260,9 @@ def _without_values(values: list[str], error: InputError) -> InputError:
     for value in values:
         message, hint = message.replace(value, "***"), hint.replace(value, "***")
     return InputError(error.kind, message, hint, error.where)
+
+
+_NAMED_OPTION = re.compile(r"(?<=no such option: )-{1,2}[\w-]{1,60}|--[\w-]{1,60}(?= option requires)")
 
 
 def _option(text: str) -> str:

@@ -359,3 +359,17 @@ def test_a_path_of_another_machine_is_called_that(write, refused, line):
     error = refused(write("requirements.txt", f"{line}\n"), 1)
     assert error.hint == "the path is of another machine: name a copy beside requirements.txt, or a release"
     assert "relative" in refused(write("requirements.txt", "./x\n")).hint
+
+
+@every_row(
+    ("line", "option"),
+    [
+        ("--index-url https://a.example/simple --default-timeout 600", "--default-timeout"),
+        ("--pre --timeout=5", "--timeout"),
+        ("--pre --index-url", "--index-url"),
+        ("numpy --pre --index-url", "--index-url"),
+    ],
+)
+def test_the_option_of_several_that_is_wrong_is_named(write, refused, line, option):
+    error = refused(write("requirements.txt", f"{line}\n"), 1)
+    assert error.message == f"option '{option}' is not supported or incomplete"
