@@ -46,6 +46,9 @@ def explain_hidden(server: Server, model: Model, failure: Failure) -> Failure:
     if hidden.is_symlink():
         reason = f"{hidden} is a link to {hidden.readlink()}, which the server does not have or may not read"
         fix = "replace the link by what it leads to, as `envpack layout` does, or add --runtime process"
+        if not hidden.exists():
+            reason = f"{hidden} is a link to {hidden.readlink()}, which does not exist"
+            fix = "correct the link, or remove it"
         return Failure("broken-link", reason, details, fix)
     reason = f"{hidden} can only be read by its owner or group, and the server runs as another user"
     is_all_of_it = hidden == model.folder.parent  # other models are none of this one's business

@@ -82,6 +82,14 @@ def test_a_link_that_leads_out_of_the_container_is_the_cause(model, name, reason
     assert "--runtime process" in after.fix
 
 
+def test_a_link_that_leads_nowhere_has_no_other_runtime_as_its_fix(model):
+    link = model / "env.tar.gz"
+    link.symlink_to("/nowhere/env.tar.gz")
+    _, after = explained(model, "failed to stat file THERE/env.tar.gz")
+    assert (after.kind, after.fix) == ("broken-link", "correct the link, or remove it")
+    assert after.reason == f"{link} is a link to /nowhere/env.tar.gz, which does not exist"
+
+
 @pytest.mark.parametrize(
     ("name", "reason", "command"),
     [
