@@ -6,22 +6,25 @@ import importlib.metadata
 import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.repository.model import SHELL_CHARACTER
 from envpack.repository.placement import library_name
-from envpack.settings.releases import all_releases
+from envpack.settings.releases import all_releases, find_release
 from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import ServerError
 from envpack.support.folders import real_path
-from envpack.support.installation import install_command
+from envpack.support.installation import install_beside, install_command
 from envpack.support.links_and_modes import protect
 from envpack.support.processes import bare_environment, run
 
 _CONTAINER_HOME = Path("/opt/tritonserver")
 _WHEEL = "nvidia-pytriton"
+# The Python packages of the wheel need NumPy 1, which has to be compiled for these Pythons; its server does not.
+_WITHOUT_NUMPY_1 = (3, 13)
 _WHEEL_SERVER = "pytriton/tritonserver/bin/tritonserver"
 _STUB = "triton_python_backend_stub"
 _LIBRARY = "libtriton_python.so"
@@ -55,7 +58,14 @@ def find_server(explicit: Path | None = None) -> ServerInstallation:
             if installation is not None:
                 return installation
     what = "no Triton server on this machine: not on PATH, not in /opt/tritonserver, no nvidia-pytriton installed"
-    raise ServerError("server-missing", what, install_command("server"))
+    raise ServerError("server-missing", what, install_server_command())
+
+
+def install_server_command() -> str:
+    """The command that installs a server beside envpack."""
+    if sys.version_info >= _WITHOUT_NUMPY_1:
+        return install_beside("--no-deps", f"{_WHEEL}=={find_release(DEFAULT_RELEASE).wheel}")
+    return install_command("server")
 
 
 def _at(place: Path) -> ServerInstallation:
@@ -63,7 +73,7 @@ def _at(place: Path) -> ServerInstallation:
     installation = _describe(real_path(program)) if program else None
     if installation is None:
         what = "this is not a Triton server" if program is None else f"this server has no {_LIBRARY} in backends/python"
-        fix = f"name the tritonserver program, or install one: {install_command('server')}"
+        fix = f"name the tritonserver program, or install one: {install_server_command()}"
         raise ServerError("server-missing", what, fix, str(place))
     return installation
 

@@ -41,13 +41,13 @@ class Installation:
         """The command that installs this copy and what it depends on once more."""
         return self._command(self._requirement(()), again=True)
 
-    def add_beside(self, package: str) -> str:
-        """The command that installs another package for the interpreter that this copy runs with."""
+    def add_beside(self, *words: str) -> str:
+        """The command that installs other packages for the interpreter that this copy runs with."""
         if self.installer == "pipx":
-            return shlex.join(["pipx", "inject", DISTRIBUTION, package])
+            return shlex.join(["pipx", "runpip", DISTRIBUTION, "install", *words])
         if self.installer == "pip":
-            return shlex.join([self.python, "-m", "pip", "install", *self.options, package])
-        return shlex.join([_uv(), "pip", "install", "--python", self.python, package])
+            return shlex.join([self.python, "-m", "pip", "install", *self.options, *words])
+        return shlex.join([_uv(), "pip", "install", "--python", self.python, *words])
 
     def _requirement(self, added: tuple[str, ...]) -> str:
         every = dict.fromkeys((*self.extras, *added))
@@ -72,9 +72,9 @@ def install_command(*extras: str) -> str:
     return this_installation().add(*extras)
 
 
-def install_beside(package: str) -> str:
-    """The command that installs another package beside the copy of envpack that runs."""
-    return this_installation().add_beside(package)
+def install_beside(*words: str) -> str:
+    """The command that installs packages beside the copy of envpack that runs; ``words`` are those of pip."""
+    return this_installation().add_beside(*words)
 
 
 def repair_command() -> str:

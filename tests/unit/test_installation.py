@@ -86,7 +86,7 @@ def test_each_installer_gets_its_own_command(installed, files, pip, add, repair)
         ((), True, "/venv/bin/python -m pip install 'tool[x]'"),
         ((), False, "uv pip install --python /venv/bin/python 'tool[x]'"),
         (("uv-receipt.toml",), False, "uv pip install --python /venv/bin/python 'tool[x]'"),
-        (("pipx_metadata.json",), True, "pipx inject triton-envpack 'tool[x]'"),
+        (("pipx_metadata.json",), True, "pipx runpip triton-envpack install 'tool[x]'"),
     ],
 )
 def test_each_installer_adds_another_package(installed, files, pip, expected):

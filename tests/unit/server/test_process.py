@@ -3,15 +3,23 @@ import socket
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from envpack.server import process
-from envpack.server.launch import ServerInstallation, find_server, library_path, link_backends, write_user_site_probe
+from envpack.server import launch, process
+from envpack.server.launch import (
+    ServerInstallation,
+    find_server,
+    install_server_command,
+    library_path,
+    link_backends,
+    write_user_site_probe,
+)
 from envpack.server.process import ProcessRuntime
 from envpack.support.errors import ServerError
-from envpack.support.installation import install_command
+from envpack.support.installation import install_beside, install_command
 from tests.waiting import soon
 
 
@@ -73,7 +81,15 @@ def test_the_error_of_a_missing_server_says_how_to_install_one(tmp_path):
     with pytest.raises(ServerError) as caught:
         find_server(tmp_path / "nowhere")
     assert (caught.value.kind, caught.value.where) == ("server-missing", str(tmp_path / "nowhere"))
-    assert caught.value.hint.endswith(f": {install_command('server')}")
+    assert caught.value.hint.endswith(f": {install_server_command()}")
+
+
+def test_the_server_comes_without_packages_that_have_no_wheel_for_a_python(monkeypatch):
+    monkeypatch.setattr(launch.sys, "version_info", (3, 12, 9))
+    assert install_server_command() == install_command("server")
+    monkeypatch.setattr(launch.sys, "version_info", (3, 13, 0))
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert install_server_command() == install_beside("--no-deps", *project["optional-dependencies"]["server"])
 
 
 def test_a_server_without_the_python_backend_is_rejected(tmp_path):
