@@ -13,6 +13,8 @@ from envpack.fleet.pods import (
     CLIENT_SIDE_BYTES,
     MEMORY,
     Overlay,
+    as_words,
+    check_names,
     from_secret,
     labels_of,
     least_rights,
@@ -51,6 +53,7 @@ def build_jobs(
     if store is None or store.location.folder:
         what = "Jobs on other machines put what they make into a store, which cannot be a folder of this machine"
         raise UsageError("fleet-needs-store", what, "add --store s3://bucket/prefix, or gs:// or az://")
+    check_names(build_image=image, secret=secret)
     seen: set[str] = set()
     documents = []
     for source in build_sources(project, names):
@@ -118,7 +121,7 @@ def _container(task: Task, image: str, secret: str, memory: int) -> dict[str, An
     return {
         "name": "build",
         "image": image,
-        "command": ["envpack", "build", "--recipe", f"{_SENT}/{_FILE}", *store],
+        "command": ["envpack", "build", "--recipe", f"{_SENT}/{_FILE}", *as_words(store)],
         "env": [
             {"name": "HOME", "value": _WORK},
             {"name": "ENVPACK_CACHE_DIR", "value": f"{_WORK}/cache"},

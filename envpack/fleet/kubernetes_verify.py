@@ -13,6 +13,8 @@ from typing import Any
 from envpack.fleet.pods import (
     MEMORY,
     Overlay,
+    as_words,
+    check_names,
     from_secret,
     least_rights,
     mebibytes,
@@ -72,6 +74,9 @@ def verification_job(
     if published:
         check_published(published.address)
     said = project.of()
+    check_names(
+        claim=claim, secret=published.secret if published else "", envpack_image=envpack_image, image=said.image or ""
+    )
     place = "" if published else said.served_from or "/models"
     keys = _key_files(published)
     image = {"name": "verify", "image": said.image or project.release.image}
@@ -170,7 +175,7 @@ def _verify(
     words += [*(["--gpu"] if said.gpu else []), *more, *(_trusted(published) if published else [])]
     models = [{"name": "models", "mountPath": served_from, "readOnly": True}] if served_from else []
     return {
-        "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack", *words],
+        "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack", *as_words(words)],
         "env": [{"name": name, "value": value} for name, value in {**variables, "HOME": _TMP}.items()],
         "resources": resources(
             said.memory or MEMORY, cores=_CORES, disk=_DISK, more={"nvidia.com/gpu": 1} if said.gpu else {}

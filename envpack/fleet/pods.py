@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 import envpack
 from envpack.support.bounded_reading import read_text
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, UsageError
+from envpack.support.text import printable_line
 
 _MOST_BYTES = 1 << 20
 _MOST_PARTS = 100_000
@@ -27,6 +29,16 @@ _KEYS = {
     "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
 }
+
+_LONGEST_NAME = 253  # characters
+_PART = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_OBJECT = re.compile(rf"{_PART}(?:\.{_PART})*")
+_OBJECT_RULE = "it has up to 253 small letters, digits, '-' and '.'"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d+)?"
+_PATH = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(rf"(?:{_HOST}/)?{_PATH}(?:/{_PATH})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?", re.ASCII)
+_IMAGE_RULE = "write it like registry.example/team/name:tag or …@sha256:…, without https://"
+_KINDS = {"claim": "a PersistentVolumeClaim", "secret": "a Secret"}
 
 _CONTAINERS = ("containers", "initContainers")  # whose elements Kubernetes takes with an image only
 _DIRECTIVES = ("merge", "replace", "delete")  # of $patch
@@ -215,6 +227,23 @@ def unprivileged_pod(content: dict[str, Any], selected: dict[str, Any] | None = 
 def least_rights() -> dict[str, Any]:
     """The security context of a container that needs no right."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def as_words(words: Sequence[str]) -> list[str]:
+    """Words of a command, in which Kubernetes would replace ``$(NAME)`` by a variable."""
+    return [word.replace("$", "$$") for word in words]
+
+
+def check_names(**names: str) -> None:
+    """Refuse what Kubernetes accepts as the name of no object, and no image has; empty ones stand for a default."""
+    for option, name in names.items():
+        if not name and option != "claim":
+            continue
+        fits = _IMAGE if option.endswith("image") else _OBJECT
+        if len(name) > _LONGEST_NAME or not fits.fullmatch(name):
+            what = f"{printable_line(name)!r} cannot be the name of {_KINDS.get(option, 'an image')}"
+            fix = f"correct --{option.replace('_', '-')}: {_IMAGE_RULE if fits is _IMAGE else _OBJECT_RULE}"
+            raise UsageError("usage", what, fix)
 
 
 def resources(memory: int, *, cores: int, disk: int, more: dict[str, Any] | None = None) -> dict[str, Any]:

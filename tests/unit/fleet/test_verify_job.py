@@ -13,6 +13,7 @@ from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 from tests.kubernetes_schema import VERSIONS, check
 from tests.signing_keys import write_pair
+from tests.tables import every_row
 
 SAID = Settings(image="example/tritonserver:24.10-py3", gpu=True, shm_size=(64 << 20) + 1)
 WHEEL = "/mnt/a b/x.whl"
@@ -246,3 +247,51 @@ def test_only_the_init_container_writes_the_tools_and_nothing_writes_the_models(
 def test_the_yaml_has_no_aliases():
     """People read and change it."""
     assert "&id" not in jobs_yaml([job("Model_A")])
+
+
+def test_kubernetes_leaves_the_words_of_the_command_alone():
+    """Kubernetes replaces $(NAME) in a command by a variable of the container, and $$ by $."""
+    said = Settings(image="triton", env=("A=$(HOME)/x", "B=$y"))
+    (container,) = job("m", said=said)["spec"]["template"]["spec"]["containers"]
+    words = container["command"]
+    assert words[words.index("--env") + 1] == "A=$$(HOME)/x"
+    assert [word.replace("$$", "$") for word in words if "=" in word] == ["A=$(HOME)/x", "B=$y"]
+
+
+REGISTRY = "registry.example:5000/team/my_model__x-y.z"
+
+
+@every_row("image", ["x", "example/x:1", REGISTRY, f"{REGISTRY}:24.10-py3@sha256:{'0' * 64}", "localhost/x:_1"])
+def test_names_of_images(image):
+    assert job("m", said=Settings(image=image), envpack_image=image)
+
+
+@every_row(
+    ("words", "says"),
+    [
+        ({"envpack_image": "https://reg/x:1"}, "'https://reg/x:1' cannot be the name of an image"),
+        ({"envpack_image": "a b"}, "'a b' cannot be the name of an image"),
+        ({"envpack_image": "reg/x:"}, "'reg/x:' cannot be the name of an image"),
+        ({"envpack_image": "reg/X"}, "'reg/X' cannot be the name of an image"),
+        ({"envpack_image": "reg/x@sha256:abc"}, "'reg/x@sha256:abc' cannot be the name of an image"),
+        ({"envpack_image": "e", "said": Settings(image="-x")}, "'-x' cannot be the name of an image"),
+        *(
+            ({"envpack_image": "e", "claim": name}, f"{name!r} cannot be the name of a PersistentVolumeClaim")
+            for name in ("", "A", "a_b", "a b", "-a", "a.", "a..b", "a" * 254)
+        ),
+        (
+            {"envpack_image": "e", "published": Published(address="s3://bucket/models", secret="A_b")},
+            "'A_b' cannot be the name of a Secret",
+        ),
+    ],
+)
+def test_names_that_kubernetes_refuses_are_named_before(words, says):
+    with pytest.raises(UsageError) as caught:
+        job("m", **words)
+    assert caught.value.message == says
+    assert caught.value.hint.startswith("correct --")
+
+
+@every_row("claim", ["a", "1", "a.b-c", "a" * 253])
+def test_names_of_claims(claim):
+    assert job("m", envpack_image="e", claim=claim)
