@@ -60,7 +60,6 @@ class Instance {
  public:
   Instance(Deputy& deputy, channel::Heartbeat& heartbeat, Assignment assignment, const Settings& settings)
       : deputy_(deputy),
-        heartbeat_(heartbeat),
         assignment_(std::move(assignment)),
         settings_(settings),
         starter_(heartbeat, deputy.UsesEnvironment(), settings.is_warm) {
@@ -269,7 +268,6 @@ class Instance {
   }
 
   Deputy& deputy_;
-  channel::Heartbeat& heartbeat_;
   Assignment assignment_;
   const Settings settings_;
   Starter starter_;
