@@ -44,12 +44,12 @@ class BaseSession : public Interface {
     if (release_ >= kFirstWithStartupMessage) answers_.Push(records::kDummy);
   }
 
-  // Reports to the server that the stub is alive. Call it about every 300 ms, and once with false if it will
-  // not be alive any more. Locks only the mutex of the record.
-  void Beat(bool is_alive) {
+  // Reports to the server that the stub is alive. Call it about every 300 ms. Locks only the mutex of the
+  // record.
+  void Beat() {
     try {
       const shm::Lock lock(&control().stub_health_mutex, std::chrono::seconds(1));
-      control().stub_health = is_alive;
+      control().stub_health = true;
     } catch (const std::system_error&) {
       // A model has damaged the mutex: then the server finds that, too.
     }

@@ -46,7 +46,7 @@ void Heartbeat::Run() {
       server_.UnlinkRegion();
       _exit(1);
     }
-    server_.Beat(true);
+    server_.Beat();
     stopping_.wait_for(lock, kInterval, [this] { return stop_; });
   }
 }

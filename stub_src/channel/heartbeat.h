@@ -34,10 +34,9 @@ class Heartbeat {
     Start();
   }
 
-  void Stop();
-
  private:
   void Start();
+  void Stop();
   void Run();
 
   abi::FrontSession& server_;

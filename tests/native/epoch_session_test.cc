@@ -40,7 +40,7 @@ CASE(epoch_reads_and_writes_the_control_record) {
     CHECK(pair.wire->UsesEnvironment());
     CHECK(pair.wire->Decoupled());
     CHECK(!control->stub_health);
-    dynamic_cast<abi::BaseSession<abi::Wire>&>(*pair.wire).Beat(true);
+    dynamic_cast<abi::BaseSession<abi::Wire>&>(*pair.wire).Beat();
     CHECK(control->stub_health);
     CHECK_EQ(pthread_mutex_trylock(&control->stub_health_mutex), 0);
     pthread_mutex_unlock(&control->stub_health_mutex);
