@@ -58,7 +58,8 @@ class _Reader:
     def __init__(self, content: Table, text: str, target: Target) -> None:
         self._content, self._target = content, target
         self._lines, self._selectors = text.splitlines(), dict[int, str]()
-        self._system = system_of_prefix(content.text("prefix", ""))
+        self._system = system_of_prefix(content.text("prefix", ""))  # where the file was exported, if not on Linux
+        self._of_system, self._other_builds = list[str](), list[str]()  # packages; specs with builds of that system
         self._pip, self._conda, self._pythons = PipReader(), list[str](), dict[str, Location]()
 
     def requirements(self) -> Requirements:
@@ -73,6 +74,7 @@ class _Reader:
                 check_length(value, PipLine(location, quote(value)))
             if self._is_for_target(value, location):
                 self._read_spec(value, location)
+        self._name_what_only_system_has()
         return self._pip.requirements(
             self._content.location.path,
             self._python_range(),
@@ -104,10 +106,25 @@ class _Reader:
             except ValueError:
                 self._pip.warnings.append(f"{location}: the comment {quote(f'[{selector}]')} selects no known system")
         if self._system and isinstance(value, str) and only_system(parse_spec(value).name) == self._system:
-            reason = f"only {self._system} has it, where this file was exported"
+            self._of_system.append(value)
+            return False
         if reason:
             self._pip.warnings.append(f"{location}: {quote(str(value))} is left out: {reason}")
         return not reason
+
+    def _name_what_only_system_has(self) -> None:
+        """One warning for each kind, since an export has a build for each of its packages."""
+        if not self._system:
+            return
+        exported = f"{self._content.get('prefix')[1]}: the file was exported on {self._system}: "
+        if self._of_system:
+            names = ", ".join(map(quote, self._of_system))
+            self._pip.warnings.append(f"{exported}what Linux does not have is left out: {names}")
+        if self._other_builds:
+            spec, others = self._other_builds[0], len(self._other_builds) - 1
+            read = f"{quote(spec)} is read as {quote(without_build(spec))}"
+            likewise = f", {others} others likewise" if others > 1 else ", another one likewise" if others else ""
+            self._pip.warnings.append(f"{exported}builds of packages are not read: {read}{likewise}")
 
     def _selector(self, line: int) -> str:
         """The selector at the end of a line, which may have many entries."""
@@ -128,7 +145,7 @@ class _Reader:
         if spec.name == "python":
             self._add_python(value, spec, location)
         elif spec.name != "pip":  # uv installs the pip part, so pip itself is not needed
-            self._conda.append(self._without_foreign_build(value, location))
+            self._conda.append(self._without_foreign_build(value))
             self._pip.places[self._conda[-1]] = str(location)
 
     def _add_python(self, value: str, spec: CondaSpec, location: Location) -> None:
@@ -153,13 +170,11 @@ class _Reader:
                 hint="correct the ranges",
             ) from error
 
-    def _without_foreign_build(self, value: str, location: Location) -> str:
+    def _without_foreign_build(self, value: str) -> str:
         """A match spec without its build, if the file was exported on a system whose builds Linux does not have."""
         spec = tidy_spec(value)
         without = without_build(spec) if self._system else spec
-        if without != spec:
-            why = f"the build is for {self._system}"
-            self._pip.warnings.append(f"{location}: {quote(spec)} is read as {quote(without)}: {why}")
+        self._other_builds += [spec] if without != spec else []
         return without
 
     def _read_pip(self, entry: Table) -> None:

@@ -144,8 +144,13 @@ def test_another_lock_is_read_as_yaml(name, text, message, tmp_path_factory):
     [
         ("  - a  # [win]\n", "'a' is left out: its selector is [win]"),
         ("  - a  # [other]\n", "selects no known system"),
-        ("  - vc\nprefix: C:\\me\\envs\\x\n", "'vc' is left out: only Windows has it"),
-        ("  - a=1=h123_0\nprefix: C:\\me\\envs\\x\n", "'a=1=h123_0' is read as 'a==1'"),
+        ("  - vc\nprefix: C:\\me\\envs\\x\n", "exported on Windows: what Linux does not have is left out: 'vc'"),
+        ("  - vc=1=h1_0\n  - ucrt\nprefix: C:\\me\\envs\\x\n", "left out: 'vc=1=h1_0', 'ucrt'"),
+        (
+            "  - a=1=h123_0\nprefix: C:\\me\\envs\\x\n",
+            "on Windows: builds of packages are not read: 'a=1=h123_0' is read",
+        ),
+        ("  - a=1=h1_0\n  - b=2=h2_0\nprefix: C:\\me\\envs\\x\n", "is read as 'a==1', another one likewise"),
         ("variables: {A: b}\n", "variables are left out: 'A'; set them in the model's initialize()"),
         ("variables: {A: very-secret, B: c}\n", "'A', 'B'"),
         ("x-unknown: 1\n", "the key 'x-unknown' is not read"),
