@@ -93,17 +93,19 @@ def _own_modules(model: Model, missing: Mapping[str, str]) -> Iterator[str]:
 
 
 def _imports(requirements: Requirements, places: Mapping[str, str]) -> Iterator[str]:
-    file = requirements.source
-    if not places or not file:
+    if not places or not requirements.source:
         return
-    packages = _packages(places)
-    remedy = f"add {enumerated(packages)} to {file}"
+    what = f"it imports {enumerated([*places])}, which none of its packages provides"
+    yield f"{next(iter(places.values()))}: {what}: {addition_of(_packages(places), requirements, requirements.source)}"
+
+
+def addition_of(packages: Sequence[str], requirements: Requirements, file: Path) -> str:
+    """How to add packages to requirements that a file has."""
     if file.name in _COMMANDS:
-        remedy = f"run in {file.parent}: {_COMMANDS[file.name]} {' '.join(packages)}"
-    elif requirements.locked_conda or requirements.locked_pip:
-        remedy = f"add {enumerated(packages)} to what {file} was made from, and make it again"
-    place = next(iter(places.values()))
-    yield f"{place}: it imports {enumerated([*places])}, which none of its packages provides: {remedy}"
+        return f"run in {file.parent}: {_COMMANDS[file.name]} {' '.join(packages)}"
+    if requirements.locked_conda or requirements.locked_pip:
+        return f"add {enumerated(packages)} to what {file} was made from, and make it again"
+    return f"add {enumerated(packages)} to {file}"
 
 
 def _missing(model: Model, python: str, packages: Collection[str]) -> dict[str, str]:

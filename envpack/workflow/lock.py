@@ -24,7 +24,7 @@ from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, storage_errors
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import public_url
-from envpack.workflow.imports import requirement_warnings
+from envpack.workflow.imports import addition_of, requirement_warnings
 from envpack.workflow.python_choice import ChosenPython, with_another_python
 from envpack.workflow.recipe import Recipe
 from envpack.workflow.requests import is_resolved, lock_request
@@ -35,7 +35,6 @@ KnownLocks = dict[tuple[object, ...], tuple[str, Lock]]
 
 _NUMPY = ("numpy", "numpy-base")
 _TRYING = 15.0  # seconds for other Pythons
-_NUMPY_HINT = "add a line `numpy` to them"
 
 
 @dataclass(frozen=True)
@@ -234,8 +233,8 @@ def _fitting_python(recipe: Recipe, minors: Sequence[str], progress: Progress) -
 def refuse_without_numpy(lock: Lock, recipe: Recipe) -> None:
     """Refuse a lock from which no build makes an environment."""
     if not lock.names.intersection(_NUMPY):
-        where = recipe.requirements.source or recipe.lock_file.parent
-        raise numpy_missing("the requirements", where, _NUMPY_HINT)
+        file = recipe.requirements.source or recipe.lock_file.with_name("requirements.txt")
+        raise numpy_missing("the requirements", file, addition_of(["numpy"], recipe.requirements, file))
 
 
 def numpy_missing(subject: str, where: Path, hint: str) -> InputError:

@@ -172,7 +172,7 @@ def test_a_dead_proxy_is_named_as_the_proxy(monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://me:word@127.0.0.1:{free_port()}")
     error = refused(open_store(f"s3://http://store.example:9000/{BUCKET}").find, "stub", "a")
     assert error.kind == "store-unreachable"
-    assert "the proxy http://127.0.0.1:" in error.message
+    assert "the proxy http://***@127.0.0.1:" in error.message
     assert "word" not in str(error)
     assert "NO_PROXY" in error.hint
 
