@@ -135,7 +135,6 @@ def _flat(message: str) -> str:
     return " ".join(message.split())
 
 
-_DEFAULT_INDEX = "https://pypi.org/simple"
 NO_PLACES: Mapping[str, str] = {}
 _GLIBC_OF_UV = {"2.17", "2.28", *(f"2.{minor}" for minor in range(31, 41))}
 _REQUIREMENT_PATTERNS = (
@@ -165,7 +164,7 @@ def uv_error(
     required = _required(output, requirements) or ([failing] if failing else [])
     missing = without_wheel(output) if len(required) == 1 else ""
     index = _index(output)
-    proxy = proxy_of(index or _DEFAULT_INDEX)
+    proxy = proxy_of(index)
     unresolvable = failing or "No solution found" in output
     patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
     described = [repr(_without_hashes(requirement)) for requirement in required]

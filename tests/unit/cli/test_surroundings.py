@@ -24,7 +24,7 @@ def repository(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", ["build m", "inspect", "init x", "layout --output x", "lock m", "cache ls"])
 def test_a_working_folder_that_was_removed_is_named(command, repository, tmp_path, monkeypatch, capsys):
-    run(["inspect", "--repository", str(repository)])  # what one command was told is nothing to the next
+    run(["inspect", "--repository", str(repository)])  # its --repository must not reach the next command
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     remove_current_folder(tmp_path / "gone")

@@ -27,7 +27,7 @@ dependencies = [{ name = "portalocker" }]
 [[package]]
 name = "portalocker"
 version = "2.7.0"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://index.example/simple" }
 wheels = [{ url = "https://x/portalocker-2.7.0-py3-none-any.whl", hash = "sha256:%s", size = 1 }]
 """ % ("a" * 64)
 LOCKS = [("poetry.lock", POETRY_LOCK, "poetry lock"), ("uv.lock", UV_LOCK, "uv lock")]
