@@ -32,13 +32,12 @@ def check(repository: Path) -> None:
         os.environ["ENVPACK_CACHE_DIR"] = folder
         from envpack.conda.fetched import fetching_forbidden
         from envpack.conda.interpreters import available_interpreters, unreadable_folders
-        from envpack.repository.model import SHELL_CHARACTER
+        from envpack.support.folders import shell_fault
 
-        unsafe = SHELL_CHARACTER.search(str(repository.absolute()))
-        if unsafe:
+        if unfit := shell_fault(str(repository.absolute())):
             sys.exit(
-                f"error: {repository.absolute()}: the path contains {unsafe.group()!r}, and Triton passes paths to a "
-                "shell unquoted\n  fix: put the demo's models into another folder: make demo DEMO=/tmp/envpack-demo"
+                f"error: {repository.absolute()}: the path {unfit}\n"
+                "  fix: put the demo's models into another folder: make demo DEMO=/tmp/envpack-demo"
             )
         usable = list(dict.fromkeys(one.minor for one in available_interpreters() if one.library))
         forbidden, closed = fetching_forbidden(), unreadable_folders()

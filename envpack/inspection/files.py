@@ -15,13 +15,13 @@ from envpack.archive.comparison import system_of
 from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
 from envpack.repository.folders import file_in, looks_like_model, odd_version, version_folders
-from envpack.repository.model import SHELL_CHARACTER, Model
+from envpack.repository.model import Model
 from envpack.repository.placement import linked_path_fault
 from envpack.requirements.format import find_requirements
 from envpack.settings.releases import Release
 from envpack.support.bounded_reading import opened, read_bytes, read_source
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
-from envpack.support.folders import path_in_shell, real_path
+from envpack.support.folders import path_in_shell, real_path, shell_fault
 from envpack.support.placed_files import CONFIG_NAME, LOCK_NAME, STUB_NAME
 
 _POINTER = b"version https://git-lfs.github.com/"
@@ -227,8 +227,8 @@ def environment_path_findings(model: Model) -> Iterator[Finding]:
     elif not (rest := written.removeprefix(_KEYWORD)).startswith("/") or _KEYWORD in rest:
         what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: {_KEYWORD} counts at its beginning, before a /"
         yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
-    elif (unsafe := SHELL_CHARACTER.search(rest)) and not _is_file(model.environment):  # no shell sees an archive's
-        what = f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
+    elif (unfit := shell_fault(rest)) and not _is_file(model.environment):  # no shell sees an archive's
+        what = f"EXECUTION_ENV_PATH {written!r} {unfit}"
         yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
 
 

@@ -33,7 +33,7 @@ from envpack.repository.folders import (
 )
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
-from envpack.support.folders import real_path, whole_path
+from envpack.support.folders import check_models_path, real_path, shell_fault, whole_path
 from envpack.support.placed_files import CONFIG_NAME
 
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"  # the model's folder in EXECUTION_ENV_PATH
@@ -45,9 +45,6 @@ _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
 # A server compares the address of a request with names as they are; clients encode these characters in addresses.
 UNADDRESSABLE = re.compile(r"[^A-Za-z0-9._~,@+:-]")
-# Characters that mean something to the shell that starts a stub; and to ``env``, for which a program's path with an
-# equals sign is a variable.
-SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!=]")
 
 
 @dataclass(frozen=True)
@@ -223,11 +220,10 @@ def _encoding_faults(folder: Path) -> Iterator[InputError]:
 
 def _shell_faults(folder: Path) -> Iterator[InputError]:
     """A shell starts stubs; no other backend, and no ensemble, has one read its paths."""
-    unsafe = SHELL_CHARACTER.search(str(folder))
-    if unsafe:
-        what = f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted"
-        fix = "move the model repository to a path of letters, digits, '/', '_', '-' and '.'"
-        yield InputError("bad-path", what, fix, str(folder))
+    try:
+        check_models_path(folder)
+    except InputError as error:
+        yield error
 
 
 def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
@@ -267,11 +263,9 @@ def _module_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
 
 def _file_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     file_name = config.default_model_filename
-    unsafe = SHELL_CHARACTER.search(file_name)
-    if unsafe:
-        what = f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted"
+    if unfit := shell_fault(file_name):
         fix = "give the file a name of letters, digits, '_', '-' and '.'"
-        yield InputError("bad-path", what, fix, str(folder / CONFIG_NAME))
+        yield InputError("bad-path", f"default_model_filename {unfit}", fix, str(folder / CONFIG_NAME))
     if file_name and {"", "."}.intersection(file_name.split("/")):
         what = f"default_model_filename is {file_name!r}, and a server takes a path from the version's folder on"
         fix = "write the file's name only, or FOLDER/NAME"

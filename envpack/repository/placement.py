@@ -20,12 +20,12 @@ from pathlib import Path
 
 from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import set_backend, set_execution_environment, with_start
-from envpack.repository.model import MODEL_DIRECTORY, SHELL_CHARACTER, Model, config_text
+from envpack.repository.model import MODEL_DIRECTORY, Model, config_text
 from envpack.settings.project import Project
 from envpack.settings.releases import Release
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
-from envpack.support.folders import real_path, whole_path
+from envpack.support.folders import real_path, shell_fault, whole_path
 from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
 
@@ -50,11 +50,8 @@ def linked_path_fault(folder: Path, real_path: str) -> InputError | None:
     A shell splits it, or programs that read ``PATH`` and ``LD_LIBRARY_PATH``. A server resolves all links of that path,
     but none of the paths of models, stubs and archives.
     """
-    unsafe = SHELL_CHARACTER.search(real_path)
-    if unsafe is not None:
-        what = (
-            f"links lead to {real_path!r}, which contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
-        )
+    if unfit := shell_fault(real_path):
+        what = f"links lead to {real_path!r}, which {unfit}"
     elif ":" in real_path:
         what = f"the path {real_path!r} contains ':', which separates the folders of PATH and LD_LIBRARY_PATH"
     else:

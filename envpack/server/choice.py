@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from envpack.repository.model import SHELL_CHARACTER, Model
+from envpack.repository.model import Model
 from envpack.repository.placement import ONE_AT_A_TIME, unpacking_backends
 from envpack.server.container import HOME, ContainerRuntime
 from envpack.server.daemon import Daemon, find_daemon
@@ -20,6 +20,7 @@ from envpack.server.process import ProcessRuntime
 from envpack.settings.releases import find_release
 from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import Finding, ServerError, UsageError, caution
+from envpack.support.folders import shell_fault
 from envpack.support.placed_files import STUB_NAME
 
 _GIB = 1 << 30
@@ -144,8 +145,8 @@ def _process(spec: ServerSpec, models: tuple[Model, ...], *, instead_of: Finding
 def _served_from(said: Settings) -> str:
     """Path of the repository in the container; refused if it would hide what the server needs."""
     path = said.served_from or "/models"
-    if odd := SHELL_CHARACTER.search(path):
-        what = f"served_from = {path!r} contains {odd.group()!r}, and Triton passes paths to a shell unquoted"
+    if unfit := shell_fault(path):
+        what = f"served_from = {path!r} {unfit}"
     elif any(PurePosixPath(own).is_relative_to(path) for own in _OF_THE_SERVER) or any(
         PurePosixPath(path).is_relative_to(kernel) for kernel in _OF_THE_KERNEL
     ):

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.repository.model import SHELL_CHARACTER
 from envpack.repository.placement import library_name
 from envpack.settings.releases import all_releases, find_release
 from envpack.settings.table import DEFAULT_RELEASE
 from envpack.support.errors import ServerError
-from envpack.support.folders import real_path
+from envpack.support.folders import real_path, shell_fault
 from envpack.support.installation import install_beside, install_command
 from envpack.support.links_and_modes import protect
 from envpack.support.processes import bare_environment, run
@@ -233,7 +232,7 @@ def library_path(installation: ServerInstallation, home: Path) -> str:
     A virtual environment may be in a folder whose name has blanks.
     """
     wanted = installation.library_path
-    if not SHELL_CHARACTER.search(wanted) or not Path(wanted).is_dir():
+    if not shell_fault(wanted) or not Path(wanted).is_dir():
         return wanted
     link = home / "libraries"
     if not link.is_symlink():
@@ -243,11 +242,9 @@ def library_path(installation: ServerInstallation, home: Path) -> str:
 
 def refuse_unsafe_folder(home: Path) -> None:
     """Refuse a folder for temporary files whose path the server's shell would not take as it is."""
-    unsafe = SHELL_CHARACTER.search(str(home))
-    if unsafe:
-        what = f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted"
+    if unfit := shell_fault(str(home)):
         fix = "set TMPDIR to a folder of letters, digits, '/', '_', '-' and '.'"
-        raise ServerError("bad-path", what, fix, str(home.parent))
+        raise ServerError("bad-path", f"the path {unfit}", fix, str(home.parent))
 
 
 def port_taken(port: int) -> ServerError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.support.errors import InputError, UsageError
-from envpack.support.folders import whole_path
+from envpack.support.folders import check_models_path, whole_path
 from envpack.support.replacement import replaced_folder
 from envpack.support.temp_dirs import check_fillable, filled_folder
 
@@ -42,6 +42,7 @@ def copy_recipe(name: str, destination: Path) -> None:
     if name not in known:
         raise UsageError("unknown-recipe", f"unknown recipe {name!r}", f"known: {', '.join(known)}")
     destination = whole_path(destination)
+    check_models_path(destination)
     check_fillable(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     with filled_folder(destination) as partial:
@@ -66,6 +67,7 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
     if not _NAME.fullmatch(folder.name):
         fix = "use letters, digits and _; the first character is no digit"
         raise InputError("bad-model-name", f"{folder.name!r} cannot be the name of the model", fix, str(folder))
+    check_models_path(folder)
     files = known[template]
     sources = sorted({path.partition("/")[0] for path in files}, key=len)
     targets = tuple(folder.parent / _named(source, folder.name) for source in sources)

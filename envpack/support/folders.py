@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from envpack.support.errors import InputError
+
+# Characters that mean something to the shell that starts a stub; and to ``env``, for which a program's path with an
+# equals sign is a variable.
+_SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!=]")
+
+
+def shell_fault(path: str) -> str:
+    """Why the shell that starts a stub does not take a path as it is, as words that follow it; ``""`` if it does."""
+    found = _SHELL_CHARACTER.search(path)
+    return f"contains {found[0]!r}, and servers pass it to a shell unquoted" if found else ""
+
+
+def check_models_path(folder: Path) -> None:
+    """Refuse a folder for Python models from whose path no server starts a stub."""
+    if unfit := shell_fault(str(folder)):
+        fix = "move the model repository to a path of letters, digits, '/', '_', '-' and '.'"
+        raise InputError("bad-path", f"the path {unfit}", fix, str(folder))
 
 
 def expand_home(text: str, where: str) -> Path:

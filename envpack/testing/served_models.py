@@ -17,7 +17,7 @@ from envpack.local.running import check_placed_environment, python_of
 from envpack.local.values import RawTensor, Request, Response, raw, readable
 from envpack.repository.code import called_models
 from envpack.repository.folders import version_folders
-from envpack.repository.model import SHELL_CHARACTER, Model, open_model
+from envpack.repository.model import Model, open_model
 from envpack.repository.placement import PYTHON_BACKEND, backends_folder
 from envpack.repository.selection import needed_first
 from envpack.server.interface import Runtime, Server
@@ -27,7 +27,7 @@ from envpack.server.tensors import Tensor
 from envpack.server.together import infer_together
 from envpack.settings.project import Project
 from envpack.support.errors import InputError, UsageError
-from envpack.support.folders import real_path
+from envpack.support.folders import real_path, shell_fault
 from envpack.support.installation import install_beside
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.support.progress import Progress
@@ -366,8 +366,6 @@ class ServedRepository:
 
 def _check_path(prefix: Path) -> None:
     """Refuse an environment in a cache whose path a shell splits: a server would wait forever."""
-    unsafe = SHELL_CHARACTER.search(str(real_path(prefix)))
-    if unsafe:
-        what = f"the path of the cache contains {unsafe.group()!r}, and servers pass it to a shell unquoted"
+    if unfit := shell_fault(str(real_path(prefix))):
         fix = "set ENVPACK_CACHE_DIR to a path of letters, digits, '/', '_', '-' and '.'"
-        raise InputError("bad-path", what, fix, str(prefix))
+        raise InputError("bad-path", f"the path of the cache {unfit}", fix, str(prefix))

@@ -17,7 +17,7 @@ from envpack.settings.project import Project, open_project
 from envpack.settings.table import Settings
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError, storage_errors
-from envpack.support.folders import real_path, whole_path
+from envpack.support.folders import check_models_path, real_path, whole_path
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.redaction import redact
 from envpack.support.temp_dirs import check_fillable, filled_folder
@@ -67,7 +67,7 @@ def adopt(
         StorageError: the disk is full, or a folder is not writable.
     """
     progress, folder, said = progress or NoProgress(), whole_path(folder), said or Settings()
-    _check_folder(folder)
+    _check_folder(folder, native=native)
     progress.begin(f"read {redact(artifact)}")
     with storage_errors(folder), fetched(artifact) as source:
         found = inspect_artifact(source, python=said.python, native=native)
@@ -108,10 +108,12 @@ def _repository(folder: Path) -> Iterator[None]:
         raise
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, *, native: bool) -> None:
     if unfit := UNADDRESSABLE.search(folder.name):
         what = f"{folder.name!r} cannot be the name of the model: it contains {unfit[0]!r}"
         raise InputError("bad-model-name", what, "use letters, digits, _ and -", str(folder))
+    if not native:  # no shell starts those
+        check_models_path(folder)
     check_fillable(folder)
 
 

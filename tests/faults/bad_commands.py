@@ -110,6 +110,10 @@ CATALOGUE = (
     ),
     *ARTIFACTS,
     BadInput("init into a full folder", "init --json REPOSITORY", 3, "not-empty", ("repository: ",)),
+    *(
+        BadInput(f"init {what} where no stub starts", f"init --json REPOSITORY/a;b/new {how}", 3, "bad-path", ("';'",))
+        for what, how in (("a recipe", ""), ("a template", "--template bls"), ("an artifact", "--from shape:f"))
+    ),
     BadInput("init over a file", "init --json REPOSITORY/m/config.pbtxt", 3, "not-empty", ("config.pbtxt: ",)),
     BadInput(
         "no repository",

@@ -47,6 +47,6 @@ def test_a_folder_that_triton_cannot_serve_from_is_refused_with_a_fix(tmp_path):
     done = check(tmp_path, folder)
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
-    assert first == f"error: {folder}: the path contains ' ', and Triton passes paths to a shell unquoted"
+    assert first == f"error: {folder}: the path contains ' ', and servers pass it to a shell unquoted"
     assert second == "  fix: put the demo's models into another folder: make demo DEMO=/tmp/envpack-demo"
     assert check(tmp_path, tmp_path / "Späße").returncode == 0

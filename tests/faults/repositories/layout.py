@@ -132,7 +132,7 @@ ENTRIES = (
         "the repository's path has a space in it",
         _space,
         "bad-path",
-        "the path contains ' ', and Triton passes paths to a shell unquoted",
+        "the path contains ' ', and servers pass it to a shell unquoted",
         "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
     ),
     Broken(
@@ -140,7 +140,7 @@ ENTRIES = (
         "the repository's path has a `$` in it",
         _dollar,
         "bad-path",
-        "the path contains '$', and Triton passes paths to a shell unquoted",
+        "the path contains '$', and servers pass it to a shell unquoted",
         "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
     ),
     Broken(
@@ -148,7 +148,7 @@ ENTRIES = (
         "the repository's path has a `=` in it",
         _equals,
         "bad-path",
-        "the path contains '=', and Triton passes paths to a shell unquoted",
+        "the path contains '=', and servers pass it to a shell unquoted",
         "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
     ),
     Broken(
@@ -156,7 +156,7 @@ ENTRIES = (
         "the name of the model's file is a command for a shell",
         _file_name,
         "bad-path",
-        "default_model_filename contains '$', and Triton passes it to a shell unquoted",
+        "default_model_filename contains '$', and servers pass it to a shell unquoted",
         "give the file a name of letters, digits, '_', '-' and '.'",
     ),
     Broken(
