@@ -323,8 +323,10 @@ def runtime_chooser(project: Project, runtime: RuntimeName) -> Callable[[ServerN
 
     def choose(needs: ServerNeeds) -> Runtime:
         completion = () if needs.completes else ("--disable-auto-complete-config",)
-        own = said.only("image", "triton", "served_from").saying(
-            runtime=runtime, port=needs.port or said.port, server_arg=("--log-verbose=0", *completion)
+        own = said.only("image", "triton", "served_from", "env", "preload").saying(
+            runtime=runtime,
+            port=needs.port or said.port,
+            server_arg=("--log-verbose=0", *completion, *said.server_arg),
         )
         spec = ServerSpec(
             own, backends=backends_folder(project), variables=needs.environment, utilities=needs.utilities

@@ -16,7 +16,7 @@ from envpack.repository.config_rules import later_fields
 from envpack.repository.folders import find_folder, looks_like_model, version_folders
 from envpack.repository.model import Model, open_model
 from envpack.repository.placement import backends_folder
-from envpack.settings.project import Project
+from envpack.settings.project import Project, server_variables
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import InputError, StubError, require_programs
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
@@ -41,6 +41,7 @@ def local_server(
     that is built for it in the cache; the repository is not changed.
     """
     shown, release = progress or NoProgress(), project.release
+    variables = server_variables(project.of().env)
 
     def find(name: str) -> ModelSource | None:
         folder = find_folder(project.repository, name)
@@ -60,7 +61,7 @@ def local_server(
             version=_served_version(model),
             config=model.config,
             python=python,
-            variables=own.variables(python, shown) if own else {},
+            variables={**variables, **(own.variables(python, shown) if own else {})},
         )
 
     number = int(release.name.replace(".", ""))

@@ -17,6 +17,7 @@ from envpack.server.daemon import Daemon, find_daemon
 from envpack.server.interface import Runtime
 from envpack.server.launch import find_preload, find_server, is_other_backend
 from envpack.server.process import ProcessRuntime
+from envpack.settings.project import server_variables
 from envpack.settings.releases import find_release
 from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import Finding, ServerError, UsageError, caution
@@ -95,16 +96,13 @@ class ServerSpec:
     def all_variables(self) -> dict[str, str]:
         """Environment variables for the server; of the user's own it gets the choice of GPUs."""
         preload = ":".join(map(str, self.preload))
-        said = dict(map(_variable, self.settings.env))
         own = {name: os.environ[name] for name in (GPUS, "CUDA_DEVICE_ORDER") if name in os.environ}
-        return {**own, **self.variables, **said, **({"LD_PRELOAD": preload} if preload else {})}
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError("usage", f"--env wants KEY=VALUE, not {text!r}", "envpack verify --help says what it takes")
-    return name, value
+        return {
+            **own,
+            **self.variables,
+            **server_variables(self.settings.env),
+            **({"LD_PRELOAD": preload} if preload else {}),
+        }
 
 
 def choose_runtime(spec: ServerSpec, repository: Path, models: tuple[Model, ...]) -> Runtime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,30 @@ from envpack.settings.fields import BadValueError
 from envpack.settings.releases import Release, release_for_stub
 from envpack.settings.table import DEFAULT_RELEASE, FIELDS, Settings
 from envpack.support.bounded_reading import read_bytes
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, UsageError
 from envpack.support.folders import whole_path
 from envpack.support.tables import Location, parse_toml
 from envpack.support.text import toml_key
 
 FILE_NAME = "envpack.toml"
 _MOST = 1 << 20  # bytes
+
+
+def server_variables(entries: Sequence[str]) -> dict[str, str]:
+    """The variables that ``env`` gives models: ``NAME=VALUE``, or a name alone for the value that this process has.
+
+    Raises:
+        UsageError: an entry names no variable, or one that this process does not have.
+    """
+    found = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not name or not (equals or name in os.environ):
+            lacks = " without a value, and this shell has no such variable" if name else ", which names no variable"
+            fix = "write NAME=VALUE, or the NAME of a variable that this shell has"
+            raise UsageError("usage", f"env has {entry!r}{lacks}", fix)
+        found[name] = value if equals else os.environ[name]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -288,20 +288,21 @@ class Settings:
         has_set="verify",
     )
     env: tuple[str, ...] = setting(
-        Texts(example="OMP_NUM_THREADS=1", metavar="KEY=VALUE"),
-        "Variable for the server; repeatable.",
+        Texts(example="OMP_NUM_THREADS=1", metavar="NAME[=VALUE]"),
+        "Variable for the server; without a value, that of this shell. Repeatable.",
         has="verify kubernetes-verify",
+        has_set="run dev",
         group=_SERVER,
     )
     preload: tuple[str, ...] = setting(
         Texts(example="tcmalloc", metavar="NAME"),
         "tcmalloc, jemalloc or the path of a library for the server's LD_PRELOAD.",
-        has_set="verify kubernetes-verify",
+        has_set="verify dev kubernetes-verify",
     )
     server_arg: tuple[str, ...] = setting(
         Texts(example="--backend-config=python,shm-default-byte-size=4194304", metavar="ARG"),
         "Argument for tritonserver; repeatable.",
-        has_set="verify kubernetes-verify",
+        has_set="verify dev kubernetes-verify",
     )
     keep: bool = setting(
         Flag(), "Leave the server running, and name its address.", has="verify", in_project=False, group=_SERVER

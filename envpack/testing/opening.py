@@ -44,9 +44,9 @@ def find_runtime(project: Project) -> Runtime | None:
     models = tuple(filter(None, (examine_readable(folder)[0] for folder in model_folders(project.repository))))
     # A server waits a second for each completion.
     completion = () if any(model.may_complete for model in models) else ("--disable-auto-complete-config",)
-    own = said.only("server", "image", "triton").saying(
+    own = said.only("server", "image", "triton", "env", "preload").saying(
         runtime="process" if is_installed else "auto",
-        server_arg=("--log-verbose=0", *(GRPC_ARGUMENTS if is_installed else ()), *completion),
+        server_arg=("--log-verbose=0", *(GRPC_ARGUMENTS if is_installed else ()), *completion, *said.server_arg),
     )
     spec = ServerSpec(
         own,

@@ -138,6 +138,12 @@ MODEL_FAULTS = (
         r"|Expected a list in the execute return|has returned from execute without a final response",
     ),
     Fault(
+        "",
+        "set the variable {variable} where the server runs, which has none of your shell's; here, env = "
+        '["{variable}"] in envpack.toml gives it yours',
+        raised=r"KeyError: '(?P<variable>[^'\n]{1,100})'\s+At:\s+(?:<frozen os>|/\S{1,300}/os\.py)\(\d{1,6}\): __get",
+    ),
+    Fault(
         "syntax-error",
         "save model.py, and what it imports, as UTF-8 text: a file has NUL bytes, as UTF-16 does",
         raised=r"(?:ValueError|SyntaxError): source code string cannot contain null bytes",

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from envpack.repository.placement import backends_folder
-from envpack.settings.project import open_project
-from envpack.support.errors import InputError
+from envpack.settings.project import open_project, server_variables
+from envpack.support.errors import InputError, UsageError
 
 
 def test_without_a_file_the_defaults_hold(tmp_path):
@@ -107,3 +107,23 @@ def test_a_repository_that_is_not_there(tmp_path):
     with pytest.raises(InputError) as caught:
         open_project(tmp_path / "nowhere")
     assert caught.value.kind == "repository-missing"
+
+
+def test_a_variable_for_the_server_without_a_value_has_that_of_this_process(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "a=b")
+    assert server_variables(("HF_TOKEN", "A=", "B=c=d")) == {"HF_TOKEN": "a=b", "A": "", "B": "c=d"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("HF_TOKEN", "env has 'HF_TOKEN' without a value, and this shell has no such variable"),
+        ("=x", "env has '=x', which names no variable"),
+        ("", "env has '', which names no variable"),
+    ],
+)
+def test_a_variable_for_the_server_without_a_value_or_a_name(monkeypatch, entry, message):
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with pytest.raises(UsageError) as raised:
+        server_variables((entry,))
+    assert (raised.value.message, raised.value.hint[:16]) == (message, "write NAME=VALUE")

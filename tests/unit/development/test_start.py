@@ -52,6 +52,13 @@ def test_the_runtime_has_what_the_session_needs(server, repository):
     assert (runtime.extra_backends, runtime.port) == (repository.parent / "backends", 8001)
 
 
+def test_the_server_gets_what_the_settings_have_for_servers(server, repository):
+    (repository / "envpack.toml").write_text('env = ["A=1"]\nserver_arg = ["--exit-timeout-secs=9"]\n')
+    runtime = runtime_chooser(open_project(repository), "process")(needs(environment={"B": "2"}))
+    assert runtime.environment == {"A": "1", "B": "2"}
+    assert runtime.arguments[-1] == "--exit-timeout-secs=9"
+
+
 def test_the_next_server_keeps_the_port_of_the_one_before(server, repository):
     choose = runtime_chooser(open_project(repository, Settings(port=8001)), "process")
     assert choose(needs(port=9001)).port == 9001

@@ -55,6 +55,13 @@ def test_a_server_that_is_named_runs_as_a_process(repository, tmp_path, nothing_
     assert runtime.extra_backends == tmp_path / "backends"
 
 
+def test_the_server_gets_what_the_settings_have_for_servers(repository, tmp_path, nothing_installed):
+    (repository / "envpack.toml").write_text('env = ["A=1"]\nserver_arg = ["--exit-timeout-secs=9"]\n')
+    runtime = find_runtime(open_project(repository, Settings(server=install(tmp_path / "triton"), triton="24.10")))
+    assert runtime.environment == {"A": "1", "PYTHONUNBUFFERED": "1"}
+    assert runtime.arguments[-1] == "--exit-timeout-secs=9"
+
+
 def test_another_model_that_cannot_be_read_is_no_obstacle(
     repository, tmp_path, nothing_installed, permissions_for_root
 ):
@@ -89,10 +96,9 @@ def test_without_a_server_and_a_daemon_there_is_no_runtime(repository, nothing_i
 
 
 def test_settings_of_other_commands_do_not_count(repository, tmp_path, nothing_installed):
-    said = Settings(server=install(tmp_path / "triton"), port=8001, env=("A=1",), server_arg=("--strict",))
+    said = Settings(server=install(tmp_path / "triton"), port=8001, timeout=1, memory=1 << 30)
     runtime = find_runtime(open_project(repository, said))
-    assert (runtime.port, runtime.environment) == (None, {"PYTHONUNBUFFERED": "1"})
-    assert "--strict" not in runtime.arguments
+    assert runtime.port is None
 
 
 def test_a_container_reads_the_repository_and_the_environments_in_the_cache(repository, nothing_installed, monkeypatch):

@@ -139,6 +139,15 @@ KNOWN = [
         },
     ),
     (
+        ("load-failed", "set the variable HF_TOKEN where the server runs"),
+        {
+            "raised": [
+                f"KeyError: 'HF_TOKEN'\n\nAt:\n  {module}: __getitem__\n  /models/m/1/model.py(7): initialize\n"
+                for module in ("<frozen os>(679)", "/usr/lib/python3.10/os.py(680)")
+            ]
+        },
+    ),
+    (
         ("syntax-error", "a file has NUL bytes, as UTF-16 does"),
         {
             "raised": [

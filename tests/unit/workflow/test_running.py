@@ -49,6 +49,11 @@ def test_a_model_runs_in_what_it_has(placed):
     assert source.config.backend == "python"
 
 
+def test_a_model_has_the_variables_that_its_server_would_have(placed):
+    (placed.project.repository / "envpack.toml").write_text('env = ["A=1"]\n')
+    assert local_server(placed.project)._find("m").variables == {"A": "1"}
+
+
 @every_row("part", ["env", "."])
 def test_what_cannot_be_started_is_named_before_a_process_ends_without_a_word(placed, monkeypatch, part):
     noexec = SimpleNamespace(f_flag=os.ST_NOEXEC)

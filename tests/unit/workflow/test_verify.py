@@ -162,8 +162,8 @@ def test_the_server_is_that_of_the_settings(repository):
     spec = server_spec(open_project(repository, Settings(image="x", runtime="docker", env=("A=1",))))
     assert (spec.settings.image, spec.settings.runtime, spec.all_variables()) == ("x", "docker", {"A": "1"})
     assert (spec.backends, spec.samples) == (repository.parent / "backends", repository)
-    with pytest.raises(UsageError, match="--env wants KEY=VALUE"):
-        server_spec(open_project(repository, Settings(env=("A",))))
+    with pytest.raises(UsageError, match="env has '=1', which names no variable"):
+        server_spec(open_project(repository, Settings(env=("=1",))))
 
 
 @pytest.fixture
