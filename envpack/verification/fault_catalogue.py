@@ -141,7 +141,7 @@ MODEL_FAULTS = (
         "",
         "set the variable {variable} where the server runs, which has none of your shell's; here, env = "
         '["{variable}"] in envpack.toml gives it yours',
-        raised=r"KeyError: '(?P<variable>[^'\n]{1,100})'\s+At:\s+(?:<frozen os>|/\S{1,300}/os\.py)\(\d{1,6}\): __get",
+        raised=r"KeyError: '(?P<variable>[^'\n]{1,100})'\n\nAt:\n  (?:<frozen os>|/\S{1,300}/os\.py)\(\d{1,6}\): __get",
     ),
     Fault(
         "syntax-error",

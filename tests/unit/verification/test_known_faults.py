@@ -3,22 +3,18 @@
 from envpack.verification.fault_catalogue import RETRIES
 from envpack.verification.loading import FAULTS, explain
 from tests.tables import every_row
+from tests.unit.verification.known_package_faults import LOADER, NOT_FOUND, OF_PACKAGES
 
 TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
 KILLED = "9 (SIGKILL, which the kernel sends when memory runs out)"
-LOADER = "/models/m/triton_python_backend_stub: error while loading shared libraries: "
 DTYPE = "TritonModelException: NumPy dtype is not supported. Tensor 'Y' has the dtype"
-NOT_FOUND = "cannot open shared object file: No such file or directory"
-GLIBC = "/lib/x86_64-linux-gnu/libm.so.6: version `GLIBC_2.38' not found (required by /env/lib/liba.so)"
-GLIBCXX = "/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /env/lib/liba.so)"
 CUDA = f"libcuda.so.1: {NOT_FOUND}"
 MAPPED = "/env/lib/libpython3.10.so.1.0: failed to map segment from shared object"
-UMATH = "No module named 'numpy.core._multiarray_umath'"
-OLD_NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.0"
 
 # Kind, words of the fix that no other fix has, and what is raised by the model, reported by the server, or printed.
 STUB = "/srv/m/triton_python_backend_stub"
 KNOWN = [
+    *OF_PACKAGES,
     (
         ("no-gpu", "set KIND_CPU without gpus in instance_group"),
         {
@@ -239,177 +235,12 @@ KNOWN = [
         {"raised": ["FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'"]},
     ),
     (
-        ("module-missing", "add sentencepiece and tiktoken to the model's requirements"),
-        {
-            "raised": [
-                "ValueError: Couldn't instantiate the backend tokenizer from one of: \n(1) a `tokenizers` library"
-            ]
-        },
-    ),
-    (
-        ("load-failed", "write a value in place of ${tokenizer_dir}, as the tool does"),
-        {
-            "raised": [
-                (
-                    "OSError: Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with"
-                    " '-' or '.' and the maximum length is 96: '${tokenizer_dir}'."
-                ),
-                "OSError: Can't load the configuration of '${tokenizer_dir}'. If you were trying to load it from",
-            ]
-        },
-    ),
-    (
-        ("load-failed", "the folder /models/llama, or a file in it, is not there, and the library takes it for a name"),
-        {
-            "raised": [
-                (
-                    "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or"
-                    " 'namespace/repo_name': '/models/llama'. Use `repo_type` argument if needed."
-                ),
-                "OSError: Incorrect path_or_model_id: '/models/llama'. Please provide either the path to a loc",
-                "OSError: Can't load tokenizer for '/models/llama'. If you were trying to load it from 'https://hugg",
-                "OSError: /models/llama does not appear to have a file named config.json. Checkout 'https://huggingf",
-            ]
-        },
-    ),
-    (
-        ("load-failed", "put what the model downloads into its version folder"),
-        {
-            "raised": [
-                "socket.gaierror: [Errno -3] Temporary failure in name resolution",
-                "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>",
-                "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
-                "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in",
-                (
-                    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='a.b', port=443): Max retries"
-                    ' exceeded with url: /c (Caused by NameResolutionError("<urllib3.connection.HTTPSConnection>: '
-                    "Failed to resolve 'a.b' ([Errno -3] Temporary failure in name resolution)\"))"
-                ),
-                "httpx.ConnectError: [Errno -3] Temporary failure in name resolution",
-            ],
-        },
-    ),
-    (
-        ("environment-unusable", "Python did not find its standard library"),
-        {
-            "reported": [
-                "init_fs_encoding: failed to get the Python codec",
-                "the interpreter has No module named 'encodings'",
-                "Python could not start with this environment",
-                "failed to get the Python codec of the filesystem encoding",
-            ],
-            "printed": [
-                "Fatal Python error: init_fs_encoding: failed to get the Python codec of the filesystem encoding",
-                "ModuleNotFoundError: No module named 'encodings'",
-                "Could not find platform independent libraries <prefix>",
-            ],
-        },
-    ),
-    (
-        ("backend-shadows-model", "imports model.py from there"),
-        {"raised": ["ModuleNotFoundError: No module named 'model'"]},
-    ),
-    (
-        ("environment-unusable", "NumPy was installed for another Python"),
-        {
-            "raised": [f"ModuleNotFoundError: {UMATH}", f"ImportError: Error importing numpy: {UMATH}"],
-            "reported": [f"the stub cannot import it: {UMATH}"],
-        },
-    ),
-    (
-        ("module-missing", "the environment has no pip: add what the model installs when it runs to its requirements"),
-        {
-            "raised": [
-                "ModuleNotFoundError: No module named 'pip'",
-                (
-                    "subprocess.CalledProcessError: Command '['/e/bin/python3', '-m', 'pip', 'install', 'torch']'"
-                    " returned non-zero exit status 1."
-                ),
-            ],
-            "reported": ["the stub cannot import it: No module named 'pip'"],
-            "printed": ["/e/bin/python3: No module named pip"],
-        },
-    ),
-    (
-        ("module-missing", "add opencv-python-headless to the model's requirements, or cv2.py beside model.py"),
-        {
-            "raised": [
-                "ModuleNotFoundError: No module named 'cv2'",
-                "ImportError: Could not import module a.providers.b: No module named 'cv2'. Please see",
-            ],
-            "reported": ["the stub cannot import it: No module named 'cv2'"],
-        },
-    ),
-    (
-        ("module-missing", "require a version of scikit-learn that has sklearn.a.b"),
-        {
-            "raised": ["ModuleNotFoundError: No module named 'sklearn.a.b'"],
-            "reported": ["the stub cannot import it: No module named 'sklearn.a.b'"],
-        },
-    ),
-    (
-        ("module-missing", "add the package of the PyTorch library to the model's requirements"),
-        {"raised": ["ImportError: \nX requires the PyTorch library but it was not found in your environment."]},
-    ),
-    (
-        ("numpy-mismatch", "often numpy<2, to the requirements"),
-        {
-            "raised": [
-                "ImportError: numpy.core.multiarray failed to import",
-                "ValueError: numpy.dtype size changed, may indicate binary incompatibility",
-                f"ImportError: {OLD_NUMPY}",
-                f"AttributeError: _ARRAY_API not found. {OLD_NUMPY}",
-                f"RuntimeError: {OLD_NUMPY}",
-            ],
-            "reported": [
-                "the stub cannot use it: numpy.core.multiarray failed to import",
-                "the stub cannot use it: numpy.dtype size changed, may indicate binary incompatibility",
-            ],
-            "printed": [OLD_NUMPY],
-        },
-    ),
-    (
         ("bad-output", "give Y its strings as an array of objects: .astype(object)"),
         {"raised": [f"{DTYPE} <U1. Convert strings with astype(object)."]},
     ),
     (
         ("bad-output", "convert Y: no type of Triton's tensors is the dtype datetime64[D]"),
         {"raised": [f"{DTYPE} datetime64[D].", f"{DTYPE} datetime64[D]"]},
-    ),
-    (
-        ("libpython-missing", "with envpack build MODEL --python 3.8"),
-        {
-            "reported": [
-                "this stub needs libpython3.8.so.1.0 (Python 3.8), which could not be loaded: " + NOT_FOUND,
-            ]
-        },
-    ),
-    (
-        ("libpython-missing", "has libpython3.8.so.1.0: make one with envpack build MODEL --python 3.8"),
-        {
-            "reported": [f"it printed: {LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],
-            "printed": [f"{LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],
-        },
-    ),
-    (
-        ("library-missing", "the package that contains libz.so.1 to the environment"),
-        {
-            "raised": [f"ImportError: libz.so.1: {NOT_FOUND}", f"OSError: libz.so.1: {NOT_FOUND}"],
-            "reported": [f"it printed: {LOADER}libz.so.1: {NOT_FOUND}", f"dlopen failed, libz.so.1: {NOT_FOUND}"],
-            "printed": [f"{LOADER}libz.so.1: {NOT_FOUND}"],
-        },
-    ),
-    (
-        ("library-too-old", "it needs GLIBC_2.38"),
-        {
-            "raised": [f"ImportError: {GLIBC}", f"OSError: {GLIBC}"],
-            "reported": [GLIBC],
-            "printed": [f"/m/stub: {GLIBC}"],
-        },
-    ),
-    (
-        ("library-too-old", "it needs GLIBCXX_3.4.32"),
-        {"raised": [f"ImportError: {GLIBCXX}"], "reported": [GLIBCXX], "printed": [f"/m/stub: {GLIBCXX}"]},
     ),
     (
         ("stub-not-executable", "run chmod 755 on the stub"),
