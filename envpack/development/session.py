@@ -16,7 +16,7 @@ from envpack.development.served import Served
 from envpack.local.running import python_of
 from envpack.repository.model import Model
 from envpack.repository.placement import backends_folder
-from envpack.server.choice import ServerSpec, choose_runtime
+from envpack.server.choice import OF_EVERY_SERVER, ServerSpec, choose_runtime
 from envpack.server.interface import Runtime
 from envpack.server.log import last_lines
 from envpack.settings.project import Project, open_project
@@ -323,7 +323,7 @@ def runtime_chooser(project: Project, runtime: RuntimeName) -> Callable[[ServerN
 
     def choose(needs: ServerNeeds) -> Runtime:
         completion = () if needs.completes else ("--disable-auto-complete-config",)
-        own = said.only("image", "triton", "served_from", "env", "preload").saying(
+        own = said.only("image", "triton", "served_from", *OF_EVERY_SERVER).saying(
             runtime=runtime,
             port=needs.port or said.port,
             server_arg=("--log-verbose=0", *completion, *said.server_arg),

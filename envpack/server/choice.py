@@ -24,6 +24,7 @@ from envpack.support.errors import Finding, ServerError, UsageError, caution
 from envpack.support.folders import shell_fault
 from envpack.support.placed_files import STUB_NAME
 
+OF_EVERY_SERVER = ("gpu", "shm_size", "memory", "env", "preload")  # settings that count for whatever it serves
 _GIB = 1 << 30
 # What a repository cannot replace or contain in a container.
 _OF_THE_SERVER = ("/opt/tritonserver/backends", "/usr/bin", "/usr/lib", "/bin", "/sbin", "/lib", "/lib64", "/etc", HOME)

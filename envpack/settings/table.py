@@ -254,8 +254,8 @@ class Settings:
     )
     gpu: bool = setting(
         Flag(),
-        "Give the server all GPUs, and prove their use.",
-        has="verify kubernetes-verify",
+        "Serve with all GPUs; `verify` proves it.",
+        has="verify test dev kubernetes-verify",
         in_project=False,
     )
     timeout: int = setting(
@@ -277,7 +277,7 @@ class Settings:
         Size(example="1g", metavar="SIZE"),
         "A container's /dev/shm.",
         otherwise="256m",
-        has_set="verify kubernetes-verify",
+        has_set="verify dev kubernetes-verify",
         default=256 << 20,
     )
     memory: int | None = setting(
@@ -285,7 +285,7 @@ class Settings:
         "Memory limit of the container.",
         otherwise="no limit; 4g for a Job",
         has="kubernetes-build kubernetes-verify",
-        has_set="verify",
+        has_set="verify dev",
     )
     env: tuple[str, ...] = setting(
         Texts(example="OMP_NUM_THREADS=1", metavar="NAME[=VALUE]"),

@@ -13,7 +13,7 @@ from envpack.local.server import LocalServer
 from envpack.local.values import NOTHING, Request, Response
 from envpack.repository.placement import backends_folder
 from envpack.repository.selection import examine_readable, model_folders
-from envpack.server.choice import ServerSpec, choose_runtime
+from envpack.server.choice import OF_EVERY_SERVER, ServerSpec, choose_runtime
 from envpack.server.interface import Runtime
 from envpack.server.launch import find_server
 from envpack.settings.project import Project
@@ -44,7 +44,7 @@ def find_runtime(project: Project) -> Runtime | None:
     models = tuple(filter(None, (examine_readable(folder)[0] for folder in model_folders(project.repository))))
     # A server waits a second for each completion.
     completion = () if any(model.may_complete for model in models) else ("--disable-auto-complete-config",)
-    own = said.only("server", "image", "triton", "env", "preload").saying(
+    own = said.only("server", "image", "triton", *OF_EVERY_SERVER).saying(
         runtime="process" if is_installed else "auto",
         server_arg=("--log-verbose=0", *(GRPC_ARGUMENTS if is_installed else ()), *completion, *said.server_arg),
     )

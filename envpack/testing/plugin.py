@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the models of the fixture triton_model without a server; default: on a real Triton server whenever "
         "one can be started",
     )
+    group.addoption("--envpack-gpu", action="store_true", help="give the server of the models all GPUs")
     group.addoption(
         "--triton-server",
         metavar="PATH",
@@ -47,9 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--envpack-timeout",
         type=int,
-        default=120,
         metavar="SECONDS",
-        help="how long a model of the fixture triton_model may take to load, and to answer a request; default: 120",
+        help="how long a model of the fixture triton_model may take to load, and to answer a request; default: that of "
+        "envpack.toml, else 120",
     )
     group.addoption("--envpack-outcomes", metavar="FILE", help=argparse.SUPPRESS)
     group.addoption("--envpack-caller", type=int, metavar="PID", help=argparse.SUPPRESS)
@@ -69,12 +70,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def _envpack_session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    from envpack.settings.table import Settings
     from envpack.testing.session import Session
 
-    server = request.config.getoption("--triton-server")
-    timeout = request.config.getoption("--envpack-timeout")
-    is_local = request.config.getoption("--envpack-local")
-    session = Session(is_local=is_local, server=Path(server).absolute() if server else None, timeout=timeout)
+    option = request.config.getoption
+    server, timeout = option("--triton-server"), option("--envpack-timeout")
+    said = {
+        **({"server": Path(server).absolute()} if server else {}),
+        **({"timeout": timeout} if timeout else {}),
+        **({"gpu": True} if option("--envpack-gpu") else {}),
+    }
+    session = Session(Settings().saying(**said), is_local=option("--envpack-local"))
     request.config.stash[_SESSION] = session
     request.config.pluginmanager.register(_Interruption(session))
     yield session

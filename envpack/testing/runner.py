@@ -72,6 +72,7 @@ def run_tests(
             *(f"--rootdir={repository}", f"--envpack-repository={repository}", f"--envpack-outcomes={outcomes}"),
             *("-o", f"cache_dir={scratch / 'cache'}"),  # not in the repository
             *(() if runtime else ("--envpack-local",)),
+            *(("--envpack-gpu",) if said.gpu and runtime else ()),
             *((f"--triton-server={said.server}",) if said.server and runtime else ()),
             *(f"--envpack-timeout={said.timeout}", f"--envpack-caller={os.getpid()}"),
             *map(str, paths),

@@ -93,10 +93,9 @@ class LoadedModels:
 class Session:
     """The models of all repositories whose tests run."""
 
-    def __init__(self, *, is_local: bool, server: Path | None, timeout: float) -> None:
-        self._timeout = timeout
+    def __init__(self, said: Settings, *, is_local: bool) -> None:
+        self._said = said
         self._is_local = is_local
-        self._server = server
         self._repositories: dict[Path, _Repository | EnvpackError] = {}
 
     def models_for(self, repository: Path | None, test: Path) -> LoadedModels:
@@ -128,14 +127,13 @@ class Session:
         key = real_path(folder)
         if key not in self._repositories:
             try:
-                said = Settings(server=self._server) if self._server else None
-                self._repositories[key] = _Repository(open_project(folder, said), self._models)
+                self._repositories[key] = _Repository(open_project(folder, self._said), self._models)
             except EnvpackError as error:
                 self._repositories[key] = error
         return self._repositories[key]
 
     def _models(self, project: Project) -> Models:
-        return open_models(project, None if self._is_local else find_runtime(project), timeout=self._timeout)
+        return open_models(project, None if self._is_local else find_runtime(project), timeout=project.of().timeout)
 
 
 def repository_above(test: Path) -> Path:

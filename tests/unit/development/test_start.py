@@ -75,7 +75,7 @@ def test_a_container_is_that_of_the_settings(repository, monkeypatch):
     said = Settings(image="registry.example/triton:1", served_from="/srv", gpu=True)
     runtime = runtime_chooser(open_project(repository, said), "docker")(needs())
     assert (runtime.name, runtime.image, runtime.served_from) == ("docker", "registry.example/triton:1", "/srv")
-    assert runtime.gpu is False, "settings of other commands do not count"
+    assert runtime.gpu is True
 
 
 def free_port():

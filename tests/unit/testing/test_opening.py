@@ -96,19 +96,19 @@ def test_without_a_server_and_a_daemon_there_is_no_runtime(repository, nothing_i
 
 
 def test_settings_of_other_commands_do_not_count(repository, tmp_path, nothing_installed):
-    said = Settings(server=install(tmp_path / "triton"), port=8001, timeout=1, memory=1 << 30)
+    said = Settings(server=install(tmp_path / "triton"), port=8001, runtime="docker", served_from="/srv")
     runtime = find_runtime(open_project(repository, said))
-    assert runtime.port is None
+    assert (runtime.name, runtime.port) == ("process", None)
 
 
 def test_a_container_reads_the_repository_and_the_environments_in_the_cache(repository, nothing_installed, monkeypatch):
     monkeypatch.setattr(choice, "find_daemon", lambda: SimpleNamespace(name="docker"))
-    said = Settings(image="registry.example/triton:1", gpu=True)
+    said = Settings(image="registry.example/triton:1", gpu=True, memory=1 << 30)
     runtime = find_runtime(open_project(repository, said))
     assert (runtime.name, runtime.image) == ("docker", "registry.example/triton:1")
     assert runtime.same_path_mounts == (repository.resolve(), cache_folder("environments"))
     assert runtime.arguments == ("--log-verbose=0", "--disable-auto-complete-config"), "no gRPC: its port is closed"
-    assert runtime.gpu is False, "settings of other commands do not count"
+    assert (runtime.gpu, runtime.memory_bytes) == (True, 1 << 30)
 
 
 def test_where_models_run_in_words():

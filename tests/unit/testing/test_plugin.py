@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from envpack.settings.table import Settings
 from envpack.testing import plugin, session as module
 from envpack.testing.plugin import Outcomes
 
@@ -27,9 +28,9 @@ class Session:
 
     made: list
 
-    def __init__(self, **options):
+    def __init__(self, said, **options):
         self.made.append(self)
-        self.options, self.asked, self.ends = options, [], []
+        self.options, self.asked, self.ends = (said, options), [], []
 
     def models_for(self, repository, test):
         self.asked.append(repository)
@@ -55,10 +56,10 @@ def made(monkeypatch):
 def test_the_session_has_the_options_of_the_user(pytester, made):
     pytester.makepyfile(test_uses=USES)
     pytester.runpytest_inprocess()
-    pytester.runpytest_inprocess("--envpack-local", "--triton-server=triton", "--envpack-timeout=9")
+    pytester.runpytest_inprocess("--envpack-local", "--triton-server=triton", "--envpack-timeout=9", "--envpack-gpu")
     first, second = made
-    assert first.options == {"is_local": False, "server": None, "timeout": 120}
-    assert second.options == {"is_local": True, "server": pytester.path / "triton", "timeout": 9}
+    assert first.options == (Settings(), {"is_local": False})
+    assert second.options == (Settings(server=pytester.path / "triton", timeout=9, gpu=True), {"is_local": True})
     assert first.ends == ["close"]
 
 

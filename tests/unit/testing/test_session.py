@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from envpack.settings.table import Settings
 from envpack.support.errors import StubError
 from envpack.testing import session as module
 from envpack.testing.model import ModelError
@@ -75,7 +76,7 @@ class Failing:
 
 def test_what_failed_is_tried_again_only_after_a_change(repository, monkeypatch):
     failing = Failing()
-    session = Session(is_local=True, server=None, timeout=60)
+    session = Session(Settings(timeout=60), is_local=True)
     monkeypatch.setattr(session, "_models", lambda project: failing)
     load = session.models_for(repository, Path("test_it.py"))
     for _ in range(2):
@@ -90,7 +91,7 @@ def test_what_failed_is_tried_again_only_after_a_change(repository, monkeypatch)
 
 @pytest.mark.parametrize("name", ["nobody", "", "..", "../models/one"])
 def test_an_unknown_model_is_refused_with_the_known_ones(repository, monkeypatch, name):
-    session = Session(is_local=True, server=None, timeout=60)
+    session = Session(Settings(timeout=60), is_local=True)
     monkeypatch.setattr(session, "_models", lambda project: Failing())
     load = session.models_for(repository, Path("test_it.py"))
     with pytest.raises(ModelError, match=rf"^there is no model '{name}': .*/models has one, two$"):
@@ -98,7 +99,7 @@ def test_an_unknown_model_is_refused_with_the_known_ones(repository, monkeypatch
 
 
 def test_a_repository_that_does_not_exist(tmp_path):
-    session = Session(is_local=True, server=None, timeout=60)
+    session = Session(Settings(timeout=60), is_local=True)
     with pytest.raises(pytest.fail.Exception, match=r"nowhere: model repository not found \(repository-missing\)"):
         session.models_for(tmp_path / "nowhere", tmp_path / "test_it.py")
 
@@ -123,7 +124,7 @@ class Running(Failing):
 
 
 def test_a_session_ends_the_models_that_its_tests_have_used(repository, tmp_path, monkeypatch):
-    running, session = Running(), Session(is_local=True, server=None, timeout=60)
+    running, session = Running(), Session(Settings(timeout=60), is_local=True)
     monkeypatch.setattr(session, "_models", lambda project: running)
     test = repository / "one/test_it.py"
     unused = session.models_for(repository / "one", test)
@@ -150,7 +151,7 @@ def test_models_run_where_the_session_says(repository, tmp_path, monkeypatch):
         (False, None, ("runtime", None)),
         (False, tmp_path, ("runtime", tmp_path)),
     ):
-        session = Session(is_local=is_local, server=server, timeout=9)
+        session = Session(Settings(timeout=9, **({"server": server} if server else {})), is_local=is_local)
         session.models_for(repository, repository / "test_it.py")("one")
         assert opened.pop() == (runtime, {"timeout": 9})
 
@@ -163,7 +164,7 @@ def test_a_test_without_a_repository_above_it_has_its_own_folder():
 
 def test_a_failure_names_its_place(tmp_path):
     (tmp_path / "envpack.toml").write_text("unknown = 1\n")
-    session = Session(is_local=True, server=None, timeout=60)
+    session = Session(Settings(timeout=60), is_local=True)
     for _ in range(2):
         with pytest.raises(pytest.fail.Exception) as raised:
             session.models_for(tmp_path, tmp_path / "test_it.py")
