@@ -45,6 +45,12 @@ def gives_configurations(folder: Path) -> bool:
     return any(_OVERRIDE.search(_DOCSTRING.sub("", _text(source))) for source in _code(folder))
 
 
+def reads_parameter(folder: Path, name: str) -> bool:
+    """Whether the code of a model may read a parameter of its configuration, which it names in a string."""
+    named = re.compile(rf"""(["']){re.escape(name)}\1""")
+    return any("parameters" in text and named.search(text) for text in map(_text, _code(folder)))
+
+
 def calls_itself(folder: Path) -> bool:
     """Whether the code of a model sends requests to the model itself, by its name."""
     named = re.compile(rf"""\bmodel_name\s*=\s*(["']){re.escape(folder.name)}\1""")

@@ -10,7 +10,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 
-from envpack.repository.code import called_models, sends_requests
+from envpack.repository.code import called_models, reads_parameter, sends_requests
 from envpack.repository.model import Model
 from envpack.requirements.import_names import package_of
 from envpack.server.interface import Server
@@ -211,7 +211,8 @@ def _load_failure(
         output = plain_lines(log) if unhealthy else ()
         kind, fix = explain(append_exit(model_error.text, ended), "load-failed", output=output)
         details = model_error.frames or plain_lines(log)
-        fix = locate(_named(fix, model), model_error.frames) or suggest_fix(model_error.frames)
+        fix = locate(_named(fix, model) or _parameter_fix(model, model_error.text), model_error.frames)
+        fix = fix or suggest_fix(model_error.frames)
         return Failure(kind, append_exit(model_error.reason, ended), details, fix)
     try:
         entries = [entry for entry in client.index() if entry.name == model.name]
@@ -242,6 +243,17 @@ def _named(fix: str, model: Model) -> str:
 def locate(fix: str, frames: tuple[str, ...]) -> str:
     """A fix with the line of the model's code in front that it is about, if there is one."""
     return f"{_place(frames)}: {fix}" if fix and frames else fix
+
+
+_KEY = re.compile(r"KeyError: '(?P<key>[\w.-]{1,200})'\n\nAt:\n")
+
+
+def _parameter_fix(model: Model, message: str) -> str:
+    """How to fix an exception for a parameter that a configuration does not have; ``""`` for any other."""
+    found = _KEY.match(message)
+    if not found or found["key"] in model.config.parameters or not reads_parameter(model.folder, found["key"]):
+        return ""
+    return f"config.pbtxt has no parameter {found['key']}: add it, or correct the code"
 
 
 def suggest_fix(frames: tuple[str, ...]) -> str:

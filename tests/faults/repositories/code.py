@@ -134,6 +134,14 @@ ENTRIES = (
         "set the variable HF_TOKEN_OF_MINE where the server runs, which has none of your shell's",
     ),
     by_verify(
+        "initialize-parameter",
+        "`initialize` reads a parameter that `config.pbtxt` does not have",
+        written(initialize="__import__('json').loads(args['model_config'])['parameters']['scale']"),
+        "load-failed",
+        "KeyError: 'scale' … /1/model.py:8 in initialize",
+        "config.pbtxt has no parameter scale: add it, or correct the code",
+    ),
+    by_verify(
         "weights-absent",
         "the model opens a file of its folder that is not there",
         written("from pathlib import Path", "(Path(__file__).parent / 'weights.bin').read_bytes()"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.repository.code import called_models, sends_requests
+from envpack.repository.code import called_models, reads_parameter, sends_requests
 from tests.tables import every_row
 
 CONFIG = 'backend: "python"\n'
@@ -76,3 +76,17 @@ def test_words_that_no_file_can_be_called(asker):
 
 def test_a_folder_that_does_not_exist_calls_nothing(tmp_path):
     assert called_models(tmp_path / "missing") == ()
+
+
+@every_row(
+    ("code", "reads"),
+    [
+        ("json.loads(args['model_config'])['parameters'][\"scale\"]", True),
+        ("self.parameters = config['parameters']\nself.parameters.get('scale')", True),
+        ("config['parameters']['scales']", False),
+        ("args['scale']", False),
+    ],
+)
+def test_a_parameter_that_the_code_may_read(asker, code, reads):
+    (asker / "1" / "model.py").write_text(code)
+    assert reads_parameter(asker, "scale") == reads
