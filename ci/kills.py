@@ -2,19 +2,22 @@
 
     python ci/kills.py --kills 1000
     python ci/kills.py --kills 200 --release 23.04 --seed 7 --no-bls
+    python ci/kills.py --kills 20 --holding
 
 Three models answer requests without a pause: one computes and logs, one asks the first (BLS), one is decoupled and is
 read by the second as a stream; with --no-bls only the first, since the server of 23.04 ends with a segmentation fault
-once in some thousands of BLS requests, with any stub. Every few milliseconds one of their processes is killed, wherever
-it is. Each must be replaced, and answer. At the end, the models are unloaded. The exit status is 1 if a model was not
-replaced; the program prints the stub's reason. It is also 1 if a process or a region is left behind. The program prints
-the threads, descriptors and memory of the server before and after, for people to compare.
+once in some thousands of BLS requests, with any stub. Every few milliseconds one of their processes is killed,
+wherever it is; with --holding only where it holds a mutex of the server's. Each must be replaced, and answer. At the
+end, the models are unloaded. The exit status is 1 if a model was not replaced; the program prints the stub's reason.
+It is also 1 if a process or a region is left behind. The program prints the threads, descriptors and memory of the
+server before and after, for people to compare.
 """
 
 import argparse
 import os
 import random
 import signal
+import struct
 import sys
 import tempfile
 import threading
@@ -48,6 +51,8 @@ ANSWER_SECONDS = 20
 LAST_LINES = 40  # of a server that ended
 LONGEST_PAUSE = 0.05
 REASON = "is not restarted"
+REGION_HEAD = 1 << 16  # bytes in which mutexes are looked for
+OWNER, ROBUST = 0x3FFFFFFF, 0x90
 
 
 class Clients:
@@ -105,7 +110,27 @@ def worker_of(server: ProcessServer, model: str) -> int | None:
     return None
 
 
-def kill_often(server: ProcessServer, client: Client, kills: int, dice: random.Random, models: Sequence[str]) -> str:
+def stop_holding(server: ProcessServer, pid: int, dice: random.Random) -> bool:
+    """Stop a process while one of its threads holds a robust mutex of a region; False if none does, and it goes on."""
+    time.sleep(dice.uniform(0, LONGEST_PAUSE / 10))
+    os.kill(pid, signal.SIGSTOP)
+    threads = {int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()}
+    for region in (Path("/dev/shm", name) for name in server.shared_memory()):
+        if not region.exists():  # the server has ended
+            continue
+        head = region.read_bytes()[:REGION_HEAD]
+        words = struct.unpack(f"<{len(head) // 4}I", head)
+        # As glibc lays a mutex out: the word with the owner and two bits, a count, the owner, the users, the kind.
+        for word, _, owner, _, kind in zip(*(words[at:] for at in range(5)), strict=False):
+            if owner in threads and word & OWNER == owner and kind & 0xFF == ROBUST:
+                return True
+    os.kill(pid, signal.SIGCONT)
+    return False
+
+
+def kill_often(
+    server: ProcessServer, client: Client, kills: int, dice: random.Random, models: Sequence[str], *, holding: bool
+) -> str:
     """Kill processes. Returns what went wrong, or an empty text."""
     for number in range(1, kills + 1):
         time.sleep(dice.uniform(0, LONGEST_PAUSE))
@@ -113,6 +138,8 @@ def kill_often(server: ProcessServer, client: Client, kills: int, dice: random.R
         pid = worker_of(server, model)
         if pid is None:
             return f"{model} had no process before kill {number}"
+        while holding and not server.ended() and not stop_holding(server, pid, dice):
+            pass
         os.kill(pid, signal.SIGKILL)
         if model != "stream" and not answers(client, model):
             return f"{model} did not answer after kill {number}"
@@ -134,7 +161,7 @@ def left_behind(server: ProcessServer) -> list[int | str]:
     return [*(process.pid for process in (*server.children(), *server.orphans())), *server.shared_memory()]
 
 
-def run(release: str, kills: int, seed: int, start: str, models: Sequence[str]) -> int:
+def run(release: str, kills: int, seed: int, start: str, models: Sequence[str], *, holding: bool) -> int:
     parts = ModelEnvironments(kept_cache())
     python = dict(SPREAD).get(release, "3.10")
     environment = parts.environment(python, NUMPYS[python][-1])
@@ -154,7 +181,7 @@ def run(release: str, kills: int, seed: int, start: str, models: Sequence[str]) 
             time.sleep(1)
             before = in_use(server.pid)
             begun = time.monotonic()
-            wrong = kill_often(server, client, kills, random.Random(seed), models)
+            wrong = kill_often(server, client, kills, random.Random(seed), models, holding=holding)
             seconds = time.monotonic() - begun
             clients.stop()
             if server.ended():
@@ -186,9 +213,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the random choices (default: %(default)s)")
     parser.add_argument("--start", choices=["cold", "warm"], default="cold", help="how the models start")
     parser.add_argument("--no-bls", action="store_true", help="only the model that asks no other")
+    parser.add_argument("--holding", action="store_true", help="kill only what holds a mutex of the server's")
     given = parser.parse_args()
     models = ["script"] if given.no_bls else list(CODE)
-    return run(given.release, given.kills, given.seed, given.start, models)
+    return run(given.release, given.kills, given.seed, given.start, models, holding=given.holding)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class BaseSession : public Interface {
   // record.
   void Beat() {
     try {
-      const shm::Lock lock(&control().stub_health_mutex, std::chrono::seconds(1));
+      const shm::BriefLock lock(&control().stub_health_mutex, std::chrono::seconds(1));
       control().stub_health = true;
     } catch (const std::system_error&) {
       // A model has damaged the mutex: then the server finds that, too.

@@ -9,20 +9,13 @@
 #include <chrono>
 #include <climits>
 #include <string>
-#include <thread>
-
-#include "shm/sync.h"
+#include <system_error>
 
 namespace envpack::shm {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kPause(1);
 constexpr std::chrono::seconds kLimit(1);
-
-bool Exists(int thread) { return syscall(SYS_tkill, thread, 0) == 0 || errno != ESRCH; }
 
 // Positions in glibc's condition, which are the same in all versions: first the position of the next waiter,
 // of which the lowest bit is the number of a group, then the first position of the group that is being woken,
@@ -34,21 +27,12 @@ constexpr std::uint64_t kBehindAll = UINT64_MAX / 2 - 1;
 
 }  // namespace
 
-bool IsAbandoned(const pthread_mutex_t& mutex) {
-  const int owner = *const_cast<const volatile int*>(&mutex.__data.__owner);
-  return owner != 0 && !Exists(owner);
-}
-
-LockAnyway::LockAnyway(pthread_mutex_t* mutex, const char* what) : mutex_(mutex) {
-  CheckKind(*mutex);
-  const auto limit = Clock::now() + kLimit;
-  for (;;) {
-    const int code = pthread_mutex_trylock(mutex);
-    if (code == EOWNERDEAD) pthread_mutex_consistent(mutex);
-    if (code == 0 || code == EOWNERDEAD) return;
-    if (Clock::now() > limit) throw Abandoned(std::string(what) + " stays locked");
-    // Robust mutexes check who unlocks them, but the kernel has marked those.
-    if (!IsAbandoned(*mutex) || pthread_mutex_unlock(mutex) != 0) std::this_thread::sleep_for(kPause);
+LockAnyway::LockAnyway(pthread_mutex_t* mutex, const char* what) {
+  try {
+    lock_.emplace(mutex, kLimit);
+  } catch (const std::system_error& error) {
+    if (error.code().value() != ETIMEDOUT) throw;
+    throw Abandoned(std::string(what) + " stays locked");
   }
 }
 

@@ -5,7 +5,10 @@
 #include <pthread.h>
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
+
+#include "shm/sync.h"
 
 namespace envpack::shm {
 
@@ -15,20 +18,14 @@ class Abandoned : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Whether a thread that no longer exists has locked `mutex`.
-bool IsAbandoned(const pthread_mutex_t& mutex);
-
 // Locks a mutex for a scope, also one that is abandoned: for mutexes that guard single values. `what` names
 // it in the error. Throws Abandoned if it stays locked for a second.
 class LockAnyway {
  public:
   LockAnyway(pthread_mutex_t* mutex, const char* what);
-  ~LockAnyway() { pthread_mutex_unlock(mutex_); }
-  LockAnyway(const LockAnyway&) = delete;
-  LockAnyway& operator=(const LockAnyway&) = delete;
 
  private:
-  pthread_mutex_t* mutex_;
+  std::optional<BriefLock> lock_;
 };
 
 // Wakes all waiters of `condition`, which cannot be used afterwards. glibc counts a process that died while

@@ -55,7 +55,7 @@ void Queue::Put(std::int64_t value, std::atomic<std::uint32_t>* pushed) {
   auto* record = Record();
   const Inside inside(mark_);
   {
-    const Lock lock(&record->mutex);
+    const BriefLock lock(&record->mutex);
     *slots_.As<std::int64_t>(record->head % size_ * sizeof(value)) = value;
     record->head = static_cast<std::uint32_t>((record->head + 1) % size_);
     if (pushed != nullptr) *pushed = 1;
@@ -69,7 +69,7 @@ std::int64_t Queue::Pop(std::atomic<std::int64_t>* taken) {
   const Inside inside(mark_);
   std::int64_t value;
   {
-    const Lock lock(&record->mutex);
+    const BriefLock lock(&record->mutex);
     value = *slots_.As<std::int64_t>(record->tail % size_ * sizeof(value));
     if (taken != nullptr) *taken = value;
     record->tail = static_cast<std::uint32_t>((record->tail + 1) % size_);

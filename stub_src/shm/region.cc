@@ -288,12 +288,12 @@ Operation Region::Begin() {
 }
 
 void Region::CheckLock() {
-  std::optional<Lock> lock;
+  std::optional<BriefLock> lock;
   HoldWithin(kLimitOfCheck, lock);
 }
 
 void Region::CheckAll() {
-  std::optional<Lock> lock;
+  std::optional<BriefLock> lock;
   HoldWithin(kLimitOfCheck, lock);
   Follow();
   if (!Heap(memory_->mapping.base()).IsSound(memory_->mapping.size())) {
@@ -302,13 +302,13 @@ void Region::CheckAll() {
 }
 
 // Who watches a process must not wait for a lock that it has damaged.
-void Region::HoldLock(std::optional<Lock>& lock) {
+void Region::HoldLock(std::optional<BriefLock>& lock) {
   if (watches_another_) return HoldWithin(kLimitOfLock, lock);
   lock.emplace(memory_->mutex);
   if (lock->owner_died()) UndoUnfinished();
 }
 
-void Region::HoldWithin(std::chrono::milliseconds limit, std::optional<Lock>& lock) {
+void Region::HoldWithin(std::chrono::milliseconds limit, std::optional<BriefLock>& lock) {
   if (stays_locked_) throw CorruptRegion("the shared memory region stays locked");
   try {
     lock.emplace(memory_->mutex, limit);

@@ -116,7 +116,7 @@ class RegionLock {
   const forks::Undisturbed undisturbed_;
   Region& region_;
   RegionLock* outer_;
-  std::optional<Lock> lock_;
+  std::optional<BriefLock> lock_;
 };
 
 // Unlocks, for a scope, the region that this thread holds: for what takes time or waits.
@@ -202,8 +202,8 @@ class Region {
 
   std::optional<Reference> Allocate(std::size_t size, std::size_t alignment);
   void Release(Reference reference) noexcept;
-  void HoldLock(std::optional<Lock>& lock);
-  void HoldWithin(std::chrono::milliseconds limit, std::optional<Lock>& lock);
+  void HoldLock(std::optional<BriefLock>& lock);
+  void HoldWithin(std::chrono::milliseconds limit, std::optional<BriefLock>& lock);
   bool IsBlock(Handle handle) const;
   void UndoUnfinished();
   Operation Begin();

@@ -16,19 +16,44 @@ void InitCondition(pthread_cond_t* condition);
 // for others, or waits for ever.
 void CheckKind(const pthread_mutex_t& mutex);
 
-// Locks a shared mutex for a scope. Throws std::system_error if it cannot be locked.
+// Whether a thread that no longer exists has locked `mutex`.
+bool IsAbandoned(const pthread_mutex_t& mutex);
+
+// Locks a shared mutex for a scope that waits for nothing. Throws std::system_error if it cannot be locked;
+// its code is ETIMEDOUT if the limit has passed.
+//
+// The process may be killed in that scope. Of a robust mutex, as the server's are, glibc lets the kernel note
+// who holds it, and the server aborts if it is the first to lock it then. So this thread leaves that note
+// out: the server waits until a BriefLock takes the mutex over.
+class BriefLock {
+ public:
+  explicit BriefLock(pthread_mutex_t* mutex, std::chrono::milliseconds limit = kUnlimited);
+  ~BriefLock();
+  BriefLock(const BriefLock&) = delete;
+  BriefLock& operator=(const BriefLock&) = delete;
+
+  // Whether a process has died while it held the mutex. What the mutex guards may be half-written.
+  bool owner_died() const { return owner_died_; }
+
+ private:
+  static constexpr std::chrono::hours kUnlimited{24 * 365};
+
+  void Take(std::chrono::milliseconds limit);
+  void TakeUnnoted(std::chrono::milliseconds limit);
+
+  pthread_mutex_t* mutex_;
+  bool is_unnoted_;
+  bool owner_died_ = false;
+};
+
+// Locks a shared mutex for a scope that may wait on a condition. Throws std::system_error if it cannot be
+// locked.
 class Lock {
  public:
   explicit Lock(pthread_mutex_t* mutex);
-  // The same with a limit; the code of the error is then ETIMEDOUT.
-  Lock(pthread_mutex_t* mutex, std::chrono::milliseconds limit);
   ~Lock();
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
-
-  // Whether a process has died while it held the mutex, which is robust, as the server's are. What the mutex
-  // guards may be half-written.
-  bool owner_died() const { return owner_died_; }
 
   // Waits on `condition` and releases the mutex meanwhile. Spurious wake-ups occur: call it in a loop.
   void Wait(pthread_cond_t* condition);
@@ -37,7 +62,6 @@ class Lock {
 
  private:
   pthread_mutex_t* mutex_;
-  bool owner_died_;
 };
 
 void Notify(pthread_cond_t* condition);

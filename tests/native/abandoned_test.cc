@@ -1,6 +1,7 @@
 // What a process that has died leaves in shared memory, and how its parent puts that right.
 #include "shm/abandoned.h"
 
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -94,18 +95,64 @@ CASE(a_mutex_that_the_kernel_has_marked_can_be_locked) {
   End(Start([&] { pthread_mutex_lock(&shared->mutex); }));
   CHECK(IsAbandoned(shared->mutex));
   {
-    const Lock lock(&shared->mutex);
+    const BriefLock lock(&shared->mutex);
     CHECK(lock.owner_died());
   }
   CHECK_EQ(pthread_mutex_lock(&shared->mutex), 0);
   pthread_mutex_unlock(&shared->mutex);
 }
 
+// The server aborts if it gets a robust mutex with the kernel's mark.
+CASE(a_server_waits_for_the_mutex_of_a_process_that_was_killed_until_another_takes_it_over) {
+  const auto shared = Share();
+  test::InitShared(&shared->mutex);
+  End(Start([&] {
+    const BriefLock lock(&shared->mutex);
+    _exit(0);
+  }));
+  CHECK(IsAbandoned(shared->mutex));
+  const pid_t server = Start([&] {
+    ++shared->waiting;
+    shared->woken = 1 + static_cast<std::uint32_t>(pthread_mutex_lock(&shared->mutex));
+    pthread_mutex_unlock(&shared->mutex);
+  });
+  const auto* word = reinterpret_cast<const volatile std::uint32_t*>(&shared->mutex);
+  while ((*word & FUTEX_WAITERS) == 0) usleep(1000);
+  CHECK_EQ(shared->woken.load(), 0U);
+  {
+    const BriefLock lock(&shared->mutex);
+    CHECK(lock.owner_died());
+  }
+  End(server);
+  CHECK_EQ(shared->woken.load(), 1U);
+  const BriefLock again(&shared->mutex);
+  CHECK(!again.owner_died());
+}
+
+CASE(locks_that_are_noted_and_those_that_are_not_exclude_each_other) {
+  const auto shared = Share();
+  test::InitShared(&shared->mutex);
+  constexpr std::uint32_t kRounds = 20'000;
+  const auto count = [&] { shared->waiting = shared->waiting.load(std::memory_order_relaxed) + 1; };
+  const pid_t server = Start([&] {
+    for (std::uint32_t round = 0; round < kRounds; ++round) {
+      const Lock lock(&shared->mutex);
+      count();
+    }
+  });
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    const BriefLock lock(&shared->mutex);
+    count();
+  }
+  End(server);
+  CHECK_EQ(shared->waiting.load(), 2 * kRounds);
+}
+
 CASE(a_robust_mutex_of_a_living_thread_is_waited_for) {
   const auto shared = Share();
   test::InitShared(&shared->mutex);
-  const Lock lock(&shared->mutex);
-  const auto wait = [&] { Lock(&shared->mutex, std::chrono::milliseconds(300)); };
+  const BriefLock lock(&shared->mutex);
+  const auto wait = [&] { BriefLock(&shared->mutex, std::chrono::milliseconds(300)); };
   CHECK(std::async(std::launch::async, [&] { return THROWN(std::system_error, wait()); }).get() != "");
 }
 
@@ -278,9 +325,9 @@ CASE(a_mutex_that_is_overwritten_is_never_locked) {
     CHECK_HAS(THROWN(std::system_error, Lock(&shared->mutex)), "is damaged");
   }
   const auto shared = Share();
-  test::InitShared(&shared->mutex);  // it is robust, and nobody can unlock it
-  shared->mutex.__data.__lock = 0x3ffffff0;
-  shared->mutex.__data.__owner = 0x3ffffff0;
+  test::InitShared(&shared->mutex);  // it is robust, and a thread that lives has it
+  shared->mutex.__data.__lock = 1;
+  shared->mutex.__data.__owner = 1;
   CHECK_EQ(THROWN(Abandoned, LockAnyway(&shared->mutex, "it")), "it stays locked");
 }
 

@@ -2,19 +2,25 @@
 
 #include <pthread.h>
 
+#include <cstdint>
+
 namespace {
 
 thread_local int locks = 0;
 
 }  // namespace
 
+// BriefLock(pthread_mutex_t*, std::chrono::milliseconds), as compilers name it.
+#define CONSTRUCTOR(prefix) \
+  prefix##_ZN7envpack3shm9BriefLockC1EP15pthread_mutex_tNSt6chrono8durationIlSt5ratioILl1ELl1000EEEE
+
 extern "C" {
 
-int __real_pthread_mutex_lock(pthread_mutex_t* mutex);
+void CONSTRUCTOR(__real_)(void* lock, pthread_mutex_t* mutex, std::int64_t limit);
 
-int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
+void CONSTRUCTOR(__wrap_)(void* lock, pthread_mutex_t* mutex, std::int64_t limit) {
   ++locks;
-  return __real_pthread_mutex_lock(mutex);
+  CONSTRUCTOR(__real_)(lock, mutex, limit);
 }
 }
 

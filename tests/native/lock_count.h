@@ -1,5 +1,5 @@
-// Counts how often the current thread locks a mutex. The linker replaces pthread_mutex_lock; see
-// CMakeLists.txt.
+// Counts how often the current thread locks a shared mutex briefly. The linker replaces the constructor of
+// shm::BriefLock; see CMakeLists.txt.
 #pragma once
 
 namespace envpack::test {
