@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import stat
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,12 @@ from envpack.repository.config_choices import python_configs
 from envpack.repository.model import Model, open_model
 from envpack.repository.placement import STUB_MODE, Backend, check_server_backend, in_model_folder, names_release
 from envpack.settings.project import Project
+from envpack.settings.table import ToolchainName
+from envpack.stub.build import find_stub
 from envpack.stub.inspection import inspect_stub
+from envpack.stub.recipe import Cell
+from envpack.stub.target import target_from_prefix
+from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.platforms import platform_of_machine
@@ -136,7 +142,7 @@ def _changes(request: Placement, source: Recipe, lock: Lock | None, state: Build
             f"install {counted(len(lock.conda) + len(lock.pip), 'package')}", "the store has no such environment"
         )
     yield from _placement(request, source, lock, environment, state)
-    yield from _stub(request, source, lock)
+    yield from _stub(request, source, lock, environment)
 
 
 def _placement(
@@ -157,7 +163,7 @@ def _placement(
         changed = [state.reason] if state.status == "changed" else []
         reasons = [*changed, *_differences(metadata, request, lock), *_files(path, metadata, request, environment)]
         if not reasons and environment and metadata.get("key") != environment.key:
-            reasons = ["its packages have other builds, or --set strip differs"]
+            reasons = ["its packages have other builds, --set strip differs, or another envpack made it"]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
     named = backend_name(model, request.backend(source.target.python))
@@ -222,12 +228,14 @@ def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:
     return any(package["name"] == name and package.get("url") for package in metadata.get("packages", ()))
 
 
-def _stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[PlannedChange]:
+def _stub(
+    request: Placement, source: Recipe, lock: Lock | None, environment: Environment | None
+) -> Iterator[PlannedChange]:
     """What changes about the stub, beside the model or in its backend."""
     folder, backend = request.model.folder, request.backend(source.target.python)
     has_stub = (folder / STUB_NAME).is_file()
     if backend is not None:
-        yield from _parts(backend, request, source)
+        yield from _parts(backend, request, source, environment)
         if has_stub or (folder / RELEASE_FILE).is_file():
             yield PlannedChange("remove the stub", f"the server would prefer it to that of {backend.name}")
         folder = backend.folder
@@ -235,7 +243,7 @@ def _stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[Pla
         if unfit := unfit_stub(request, source.target.python):
             yield PlannedChange("remove the stub", unfit)
     elif has_stub:
-        if fault := _fault(folder / STUB_NAME, source):
+        if fault := _fault(folder / STUB_NAME, source, environment):
             yield PlannedChange("replace the stub", fault)
     else:
         yield from _new_stub(request, source, lock)
@@ -251,7 +259,9 @@ def _release_file(folder: Path, request: Placement) -> Iterator[PlannedChange]:
         yield PlannedChange(f"write {RELEASE_FILE}", f"for Triton {request.release.name}")
 
 
-def _parts(backend: Backend, request: Placement, source: Recipe) -> Iterator[PlannedChange]:
+def _parts(
+    backend: Backend, request: Placement, source: Recipe, environment: Environment | None
+) -> Iterator[PlannedChange]:
     """What is missing or wrong in the directory of a backend."""
     check_server_backend(request.copy_library)
     action = f"place the backend {backend.name}"
@@ -259,14 +269,14 @@ def _parts(backend: Backend, request: Placement, source: Recipe) -> Iterator[Pla
         yield PlannedChange(action, f"it is not in {backend.folder.parent}")
         return
     faults = [f"{name} is missing or differs" for name in backend.outdated_parts(request.copy_library)]
-    if fault := _fault(backend.stub, source):
+    if fault := _fault(backend.stub, source, environment):
         faults.append(f"{STUB_NAME}: {fault}")
     if faults:
         yield PlannedChange(action, "; ".join(faults))
 
 
-def _fault(stub: Path, source: Recipe) -> str:
-    """Why a stub is not the one that a build would place, as far as its facts show."""
+def _fault(stub: Path, source: Recipe, environment: Environment | None) -> str:
+    """Why a stub is not the one that a build would place; without the environment, as far as its facts show."""
     if not stub.exists():
         return "it is missing"
     try:
@@ -275,11 +285,23 @@ def _fault(stub: Path, source: Recipe) -> str:
         return error.message
     if mode != STUB_MODE:
         return f"its mode is {mode:04o}"
-    if has.python != source.target.python:
-        return f"it is for Python {has.python}"
-    if platform_of_machine(has.machine) != source.target.platform:
-        return f"it is for {has.machine}"
-    return "" if has.version == envpack.__version__ else f"it is of envpack {has.version}"
+    if (has.python, platform_of_machine(has.machine)) != (source.target.python, source.target.platform):
+        return f"it is for Python {has.python} on {has.machine}"
+    if has.version != envpack.__version__:
+        return f"it is of envpack {has.version}"
+    return _difference(stub, source, environment)
+
+
+def _difference(placed: Path, source: Recipe, environment: Environment | None) -> str:
+    """Why a build compiles another stub for an environment in the cache; zig's may replace that for a newer glibc."""
+    toolchains: tuple[ToolchainName, ...] = ("auto", "zig") if source.toolchain == "auto" else (source.toolchain,)
+    with contextlib.suppress(StubError):  # no headers are here, as for other machines
+        target = target_from_prefix(environment.prefix) if environment else None
+        cells = [Cell(target, toolchain=one) for one in toolchains] if target else []
+        found = {sha256_of(stub.path) for stub in map(find_stub, cells) if stub}
+        if target and sha256_of(placed) not in found:
+            return "the cache has no such stub: its sources, Python or compiler differ"
+    return ""
 
 
 def _new_stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[PlannedChange]:

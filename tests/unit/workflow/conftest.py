@@ -121,10 +121,14 @@ def stubs(ready, monkeypatch, tmp_path):
 
     def stub_for(cell, *, progress, store):
         asked.append((cell.target.minor, cell.releases, cell.toolchain))
+        return kept(cell)
+
+    def kept(cell):
         path = write_stub(tmp_path / f"stub-{cell.toolchain}" / STUB_NAME, cell.target.minor)
         return Stub(path, inspect_stub(path), fresh=True, seconds=1)
 
     monkeypatch.setattr("envpack.workflow.build.stub_for", stub_for)
+    monkeypatch.setattr("envpack.workflow.plan.find_stub", kept)
     return asked
 
 

@@ -151,7 +151,7 @@ def test_a_plan_names_an_environment_of_somebody_else(ready):
     assert planned(ready)[0] == (PLACE[0], "/srv/env was not made by envpack, or is missing")
 
 
-def test_a_plan_names_the_stub(ready):
+def test_a_plan_names_the_stub(ready, stubs):
     own = "the stub of Triton 24.10 embeds Python 3.10"
     assert ("place a stub", "--stub always") in planned(ready, stub="always")
     assert ("place a stub", "only envpack's stub starts models warm") in planned(ready, start="warm")
@@ -199,7 +199,7 @@ def test_a_plan_names_the_environment_of_another_model_by_its_path(ready):
     assert planned(ready)[0] == ("place an environment as python3.10", f"it has {ready.folder}/../post/python3.10")
 
 
-BACKEND, STUB, ON_3_12 = {"layout": "backend"}, {"stub": "always"}, "it is for Python 3.12"
+BACKEND, STUB, ON_3_12 = {"layout": "backend"}, {"stub": "always"}, "it is for Python 3.12 on x86_64"
 IN_BACKEND = "place the backend python_3_10"
 
 
@@ -211,6 +211,11 @@ def replaced(file, write):
     """Let a file be another one; those that a build placed may be read-only."""
     file.unlink()
     write(file)
+
+
+def compiled_otherwise(stub):
+    """Change a stub and none of its facts."""
+    stub.write_bytes(stub.read_bytes() + b"\0")
 
 
 @pytest.mark.parametrize(
@@ -249,11 +254,15 @@ def replaced(file, write):
         (STUB, lambda m: write_stub(m.folder / STUB_NAME, "3.12"), {}, {"replace the stub": ON_3_12}),
         (
             STUB, lambda m: write_stub(m.folder / STUB_NAME, machine=EM_AARCH64), {},
-            {"replace the stub": "it is for aarch64"},
+            {"replace the stub": "it is for Python 3.10 on aarch64"},
         ),
         (
             STUB, lambda m: write_stub(m.folder / STUB_NAME, version="0.0.1"), {},
             {"replace the stub": "it is of envpack 0.0.1"},
+        ),
+        (
+            STUB, lambda m: compiled_otherwise(m.folder / STUB_NAME), {},
+            {"replace the stub": "the cache has no such stub: its sources, Python or compiler differ"},
         ),
         (STUB, lambda m: (m.folder / STUB_NAME).chmod(0o700), {}, {"replace the stub": "its mode is 0700"}),
         (
@@ -289,7 +298,8 @@ def test_a_plan_names_files_that_are_made_otherwise_from_the_same_packages(ready
     build(ready, format=form)
     ready.install(strip=True)
     name = "python3.10" if form == "dir" else "python3.10.tar.gz"
-    assert planned(ready, strip=True) == [(f"replace {name}", "its packages have other builds, or --set strip differs")]
+    why = "its packages have other builds, --set strip differs, or another envpack made it"
+    assert planned(ready, strip=True) == [(f"replace {name}", why)]
     assert build(ready, strip=True).changed
     assert planned(ready, strip=True) == []
 
