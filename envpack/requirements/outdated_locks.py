@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -12,18 +13,21 @@ from packaging.version import InvalidVersion
 
 from envpack.requirements.format import Source
 from envpack.requirements.pip_requirement import reduced_marker
-from envpack.requirements.target import Target
+from envpack.requirements.target import Target, minors_in
 from envpack.support.tables import Location, quote
 
 Versions = Mapping[Any, Collection[str]]  # of each package in a lock, by its normalised name
 
 
-def refuse_outdated(project: Source, lock: Location, locked: Versions, command: str) -> None:
+def refuse_outdated(project: Source, lock: Location, locked: Versions, command: str, *, pythons: str) -> None:
     """Refuse a lock that lacks a package of ``[project] dependencies``, or has another version of it.
 
-    Requirements with a marker count only if it certainly holds for the target.
+    So is one for a Python that the project does not allow. Requirements with a marker count only if it certainly holds
+    for the target.
     """
     table = project.toml.get("project", {})
+    requires = table.get("requires-python") if isinstance(table, dict) else None
+    refuse_other_python(requires if isinstance(requires, str) else "", pythons, project, lock, command)
     table = table if isinstance(table, dict) else {}
     dependencies = table.get("dependencies", [])
     own = canonicalize_name(str(table.get("name", "")))
@@ -44,6 +48,16 @@ def refuse_unlocked(name: str, specifier: str, locked: Versions, where: Location
         f"{quote(name + specifier)} is required, and {lock.path.name} {has}: the lock is older",
         hint=f"write the lock again: {command}",
     )
+
+
+def refuse_other_python(allowed: str, pythons: str, project: Source, lock: Location, command: str) -> None:
+    """Refuse a lock for some version of Python that its project does not allow."""
+    with contextlib.suppress(ValueError):  # which others report
+        if pythons and not {*minors_in(pythons)} <= {*minors_in(allowed)}:
+            raise project.place("python").error(
+                f"Python {quote(allowed)} is required, and {lock.path.name} is for {quote(pythons)}: the lock is older",
+                hint=f"write the lock again: {command}",
+            )
 
 
 def versions_of(packages: Iterable[Any]) -> Versions:
@@ -69,7 +83,7 @@ def _parsed(text: object, target: Target) -> Requirement | None:
 def _allows(specifier: str, versions: Collection[str]) -> bool:
     """Whether a specifier allows one of some versions; true if either is none, and for a package without version."""
     try:
-        allowed = SpecifierSet(specifier)
-        return not versions or any(allowed.contains(version, prereleases=True) for version in versions)
+        sets = [SpecifierSet(text) for text in specifier.split("|")]
+        return not versions or any(one.contains(version, prereleases=True) for version in versions for one in sets)
     except (InvalidSpecifier, InvalidVersion):
         return True

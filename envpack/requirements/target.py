@@ -129,13 +129,18 @@ def common_range(ranges: Collection[str]) -> str:
 @functools.lru_cache
 def single_minor(python_range: str) -> str:
     """The only Python 3 minor version that a range allows, ``""`` if it allows several or none."""
+    minors = minors_in(python_range)
+    return minors[0] if len(minors) == 1 else ""
+
+
+def minors_in(python_range: str) -> tuple[str, ...]:
+    """The Python 3 minor versions that a range allows."""
     from packaging.specifiers import InvalidSpecifier
 
     try:
-        minors = [f"3.{minor}" for minor in _MINORS if allows_minor(python_range, f"3.{minor}")]
+        return tuple(f"3.{minor}" for minor in _MINORS if allows_minor(python_range, f"3.{minor}"))
     except InvalidSpecifier as error:
         raise ValueError(str(error)) from error
-    return minors[0] if len(minors) == 1 else ""
 
 
 # Packages that no Linux has, in conda or on the package index.
@@ -186,10 +191,10 @@ def selects(selector: str, platform: str) -> bool:
 
 
 def poetry_range(text: str) -> str:
-    """A range of Python versions in Poetry's syntax as version specifiers; alternatives are separated by ``|``.
+    """A range of versions in Poetry's syntax as version specifiers; alternatives are separated by ``|``.
 
-    >>> poetry_range("^3.8"), poetry_range("~3.9 || >=3.11,<3.13"), poetry_range("3.10.*")
-    ('>=3.8,<4', '>=3.9,<3.10|>=3.11,<3.13', '==3.10.*')
+    >>> poetry_range("^3.8"), poetry_range("~3.9 || >=3.11,<3.13"), poetry_range("3.10.*"), poetry_range("^0.2")
+    ('>=3.8,<4', '>=3.9,<3.10|>=3.11,<3.13', '==3.10.*', '>=0.2,<0.3')
     """
     found = []
     if len(text) > _LONGEST_RANGE:
@@ -210,6 +215,7 @@ def _specifier(text: str) -> str:
         bare = version.removesuffix(".*")
         return f"=={bare}.*" if operator in ("", "=", "==") else f"{operator}{bare if operator != '!=' else version}"
     numbers = [int(part) for part in version.split(".")]
-    kept = 1 if operator == "^" or len(numbers) == 1 else 2
+    # A caret keeps the first number that is not 0, a tilde the second number.
+    kept = next((i for i, n in enumerate(numbers, 1) if n), len(numbers)) if operator == "^" else min(len(numbers), 2)
     limit = [*numbers[: kept - 1], numbers[kept - 1] + 1]
     return f">={version},<{'.'.join(map(str, limit))}"

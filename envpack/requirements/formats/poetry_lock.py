@@ -14,7 +14,7 @@ from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.model import Requirements
-from envpack.requirements.outdated_locks import refuse_outdated, refuse_unlocked, versions_of
+from envpack.requirements.outdated_locks import refuse_other_python, refuse_outdated, refuse_unlocked, versions_of
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target, poetry_range, single_minor
 from envpack.support.tables import List, Location, Table, Value, quote, table_of
@@ -102,11 +102,14 @@ class _Reader:
     def _refuse_outdated(self, selected: set[str]) -> None:
         """Refuse a lock that lacks a dependency of the project beside it."""
         project, locked = self._source.project, versions_of(self._source.toml.get("package", ()))
-        refuse_outdated(replace(project, target=self._target), self._location, locked, _COMMAND)
+        of_target, pythons = replace(project, target=self._target), self._python_range()
+        refuse_outdated(of_target, self._location, locked, _COMMAND, pythons=pythons)
         roots = _Roots(project, self._location)
+        refuse_other_python(_range_of(roots.python), pythons, project, self._location, _COMMAND)
         for edge in roots.of(_MAIN, selected) if roots.has_main else ():
             if _reduced(edge.marker, edge.location, self._target, []) == "":
-                refuse_unlocked(edge.name, "", locked, project.place(edge.name), self._location, _COMMAND)
+                where = project.place(edge.name)
+                refuse_unlocked(edge.name, _range_of(edge.versions), locked, where, self._location, _COMMAND)
 
     def _of_groups(self, groups: list[str], extras: list[str], selected: set[str]) -> Iterator[_Wanted]:
         """The packages of groups; a package of extras has a marker that names them, unless no extra has it."""
@@ -149,9 +152,10 @@ class _Reader:
 
 
 class _Edge(NamedTuple):
-    """A dependency: name, extras and marker of the package that is needed."""
+    """A dependency: name, versions in Poetry's syntax, extras and marker of the package that is needed."""
 
     name: str
+    versions: str
     extras: tuple[str, ...]
     marker: str
     location: Location
@@ -168,6 +172,11 @@ class _Roots:
     def has_main(self) -> bool:
         """Whether the project has dependencies in Poetry's own table."""
         return "dependencies" in self._poetry
+
+    @property
+    def python(self) -> str:
+        """The versions of Python in Poetry's own table, in its syntax."""
+        return self._poetry.table("dependencies").text("python", "")
 
     def of(self, group: str, selected: set[str]) -> Iterator[_Edge]:
         """The dependencies of a group, of the optional ones those that are selected."""
@@ -236,9 +245,18 @@ def _edges(name: str, entry: Value, location: Location) -> Iterator[_Edge]:
     for part in _parts(entry, location):
         if isinstance(part, Table):
             extras = tuple(text for text, _ in part.texts("extras"))
-            yield _Edge(canonicalize_name(name), extras, _condition(part), location)
+            versions = part.text("version", "")
+            yield _Edge(canonicalize_name(name), versions, extras, _condition(part), location)
         else:
-            yield _Edge(canonicalize_name(name), (), "", location)
+            yield _Edge(canonicalize_name(name), str(part), (), "", location)
+
+
+def _range_of(text: str) -> str:
+    """Versions in Poetry's syntax as version specifiers; ``""`` also for forms that only Poetry reads."""
+    try:
+        return poetry_range(text)
+    except ValueError:
+        return ""
 
 
 def _parts(entry: Value, location: Location) -> Iterator[Value]:

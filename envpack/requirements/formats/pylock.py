@@ -310,7 +310,8 @@ def read_uv_lock(source: Source) -> Requirements:
         content = _with_absolute_paths(parse_toml(exported, location), folder)
     uv = source.project.toml.get("tool", {}).get("uv", {})
     if not (isinstance(uv, dict) and _OVERRIDING.intersection(uv)):
-        refuse_outdated(source.project, location, versions_of(content.get("packages", ())), "uv lock")
+        locked, pythons = versions_of(content.get("packages", ())), _python_range(content, location)
+        refuse_outdated(source.project, location, locked, "uv lock", pythons=pythons)
     found = _select_wheels(content, replace(source, text=exported))
     return replace(found, files=(path, project))
 

@@ -83,6 +83,50 @@ def test_dependencies_in_poetrys_own_table_are_compared_too(write, refused, lock
 
 
 @every_row(
+    ("entry", "other"),
+    [
+        ('"^2.6"', ""),
+        ('{version = ">=2,<2.8"}', ""),
+        ('"^1.0 || ^2.7"', ""),
+        ('{git = "https://x"}', ""),
+        ('"^2.0-unknown"', ""),
+        ('[{version = "<2", python = "<3.10"}, {version = ">=2", python = ">=3.10"}]', ""),
+        ('"^1.0 || ^3.0"', ">=1.0,<2|>=3.0,<4"),
+        ('{version = "~2.6"}', ">=2.6,<2.7"),
+        ('[{version = ">=2", python = "<3.10"}, {version = "<2", python = ">=3.10"}]', "<2"),
+    ],
+)
+def test_versions_in_poetrys_own_table_are_compared(write, refused, entry, other):
+    file = write("poetry.lock", POETRY_LOCK)
+    write("pyproject.toml", f'[tool.poetry.dependencies]\npython = ">=3.9"\nPortalocker = {entry}\n')
+    if other:
+        message = f"'portalocker{other}' is required, and poetry.lock has 2.7.0: the lock is older"
+        assert refused(file, python="3.10").message == message
+    else:
+        assert len(read_requirements(file, python="3.10").pip) == 1
+
+
+@every_row(
+    ("text", "older"),
+    [
+        ('[project]\nname = "my-model"\nversion = "1"\nrequires-python = ">=3.11"\n', ["poetry.lock", "uv.lock"]),
+        ('[project]\nname = "my-model"\nversion = "1"\nrequires-python = ">=3.8"\n', []),
+        ('[tool.poetry.dependencies]\nportalocker = "*"\npython = ">=3.11"\n', ["poetry.lock"]),
+    ],
+)
+def test_a_lock_for_pythons_that_the_project_excludes_is_refused(write, refused, text, older):
+    write("pyproject.toml", text)
+    for name, lock, command in LOCKS:
+        file = write(name, lock)
+        if name in older:
+            error = refused(file, line=4 if "project" in text else 3, python="3.11")
+            assert error.message == f"Python '>=3.11' is required, and {name} is for '>=3.9': the lock is older"
+            assert error.hint == f"write the lock again: {command}"
+        else:
+            assert read_requirements(file, python="3.11")
+
+
+@every_row(
     ("packages", "message"),
     [
         ('Six = "*"', ""),

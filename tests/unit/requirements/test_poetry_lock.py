@@ -8,9 +8,9 @@ from tests.tables import every_row
 PROJECT = """
 [tool.poetry.dependencies]
 python = "^3.9"
-portalocker = "^2.7"
-tomli = {version = "^2", python = "<3.11"}
-uvicorn = {version = "^0.30", extras = ["standard"], optional = true}
+portalocker = "^1.0"
+tomli = {version = "^1", python = "<3.11"}
+uvicorn = {version = "^1.0", extras = ["standard"], optional = true}
 appnope = [{version = "^1", platform = "darwin"}, {version = "^1", markers = "os_name == 'nt'"}]
 [tool.poetry.group.serve.dependencies]
 orjson = "*"
