@@ -23,6 +23,7 @@ _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")
 _WITH_GROUPS = "groups"  # a key of each package since version 2.1 of the lock
 _COMMAND = "poetry lock"
 _HINT = f"write it again, which keeps the versions: {_COMMAND}"
+_PLACES = ("url", "file", "directory")  # of packages that are not from an index or a repository
 _MAIN = "main"
 _DEV, _DEV_DEPENDENCIES = "dev", "dev-dependencies"  # the only group before Poetry 1.2, and its table
 
@@ -34,7 +35,7 @@ def read_poetry_lock(source: Source) -> Requirements:
     Read: versions and hashes of the main group, and of the extras and groups that `[tool.envpack]` selects; before
     version 2.1, with the dependencies of `[tool.poetry]` beside it
 
-    Refused: packages that are not from an index; before 2.1, a package that is locked twice: `poetry lock` writes a
+    Refused: repositories; before 2.1, a package that is locked twice: `poetry lock` writes a
     newer version
     """
     return _Reader(source).requirements()
@@ -141,7 +142,7 @@ class _Reader:
         hashes = "".join(f" --hash={file.text('hash')}" for file in files)
         condition = f" ; {marker}" if marker else ""
         kind = source.text("type", "legacy")
-        if kind == "url":
+        if kind in _PLACES:
             return f"{name} @ {source.text('url')}{condition}{hashes}"
         if kind != "legacy":
             raise package.location.error(

@@ -206,9 +206,20 @@ def test_poetry_lock_without_groups_is_read_with_its_project(write, refused):
     assert "locked twice" in refused(lock).message
 
 
-@pytest.mark.parametrize("kind", ["git", "directory", "file"])
-def test_poetry_package_that_is_not_from_an_index_is_refused(write, refused, kind):
-    source = f'[package.source]\ntype = "{kind}"\nurl = "https://me:very-secret@example.org/x"\n\n'
+@every_row(("kind", "place"), [("file", "own-1-py3-none-any.whl"), ("directory", "own")])
+def test_poetry_packages_in_a_folder_are_read_as_pip_reads_them(write, kind, place):
+    write("own/pyproject.toml", '[project]\nname = "own"\nversion = "1"\n')
+    wheel = write("own-1-py3-none-any.whl", "")
+    source = f'files = []\n[package.source]\ntype = "{kind}"\nurl = "{place}"\n'
+    lock = f'[[package]]\nname = "own"\nversion = "1"\ngroups = ["main"]\n{source}[metadata]\nlock-version = "2.1"\n'
+    found = read_requirements(write("poetry.lock", f'{lock}python-versions = "*"\n'), python="3.10")
+    assert (found.pip, found.projects) == (
+        ((f"own @ {wheel.as_uri()}",), ()) if kind == "file" else ((), (wheel.with_name("own"),))
+    )
+
+
+def test_poetry_package_of_a_repository_is_refused(write, refused):
+    source = '[package.source]\ntype = "git"\nurl = "https://me:very-secret@example.org/x"\n\n'
     second = '[[package]]\nname = "pytest"'
     lock = write("poetry.lock", POETRY_NEW.replace(second, source + second, 1))
     assert "very-secret" not in str(refused(lock, 2))
