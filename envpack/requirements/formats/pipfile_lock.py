@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 
@@ -12,10 +13,12 @@ from envpack.requirements.formats.pip_file import PipReader, index_options
 from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
 from envpack.requirements.outdated_locks import refuse_unlocked
+from envpack.requirements.pip_requirement import reduced_marker
+from envpack.requirements.target import Target, single_minor
 from envpack.support.bounded_reading import parse_json
 from envpack.support.tables import Location, Table, Value, quote, table_of
 
-_HINT = "write it again: pipenv lock"
+_HINT = "write the lock again: pipenv lock"
 _KEYS = r'^[ \t]*"([^"\n]+)"[ \t]*:'
 _VERSION = re.compile(r"(?P<major>\d{1,3})(?:\.(?P<minor>\d{1,3})(?:\.\w+)?)?")
 
@@ -44,13 +47,15 @@ def read_pipfile_lock(source: Source) -> Requirements:
     for option in index_options(sources):
         reader.read_lines(option, source.place('"sources"'))
     places = source.places(_KEYS, start=source.text.find('"default"'))
+    of_python = source.place('"python_')
+    pythons = _python_range(meta.table("requires"), of_python)
+    target = replace(source.target, python=source.target.python or (single_minor(pythons) if pythons else ""))
     for name in packages.values:
         place = places.get(name, location)
         if not isinstance(content["default"][name], dict):
             raise place.error(f"{quote(name)} has no version", hint=_HINT)
-        reader.read_lines(_line(name, table_of(content["default"][name], place)), place)
-    place = source.place('"python_')
-    return reader.requirements(source.path, _python_range(meta.table("requires"), place), place)
+        reader.read_lines(_line(name, table_of(content["default"][name], place), target), place)
+    return reader.requirements(source.path, pythons, of_python)
 
 
 def _refuse_outdated(source: Source, packages: Table) -> None:
@@ -80,13 +85,13 @@ def _python_range(requires: Table, location: Location) -> str:
         return ""
     version = _VERSION.fullmatch(text)
     if not version:
-        hint = "correct it in the Pipfile, like 3.12, and write the lock again: pipenv lock"
+        hint = f"correct it in the Pipfile, like 3.12, and {_HINT}"
         raise location.error(f"{quote(text)} is not a version of Python", hint=hint)
     return f"=={'.'.join(filter(None, version.groups()))}.*"
 
 
-def _line(name: str, entry: Table) -> str:
-    """A package as a line of a requirements file."""
+def _line(name: str, entry: Table, target: Target) -> str:
+    """A package as a line of a requirements file, ``""`` for one that pipenv did not lock and the target excludes."""
     extras = ",".join(text for text, _ in entry.texts("extras"))
     extras = f"[{extras}]" if extras else ""
     marker = f" ; {text}" if (text := entry.text("markers", "")) else ""
@@ -98,8 +103,11 @@ def _line(name: str, entry: Table) -> str:
         if address := entry.text(tool, ""):
             return f"{name} @ {tool}+{address.removeprefix(f'{tool}+')}"
     version = entry.text("version", "")
-    if version == "*":  # which pipenv writes if the system that it runs on cannot have the package
-        hint = f"remove {name} from the Pipfile if only another system has it, and write the lock again: pipenv lock"
+    if version == "*":  # which pipenv writes if the system or Python that it runs on cannot have the package
+        with contextlib.suppress(ValueError):
+            if reduced_marker(entry.text("markers", ""), target) is None:
+                return ""
+        hint = f"remove {name} from the Pipfile if only another system or Python has it, and {_HINT}"
         raise entry.location.error(f"{quote(name)} has no version", hint=hint)
     if not version.startswith("=="):
         raise entry.location.error(f"{quote(name)} has no version", hint=_HINT)

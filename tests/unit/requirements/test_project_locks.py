@@ -281,12 +281,21 @@ def test_pipfile_lock_gives_the_section_default(write):
         ({"hg": "https://example.org/x"}, "'x @ hg+https://example.org/x' is in version control"),
         ({"path": "."}, "no Python project"),
         ({"version": "*"}, "has no version"),
+        ({"version": "*", "markers": "python_version < '3.12'"}, "has no version"),
+        ({"version": "*", "markers": "unknown"}, "has no version"),
         ("*", "has no version"),
     ],
 )
 def test_what_pipenv_takes_from_elsewhere_is_refused_with_its_line(write, refused, package, says):
     content = {"_meta": {}, "default": {"x": package}}
     assert says in refused(write("Pipfile.lock", json.dumps(content, indent=1)), 4).message
+
+
+@every_row(("requires", "python"), [({}, "3.11"), ({"python_version": "3.11"}, "")])
+def test_what_pipenv_did_not_lock_is_left_out_if_the_target_does_not_need_it(write, requires, python):
+    unlocked = {"tomli": {"version": "*", "markers": "python_version < '3.11'"}}
+    content = {"_meta": {"requires": requires}, "default": {**unlocked, "six": {"version": "==1.16.0"}}}
+    assert read_requirements(write("Pipfile.lock", json.dumps(content)), python=python).pip == ("six==1.16.0",)
 
 
 @every_row(
