@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from envpack.conda.choice import NO_INTERPRETER, interpreter_here
 from envpack.conda.interpreters import available_interpreters
 from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.requirements.location import read_text
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import allows_minor
 from envpack.settings.project import Project
@@ -67,6 +70,18 @@ def choose_python(
     newest = [*allowed, *(minor for minor in allowed if minor in usable)][-1]
     note = f"Python {newest}: {own} has {release.python}, and {name} requires {required}"
     return ChosenPython(newest, f"the newest for {required} in {name}", named=False, note=note)
+
+
+_PIN = re.compile(r"(?:c?python[-@]?)?(3\.\d{1,2}t?)(?:[.-]\S*)?")
+
+
+def pinned_python(folder: Path) -> tuple[str, str, str]:
+    """The first version of CPython that a folder names for pyenv, uv or Heroku, and where; all three may be ``""``."""
+    for file in (folder / ".python-version", folder / "runtime.txt"):
+        for line in read_text(file).splitlines() if file.is_file() else ():
+            if found := _PIN.fullmatch(line.partition("#")[0].strip()):
+                return found[1], file.name, str(file)
+    return "", "", ""
 
 
 def _excluded(what: str, requirements: Requirements) -> InputError:

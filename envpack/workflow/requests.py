@@ -40,7 +40,7 @@ from envpack.support.links_and_modes import LinkMode
 from envpack.support.placed_files import LOCK_NAME, STUB_NAME
 from envpack.support.platforms import host_platform
 from envpack.workflow.imports import NUMPY_ALONE, refuse_missing_requirements
-from envpack.workflow.python_choice import ChosenPython, choose_python, usable_pythons
+from envpack.workflow.python_choice import ChosenPython, choose_python, pinned_python, usable_pythons
 from envpack.workflow.recipe import Recipe, TakenOver
 
 
@@ -259,8 +259,10 @@ def _chosen_python(requirements: Requirements, project: Project, model: Model, s
         local = LOCAL_CHANNEL in _channels(said, requirements, settings)
         return usable_pythons(said.python_preference, release.glibc) if local else set()
 
-    source, where = ("--python", "") if project.said.python else (project.file.name, str(project.file))
-    return choose_python(requirements, said=(said.python, source, where), had=had, release=release, here=here)
+    named = (said.python, *(("--python", "") if project.said.python else (project.file.name, str(project.file))))
+    if not said.python and not requirements.python:
+        named = pinned_python(requirements.source.parent if requirements.source else model.folder)
+    return choose_python(requirements, said=named, had=had, release=release, here=here)
 
 
 def _backends(project: Project, model: Model) -> Path | None:

@@ -8,7 +8,7 @@ from envpack.repository.model import open_model
 from envpack.repository.placement import point_to_environment
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, UsageError
 from envpack.workflow.requests import build_request
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
@@ -140,6 +140,39 @@ def test_requirements_come_before_what_the_model_has_and_settings_must_lie_in_th
     assert python_of(request_for(repository, python="3.8")) == ("3.8", "--python")
     with pytest.raises(InputError, match=r"Python 3.12 \(--python\) is outside of >=3.8,<3.11"):
         request_for(repository, python="3.12")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "python"),
+    [
+        (".python-version", "3.11.7\n", "3.11"),
+        (".python-version", "pypy3.9-7.3.11\n# of the team\n 3.9  # served\n3.11\n", "3.9"),
+        (".python-version", "cpython-3.12.1-linux-x86_64-gnu\n", "3.12"),
+        ("runtime.txt", "python-3.8.10\n", "3.8"),
+    ],
+)
+def test_a_file_for_pyenv_uv_or_heroku_names_the_python(repository, name, text, python):
+    place(repository, "python3.12", "3.12")
+    requirements = repository / "m/requirements.txt"
+    requirements.write_text("numpy\n")
+    requirements.with_name(name).write_text(text)
+    assert python_of(request_for(repository)) == (python, name)
+    assert python_of(request_for(repository, python="3.10")) == ("3.10", "--python")
+
+
+def test_a_file_for_pyenv_must_name_a_python_that_the_requirements_allow(repository):
+    file, environment = repository / "m/.python-version", repository / "m/environment.yml"
+    file.write_text("3.9\n")
+    environment.write_text("dependencies: [python=3.11, numpy]\n")
+    assert python_of(request_for(repository)) == ("3.11", "environment.yml")
+    environment.write_text("dependencies: ['python>=3.10', numpy]\n")
+    with pytest.raises(InputError, match=r"Python 3.9 \(.python-version\) is outside of >=3.10"):
+        request_for(repository)
+    file.write_text("my-project\npypy3.9\n")
+    assert python_of(request_for(repository)) == ("3.10", "Triton 24.10")
+    file.write_text("3.5.2\n")
+    with pytest.raises(UsageError, match=r"m/.python-version: Python version '3.5' is too old"):
+        request_for(repository)
 
 
 def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_adds(repository):
