@@ -1,4 +1,4 @@
-"""The pods and Jobs in the documentation are valid for Kubernetes."""
+"""The pods and Jobs in the documentation are valid for Kubernetes, and need no rights."""
 
 import re
 
@@ -16,3 +16,14 @@ def test_every_pod_is_valid():
     assert len(pods) > 1
     for pod in pods:
         check(pod)
+        spec = pod["spec"]["template"]["spec"] if pod["kind"] == "Job" else pod["spec"]
+        assert_restricted(spec)
+
+
+def assert_restricted(spec):
+    """What the pod security standard ``restricted`` demands of rights."""
+    of_pod = spec["securityContext"]
+    assert (of_pod["runAsNonRoot"], of_pod["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        rights = container["securityContext"]
+        assert (rights["allowPrivilegeEscalation"], rights["capabilities"]) == (False, {"drop": ["ALL"]})
