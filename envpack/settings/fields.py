@@ -18,6 +18,7 @@ from envpack.support.folders import expand_home
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE = re.compile(r"([0-9]{1,15})([bkmg]?)", re.IGNORECASE)
+_LEAST_SIZE = 1 << 20  # bytes
 
 
 class BadValueError(ValueError):
@@ -143,18 +144,13 @@ class Size(Kind):
     form = "size"
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
-        size = parse_size(str(super().read(key, value, file, place)))
-        if size is None:
+        match = _SIZE.fullmatch(str(super().read(key, value, file, place)))
+        size = int(match[1]) * _UNITS[match[2].lower()] if match else 0
+        if size < _LEAST_SIZE:  # as of a number without its unit, which counts bytes
             raise BadValueError(
                 f"{key} in {place} is not a size such as 512m or 1g", f'write it like {key} = "{self.example}"'
             )
         return size
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes of a size such as ``"512m"``; None for another text."""
-    match = _SIZE.fullmatch(text)
-    return int(match[1]) * _UNITS[match[2].lower()] if match else None
 
 
 class Unsaid(enum.Enum):
