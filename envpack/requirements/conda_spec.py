@@ -1,4 +1,7 @@
-"""Match specs of conda as text: name, channel and version. Everything else is left to the engine that resolves them."""
+"""Match specs of conda as text: name, channel and version; and the ranges of versions of conda and of Poetry.
+
+Everything else is left to the engine that resolves them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ _NAME = re.compile(r"(?=.*[a-z])[a-z0-9_][\w.-]*", re.IGNORECASE)
 _FIELD = re.compile(r"\b(?P<key>\w++)\s*=\s*(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^,\s'\"]+))")
 _NAMESPACE = re.compile(r"(?:^|(?<=::))[\w-]+:(?=\w)")  # conda reads it, and nothing depends on it
 _NOT_IN_BUILD = "-=,|<>~"
+_KEPT = re.compile(r"([\^~])(?!=)\s*(\w[\w.]*)")
+_LONGEST_RANGE = 1000  # characters
 _RELATION = re.compile(r"(?P<operator>===?|[<>!~]=|[<>=]|)(?P<version>[\w.*+!]+)")
 
 
@@ -129,3 +134,23 @@ def _relation(text: str) -> str:
     if operator == "!=" and match["version"].endswith("*"):
         return f"!={version}.*"
     return f">={version}" if operator == "~=" and "." not in version else f"{operator}{version}"
+
+
+def poetry_range(text: str) -> str:
+    """A range of versions in Poetry's syntax as version specifiers; as `python_range`.
+
+    >>> poetry_range("^3.8"), poetry_range("~3.9 || >=3.11 <3.13"), poetry_range("3.10.*"), poetry_range("^0.2")
+    ('>=3.8,<4', '>=3.9,<3.10|>=3.11,<3.13', '==3.10.*', '>=0.2,<0.3')
+    """
+    if len(text) > _LONGEST_RANGE:
+        raise ValueError(f"{text[:20]!r}… is too long for a range")
+    alternatives = re.sub(r"([<>=!~])\s+", r"\1", _KEPT.sub(_between, text)).replace("||", "|").split("|")
+    return python_range("|".join(",".join(re.split(r"[\s,]+", one.strip(" ,"))) for one in alternatives))
+
+
+def _between(match: re.Match[str]) -> str:
+    """A caret keeps the first number that is not 0, a tilde the second number."""
+    numbers = [int(part) for part in match[2].split(".")]
+    first = next((place for place, number in enumerate(numbers, 1) if number), len(numbers))
+    kept = first if match[1] == "^" else min(len(numbers), 2)
+    return f">={match[2]},<{'.'.join(map(str, [*numbers[: kept - 1], numbers[kept - 1] + 1]))}"

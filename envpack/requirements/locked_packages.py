@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 from packaging.tags import Tag
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
-from envpack.requirements.location import file_name, local_path, package_url
+from envpack.requirements.location import CREDENTIALS_HINT, file_name, local_path, package_url
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target, wheel_tags
 from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import InputError
+from envpack.support.redaction import has_secret
 from envpack.support.tables import Location, Table, quote
 
 _CONDA_SUFFIXES = (".conda", ".tar.bz2")
@@ -32,13 +33,14 @@ def is_conda_archive(url: str) -> bool:
 def locked_conda(
     url_or_path: str,
     location: Location,
+    target: Target,
     *,
     md5: str = "",
     sha256: str = "",
     entry: Table | None = None,
     depends: Iterable[str] | None = None,
 ) -> CondaPackage:
-    """A conda package of a lock."""
+    """A conda package of a lock, which must be for the target's platform."""
     url = package_url(url_or_path, location)
     entry = entry or Table(location)
     name, version, build = _parse_conda_name(file_name(url), location)
@@ -50,6 +52,9 @@ def locked_conda(
         raise location.error(f"the sha256 of {name} is not 64 hexadecimal digits", hint=_HINT)
     if md5 and not re.fullmatch(r"[0-9a-f]{32}", md5):
         raise location.error(f"the md5 of {name} is not 32 hexadecimal digits", hint=_HINT)
+    if subdir not in (target.platform, "noarch"):
+        what = f"{entry.text('name', '') or name} is for {quote(subdir)}, not for {target.platform}"
+        raise location.error(what, hint=f"use the list for {target.platform}, or build for the other platform")
     return CondaPackage(
         name=entry.text("name", "") or name,
         version=entry.text("version", "") or version,
@@ -81,13 +86,13 @@ def _subdir(url: str) -> str:
     return folder if re.fullmatch(r"noarch|[a-z]+-[a-z0-9]+", folder) else ""
 
 
-def check_platform(package: CondaPackage, target: Target, location: Location) -> None:
-    """Check that a conda package is for the target's platform."""
-    if package.subdir not in (target.platform, "noarch"):
-        raise location.error(
-            f"{package.name} is for {quote(package.subdir)}, not for {target.platform}",
-            hint=f"use the list for {target.platform}, or build for the other platform",
-        )
+def locked_channels(tables: Iterable[Table]) -> tuple[str, ...]:
+    """The channels of a lock, none with a password; conda-lock writes variables in place of some."""
+    found = [(table.text("url"), table.location) for table in tables]
+    for url, location in found:
+        if has_secret(url) or re.search(r"\$\{?\w", url):
+            raise location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
+    return tuple(url for url, _ in found)
 
 
 def check_once(packages: Iterable[CondaPackage | PipPackage], places: Iterable[Location]) -> None:

@@ -196,7 +196,8 @@ def _differences(metadata: Mapping[str, Any], request: Placement, lock: Lock | N
     wanted = versions(lock)
     # Interpreters' packages may hold others; only what the lock names is compared.
     different = [name for name in sorted(wanted) if has.get(name) != wanted[name]]
-    different += sorted(name for name in has.keys() - wanted.keys() if _is_separate(metadata, name))
+    separate = {package["name"] for package in metadata.get("packages", ()) if package.get("url")}
+    different += sorted(separate - wanted.keys())  # which came by themselves, and not within a conda package
     named = [version_change(name, has, wanted) for name in different[:_MOST_NAMED]]
     if len(different) > _MOST_NAMED:
         named.append(f"and {len(different) - _MOST_NAMED} more")
@@ -221,11 +222,6 @@ def _files(
     place = metadata.get("selection", {}).get("final_prefix")
     if environment and environment.placeholders and place and place != request.served_as(environment.minor):
         yield f"its files are for {place} on the server, not {request.served_as(environment.minor)}"
-
-
-def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:
-    """Whether an installed package came by itself, and not within a conda package."""
-    return any(package["name"] == name and package.get("url") for package in metadata.get("packages", ()))
 
 
 def _stub(

@@ -6,11 +6,9 @@ import re
 from dataclasses import replace
 
 from envpack.requirements.format import Source, reads
-from envpack.requirements.location import CREDENTIALS_HINT
-from envpack.requirements.locked_packages import check_once, check_platform, locked_conda, locked_wheel, python_minor
+from envpack.requirements.locked_packages import check_once, locked_channels, locked_conda, locked_wheel, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
 from envpack.requirements.target import Target
-from envpack.support.redaction import has_secret
 from envpack.support.tables import Location, Table, quote
 
 _HINT = "write the lock again with conda-lock"
@@ -54,7 +52,7 @@ def read_conda_lock(source: Source) -> Requirements:
     return Requirements(
         python=python,
         source=path,
-        channels=_channels(content),
+        channels=locked_channels(content.table("metadata").tables("channels")),
         locked_conda=tuple(conda),
         locked_pip=tuple(wheels),
         platform=target.platform,
@@ -84,26 +82,15 @@ def _entries(content: Table, target: Target) -> list[Table]:
 def _conda_package(entry: Table, target: Target) -> CondaPackage:
     dependencies = entry.table("dependencies")
     hashes = entry.table("hash")
-    package = locked_conda(
+    return locked_conda(
         entry.text("url"),
         entry.location,
+        target,
         md5=hashes.text("md5", ""),
         sha256=hashes.text("sha256", ""),
         entry=entry,
         depends=[f"{name} {dependencies.text(name, '')}".strip() for name in dependencies.values],
     )
-    check_platform(package, target, entry.location)
-    return package
-
-
-def _channels(content: Table) -> tuple[str, ...]:
-    found = []
-    for channel in content.table("metadata").tables("channels"):
-        url = channel.text("url")
-        if has_secret(url) or re.search(r"\$\{?\w", url):
-            raise channel.location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
-        found.append(url)
-    return tuple(found)
 
 
 def _is_explicit(source: Source) -> bool:
@@ -154,6 +141,4 @@ def _read_explicit_line(line: str, location: Location, target: Target) -> CondaP
         raise location.error(
             f"{quote(line)} is not the URL of a package", hint="each line must be one URL, optionally with #md5"
         )
-    package = locked_conda(url, location, md5=md5, sha256=sha256)
-    check_platform(package, target, location)
-    return package
+    return locked_conda(url, location, target, md5=md5, sha256=sha256)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envpack.requirements.format import Source, reads
-from envpack.requirements.location import CREDENTIALS_HINT, local_path
+from envpack.requirements.location import local_path
 from envpack.requirements.locked_packages import (
     check_once,
-    check_platform,
     is_conda_archive,
+    locked_channels,
     locked_conda,
     locked_wheel,
     python_minor,
@@ -20,7 +20,6 @@ from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
-from envpack.support.redaction import has_secret
 from envpack.support.tables import Location, Table, quote
 
 _VERSIONS = {"4", "5", "6", "7"}
@@ -76,7 +75,7 @@ def read_pixi_lock(source: Source) -> Requirements:
     return Requirements(
         python=python,
         source=path,
-        channels=_channels(environment),
+        channels=locked_channels(environment.tables("channels")),
         locked_conda=tuple(conda),
         locked_pip=tuple(wheels),
         projects=tuple(_checked_project(entry, projects[entry]) for entry in projects if entry not in own),
@@ -162,11 +161,8 @@ def _conda_package(entry: LockedEntry, target: Target) -> CondaPackage:
     table = entry.table
     if not is_conda_archive(entry.url_or_path):
         raise _from_source(entry.url_or_path, table.location)
-    package = locked_conda(
-        entry.url_or_path, table.location, md5=table.text("md5", ""), sha256=table.text("sha256", ""), entry=table
-    )
-    check_platform(package, target, table.location)
-    return package
+    hashes = {name: table.text(name, "") for name in ("md5", "sha256")}
+    return locked_conda(entry.url_or_path, table.location, target, entry=table, **hashes)
 
 
 def _wheel(entry: LockedEntry, target: Target) -> PipPackage:
@@ -181,13 +177,3 @@ def _from_source(url_or_path: str, location: Location) -> InputError:
         f"{quote(url_or_path)} must be built from source, which envpack does not do for a lock",
         hint="build a package from it and lock that",
     )
-
-
-def _channels(environment: Table) -> tuple[str, ...]:
-    found = []
-    for channel in environment.tables("channels"):
-        url = channel.text("url")
-        if has_secret(url):
-            raise channel.location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
-        found.append(url)
-    return tuple(found)

@@ -10,13 +10,14 @@ from typing import NamedTuple
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from envpack.requirements.conda_spec import poetry_range
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader, extra_index_options
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.model import Requirements
 from envpack.requirements.outdated_locks import refuse_other_python, refuse_outdated, refuse_unlocked, versions_of
 from envpack.requirements.pip_requirement import reduced_marker
-from envpack.requirements.target import Target, poetry_range, single_minor
+from envpack.requirements.target import Target, single_minor
 from envpack.support.tables import List, Location, Table, Value, quote, table_of
 
 _VERSIONS = re.compile(r"(1\.[01]|2\.[0-9]+)")

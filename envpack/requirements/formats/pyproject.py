@@ -10,10 +10,11 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from envpack.requirements.conda_spec import poetry_range
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pip_file import PipReader
 from envpack.requirements.model import Requirements
-from envpack.requirements.target import common_range, poetry_range, single_minor
+from envpack.requirements.target import common_range, single_minor
 from envpack.requirements.tool_tables import ToolTables
 from envpack.support import bounded_reading
 from envpack.support.errors import InputError

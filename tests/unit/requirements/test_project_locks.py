@@ -7,9 +7,9 @@ import textwrap
 import pytest
 from uv import find_uv_bin
 
+from envpack.requirements.conda_spec import poetry_range
 from envpack.requirements.format import read_requirements
 from envpack.requirements.formats.pip_file import _PUBLIC
-from envpack.requirements.target import poetry_range
 from tests.tables import every_row
 
 PUBLIC = f"https://{_PUBLIC[0]}/simple"  # the public index, which a lock names although nobody chose it
