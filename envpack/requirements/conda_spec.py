@@ -109,16 +109,12 @@ def python_range(version: str) -> str:
     >>> python_range("=3.8"), python_range(">=3.6,<3.9|3.11.*")
     ('==3.8.*', '>=3.6,<3.9|==3.11.*')
     """
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.specifiers import SpecifierSet
 
-    alternatives = []
-    for alternative in dict.fromkeys(version.split("|")) if version else ():
-        text = ",".join(filter(None, map(_relation, alternative.split(","))))
-        try:
-            SpecifierSet(text)
-        except InvalidSpecifier as error:
-            raise ValueError(str(error)) from error
-        alternatives.append(text)
+    found = dict.fromkeys(version.split("|")) if version else ()
+    alternatives = [",".join(filter(None, map(_relation, alternative.split(",")))) for alternative in found]
+    for alternative in alternatives:
+        SpecifierSet(alternative)  # which raises a ValueError
     return "" if "" in alternatives else "|".join(dict.fromkeys(alternatives))
 
 

@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
 from envpack.requirements.format import Source
 from envpack.requirements.pip_requirement import reduced_marker
@@ -75,7 +74,7 @@ def _parsed(text: object, target: Target) -> Requirement | None:
     try:
         requirement = Requirement(str(text))
         applies = requirement.marker is None or reduced_marker(str(requirement.marker), target) == ""
-    except (InvalidRequirement, ValueError):
+    except ValueError:
         return None
     return requirement if applies else None
 
@@ -85,5 +84,5 @@ def _allows(specifier: str, versions: Collection[str]) -> bool:
     try:
         sets = [SpecifierSet(text) for text in specifier.split("|")]
         return not versions or any(one.contains(version, prereleases=True) for version in versions for one in sets)
-    except (InvalidSpecifier, InvalidVersion):
+    except ValueError:
         return True

@@ -135,12 +135,7 @@ def single_minor(python_range: str) -> str:
 
 def minors_in(python_range: str) -> tuple[str, ...]:
     """The Python 3 minor versions that a range allows."""
-    from packaging.specifiers import InvalidSpecifier
-
-    try:
-        return tuple(f"3.{minor}" for minor in _MINORS if allows_minor(python_range, f"3.{minor}"))
-    except InvalidSpecifier as error:
-        raise ValueError(str(error)) from error
+    return tuple(f"3.{minor}" for minor in _MINORS if allows_minor(python_range, f"3.{minor}"))
 
 
 # Packages that no Linux has, in conda or on the package index.

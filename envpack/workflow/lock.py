@@ -111,12 +111,10 @@ def lock_model(
             lock = resolve_lock(lock_request(another, model)[0], update, progress, store, known)
         refuse_without_numpy(lock, recipe)
         changed = write_lock(lock, file)
-    conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
-    wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
-    count = len(lock.conda) + len(lock.pip)
+    packages = _packages(lock)
+    local = tuple(f"{package.name} {package.version}" for package in packages if package.url.startswith("file:"))
     warnings = requirement_warnings(model, recipe.requirements, lock.target.python, lock.names)
-    local = (*conda, *wheels)
-    return LockedModel(model.name, file, count, _changes(before, lock), changed, local=local, warnings=warnings)
+    return LockedModel(model.name, file, len(packages), _changes(before, lock), changed, local=local, warnings=warnings)
 
 
 def report_python(python: ChosenPython | None, progress: Progress) -> None:
@@ -309,8 +307,11 @@ def _changes(before: Lock | None, now: Lock) -> tuple[str, ...]:
 
 def versions(lock: Lock) -> dict[str, str]:
     """The version of each package, by its name."""
-    packages: tuple[CondaPackage | PipPackage, ...] = (*lock.conda, *lock.pip)
-    return {package.name: package.version for package in packages}
+    return {package.name: package.version for package in _packages(lock)}
+
+
+def _packages(lock: Lock) -> tuple[CondaPackage | PipPackage, ...]:
+    return *lock.conda, *lock.pip
 
 
 def version_change(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> str:

@@ -62,6 +62,9 @@ class PlannedChange:
     reason: str  # "numpy 1.26.3 → 1.26.4"
 
 
+Changes = Iterator[PlannedChange]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
     """What a build of one model would change."""
@@ -118,7 +121,7 @@ def _plan(project: Project, request: Build) -> ModelPlan:
     )
 
 
-def _changes(request: Placement, source: Recipe, lock: Lock | None, state: BuildState) -> Iterator[PlannedChange]:
+def _changes(request: Placement, source: Recipe, lock: Lock | None, state: BuildState) -> Changes:
     for path in foreign_paths(request, source.target.python):
         if not request.force:
             refuse_foreign([path], force=False)
@@ -147,7 +150,7 @@ def _changes(request: Placement, source: Recipe, lock: Lock | None, state: Build
 
 def _placement(
     request: Placement, source: Recipe, lock: Lock | None, environment: Environment | None, state: BuildState
-) -> Iterator[PlannedChange]:
+) -> Changes:
     model = request.model
     path = request.environment_for(source.target.python)
     has = model.environment
@@ -224,9 +227,7 @@ def _files(
         yield f"its files are for {place} on the server, not {request.served_as(environment.minor)}"
 
 
-def _stub(
-    request: Placement, source: Recipe, lock: Lock | None, environment: Environment | None
-) -> Iterator[PlannedChange]:
+def _stub(request: Placement, source: Recipe, lock: Lock | None, environment: Environment | None) -> Changes:
     """What changes about the stub, beside the model or in its backend."""
     folder, backend = request.model.folder, request.backend(source.target.python)
     has_stub = (folder / STUB_NAME).is_file()
@@ -246,7 +247,7 @@ def _stub(
     yield from _release_file(folder, request)
 
 
-def _release_file(folder: Path, request: Placement) -> Iterator[PlannedChange]:
+def _release_file(folder: Path, request: Placement) -> Changes:
     """What changes about the release file beside a stub that stays."""
     if not request.release_named:
         if (folder / RELEASE_FILE).is_file():
@@ -255,9 +256,7 @@ def _release_file(folder: Path, request: Placement) -> Iterator[PlannedChange]:
         yield PlannedChange(f"write {RELEASE_FILE}", f"for Triton {request.release.name}")
 
 
-def _parts(
-    backend: Backend, request: Placement, source: Recipe, environment: Environment | None
-) -> Iterator[PlannedChange]:
+def _parts(backend: Backend, request: Placement, source: Recipe, environment: Environment | None) -> Changes:
     """What is missing or wrong in the directory of a backend."""
     check_server_backend(request.copy_library)
     action = f"place the backend {backend.name}"
@@ -300,7 +299,7 @@ def _difference(placed: Path, source: Recipe, environment: Environment | None) -
     return ""
 
 
-def _new_stub(request: Placement, source: Recipe, lock: Lock | None) -> Iterator[PlannedChange]:
+def _new_stub(request: Placement, source: Recipe, lock: Lock | None) -> Changes:
     numpy = next((package.version for package in lock.pip if package.name == "numpy"), "") if lock else ""
     if request.stub == "always":
         yield PlannedChange("place a stub", "--stub always")

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envpack.conda.interpreters import available_interpreters
@@ -121,35 +121,26 @@ def abilities() -> tuple[str, ...]:
     >>> any(ability.startswith("platform ") for ability in abilities())
     True
     """
+    from envpack.server.launch import find_server  # every build imports this module
+
     found = [f"platform {host_platform()}"]
     found += sorted({f"python {interpreter.minor}" for interpreter in available_interpreters() if interpreter.library})
-    if _has_compiler():
+    machine = this_machine()
+    if prebuilt_pythons(machine) or _succeeds(lambda: find_toolchain("auto", machine=machine, glibc="")):
         found.append("compiler")
     has_containers = Path("/var/run/docker.sock").exists() or shutil.which("podman")
     if has_containers:
         found.append("docker")
-    if has_containers or _has_server():
+    if has_containers or _succeeds(lambda: find_server(None)):
         found.append("server")
     if Path("/dev/nvidiactl").exists():
         found.append("gpu")
     return tuple(found)
 
 
-def _has_server() -> bool:
-    from envpack.server.launch import find_server  # every build imports this module
-
+def _succeeds(find: Callable[[], object]) -> bool:
     try:
-        find_server(None)
-    except EnvpackError:
-        return False
-    return True
-
-
-def _has_compiler() -> bool:
-    if prebuilt_pythons(this_machine()):
-        return True
-    try:
-        find_toolchain("auto", machine=this_machine(), glibc="")
+        find()
     except EnvpackError:
         return False
     return True

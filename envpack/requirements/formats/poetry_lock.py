@@ -75,7 +75,9 @@ class _Reader:
         if not self._target.python and self._source.choose:
             found = reader.requirements(self._source.path, *python)
             self._target = replace(self._target, python=self._source.choose(found))
-        for option in extra_index_options(sorted(filter(None, map(_index, self._packages)))):
+        sources = [package.table("source") for package in self._packages]
+        indexes = {source.text("url") for source in sources if source.text("type", "") == "legacy"}
+        for option in extra_index_options(sorted(indexes - {""})):
             reader.read_lines(option, self._location)
         for wanted in self._wanted():
             reader.read_lines(self._line(wanted), wanted.package.location)
@@ -115,7 +117,8 @@ class _Reader:
 
     def _of_groups(self, groups: list[str], extras: list[str], selected: set[str]) -> Iterator[_Wanted]:
         """The packages of groups; a package of extras has a marker that names them, unless no extra has it."""
-        packages = [(package, _groups_of(package)) for package in self._packages]
+        named = [[canonicalize_name(text) for text, _ in package.texts(_WITH_GROUPS)] for package in self._packages]
+        packages = [*zip(self._packages, named, strict=True)]
         absent = [group for group in groups[1:] if not any(group in of_package for _, of_package in packages)]
         if absent:
             raise self._location.error(f"there is no package of the group {quote(absent[0])} in the lock", hint=_HINT)
@@ -296,19 +299,10 @@ def _any_of(markers: list[str]) -> str:
     return "" if "" in markers else " or ".join(dict.fromkeys(markers))
 
 
-def _groups_of(package: Table) -> set[str]:
-    return {canonicalize_name(text) for text, _ in package.texts(_WITH_GROUPS)}
-
-
 def _marker_of(package: Table, group: str) -> str:
     """The marker of a package, which can differ between groups."""
     value, _ = package.get("markers")
     return package.table("markers").text(group, "") if isinstance(value, Table) else package.text("markers", "")
-
-
-def _index(package: Table) -> str:
-    source = package.table("source")
-    return source.text("url") if source.text("type", "") == "legacy" else ""
 
 
 def _name_of(text: str) -> str:
