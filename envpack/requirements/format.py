@@ -189,11 +189,11 @@ _PACKAGES = re.compile(
 )
 
 
-def _names_packages(name: str, text: str) -> bool:
-    return not name.startswith("anaconda-project") or _PACKAGES.search(text) is not None
-
-
-@reads(*_CONVERSIONS, order=90, holds=_names_packages)
+@reads(
+    *_CONVERSIONS,
+    order=90,
+    holds=lambda name, text: not name.startswith("anaconda-project") or _PACKAGES.search(text) is not None,
+)
 def refuse(source: Source) -> Requirements:
     """`pixi.toml`, `pdm.lock`, `Pipfile`, `anaconda-project.yml`, `setup.py`
 

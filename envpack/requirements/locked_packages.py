@@ -44,7 +44,8 @@ def locked_conda(
     url = package_url(url_or_path, location)
     entry = entry or Table(location)
     name, version, build = _parse_conda_name(file_name(url), location)
-    subdir = entry.text("subdir", "") or _subdir(url)
+    folder = urlsplit(url).path.split("/")[-2]
+    subdir = entry.text("subdir", "") or (folder if re.fullmatch(r"noarch|[a-z]+-[a-z0-9]+", folder) else "")
     if not subdir:
         raise location.error(f"the folder of {name} does not name its platform, such as linux-64", hint=_HINT)
     md5, sha256 = md5.lower(), sha256.lower()
@@ -79,11 +80,6 @@ def _parse_conda_name(file: str, location: Location) -> tuple[str, str, str]:
             hint="the file name of a conda package is NAME-VERSION-BUILD.conda or .tar.bz2",
         )
     return match["name"].lower(), match["version"], match["build"]
-
-
-def _subdir(url: str) -> str:
-    folder = urlsplit(url).path.split("/")[-2]
-    return folder if re.fullmatch(r"noarch|[a-z]+-[a-z0-9]+", folder) else ""
 
 
 def locked_channels(tables: Iterable[Table]) -> tuple[str, ...]:

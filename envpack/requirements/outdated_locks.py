@@ -25,9 +25,8 @@ def refuse_outdated(project: Source, lock: Location, locked: Versions, command: 
     for the target.
     """
     table = project.toml.get("project", {})
-    requires = table.get("requires-python") if isinstance(table, dict) else None
-    refuse_other_python(requires if isinstance(requires, str) else "", pythons, project, lock, command)
     table = table if isinstance(table, dict) else {}
+    refuse_other_python(str(table.get("requires-python", "")), pythons, project, lock, command)
     dependencies = table.get("dependencies", [])
     own = canonicalize_name(str(table.get("name", "")))
     for text in dependencies if isinstance(dependencies, list) else ():

@@ -42,10 +42,6 @@ _DATE = re.compile(r"\w[\w:+. -]{0,63}")  # a date, a time or a duration
 _DATE_HINT = 'write it like "2024-01-31"'
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
 class ToolTables:
     """The settings of uv, PDM, Poetry and pixi in a ``pyproject.toml``."""
 
@@ -165,7 +161,7 @@ class ToolTables:
 
     def _tables(self, value: object, name: str) -> list[Mapping[str, Any]]:
         if not isinstance(value, list) or not all(
-            isinstance(table, dict) and _is_text(table.get("url")) for table in value
+            isinstance(table, dict) and isinstance(url := table.get("url"), str) and url for table in value
         ):
             raise self._error(f"{name} must be a list of tables, each with a url", 'write url = "https://…"', name)
         return list(value)

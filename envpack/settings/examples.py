@@ -32,7 +32,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of the name of 
 
 def example_titles(kind: Kind) -> dict[str, str]:
     """What each recipe or template shows, by name: the first line of its README file, or its model's docstring."""
-    title = _title_of_readme if kind == "recipes" else _title_of_code
+
+    def title(files: Files) -> str:
+        if kind == "recipes":
+            return files["README.md"].decode().partition("\n")[0].removeprefix("# ")
+        return (ast.get_docstring(ast.parse(files[_CODE])) or "").rstrip(".")
+
     return {name: title(files) for name, files in example_files(kind).items()}
 
 
@@ -49,10 +54,6 @@ def copy_recipe(name: str, destination: Path) -> None:
         for path, content in known[name].items():
             (partial / path).parent.mkdir(parents=True, exist_ok=True)
             (partial / path).write_bytes(content)
-
-
-def _title_of_readme(files: Files) -> str:
-    return files["README.md"].decode().partition("\n")[0].removeprefix("# ")
 
 
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
@@ -88,10 +89,6 @@ def _write(files: Files, source: str, target: Path, name: str) -> None:
                 copy = partial / _named(rest, name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_text(_named(content.decode(), name), encoding="utf-8")
-
-
-def _title_of_code(files: Files) -> str:
-    return (ast.get_docstring(ast.parse(files[_CODE])) or "").rstrip(".")
 
 
 def _named(text: str, name: str) -> str:

@@ -199,15 +199,11 @@ class Field:
 
 def setting(kind: Kind, help_text: str, *, has: str = "", has_set: str = "", **more: Any) -> Any:
     """A field of `envpack.settings.table.Settings`; words are names of commands, other arguments those of `Field`."""
-    default = more.pop("default", _empty(kind))
+    empty: dict[str, object] = {"texts": (), "flag": False, "text": ""}
+    default = more.pop("default", empty.get(kind.form))
     row = {"kind": kind, "default": default, "help": help_text, "has_option": tuple(has.split())}
     metadata = row | {"has_set": tuple(has_set.split())} | more
     return dataclasses.field(default=UNSAID, metadata=metadata)
-
-
-def _empty(kind: Kind) -> object:
-    empty: dict[str, object] = {"texts": (), "flag": False, "text": ""}
-    return empty.get(kind.form)
 
 
 def fields_of(table: Any) -> Mapping[str, Field]:

@@ -94,7 +94,7 @@ class _Reader:
 
     def _wanted(self) -> list[_Wanted]:
         extras, groups = read_selection(self._source.project)
-        selected = {_name_of(entry) for extra in extras for entry in self._extra(extra)}
+        selected = {name for extra in extras for name in self._extra(extra)}
         groups = [_MAIN, *map(canonicalize_name, groups)]
         self._refuse_outdated(selected)
         if all(_WITH_GROUPS in package for package in self._packages):
@@ -109,8 +109,8 @@ class _Reader:
         of_target, pythons = replace(project, target=self._target), self._python_range()
         refuse_outdated(of_target, self._location, locked, _COMMAND, pythons=pythons)
         roots = _Roots(project, self._location)
-        refuse_other_python(_range_of(roots.python), pythons, project, self._location, _COMMAND)
-        for edge in roots.of(_MAIN, selected) if roots.has_main else ():
+        refuse_other_python(_range_of(roots.main.text("python", "")), pythons, project, self._location, _COMMAND)
+        for edge in roots.of(_MAIN, selected) if roots.main.values else ():
             if _reduced(edge.marker, edge.location, self._target, []) == "":
                 where = project.place(edge.name)
                 refuse_unlocked(edge.name, _range_of(edge.versions), locked, where, self._location, _COMMAND)
@@ -133,10 +133,12 @@ class _Reader:
                 yield _Wanted(package, _any_of(markers))
 
     def _extra(self, name: str) -> list[str]:
+        """The names of the packages of an extra."""
         known = {canonicalize_name(extra): extra for extra in self._extras.values}
         if canonicalize_name(name) not in known:
             raise self._location.error(f"there is no extra {quote(name)} in the lock", hint=_HINT)
-        return [text for text, _ in self._extras.texts(known[canonicalize_name(name)])]
+        texts = self._extras.texts(known[canonicalize_name(name)])
+        return [canonicalize_name(re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0]) for text, _ in texts]
 
     def _line(self, wanted: _Wanted) -> str:
         """A package as a line of a requirements file."""
@@ -171,17 +173,8 @@ class _Roots:
 
     def __init__(self, project: Source, lock: Location) -> None:
         self._poetry = table_of(project.toml, project.location).table("tool").table("poetry")
+        self.main = self._poetry.table("dependencies")
         self._lock = lock
-
-    @property
-    def has_main(self) -> bool:
-        """Whether the project has dependencies in Poetry's own table."""
-        return "dependencies" in self._poetry
-
-    @property
-    def python(self) -> str:
-        """The versions of Python in Poetry's own table, in its syntax."""
-        return self._poetry.table("dependencies").text("python", "")
 
     def of(self, group: str, selected: set[str]) -> Iterator[_Edge]:
         """The dependencies of a group, of the optional ones those that are selected."""
@@ -194,7 +187,7 @@ class _Roots:
 
     def _table(self, group: str) -> Table:
         if group == _MAIN and "dependencies" in self._poetry:
-            return self._poetry.table("dependencies")
+            return self.main
         if group == _MAIN:
             raise self._lock.error(
                 "this version of the lock is read together with the [tool.poetry.dependencies] of its project,"
@@ -303,7 +296,3 @@ def _marker_of(package: Table, group: str) -> str:
     """The marker of a package, which can differ between groups."""
     value, _ = package.get("markers")
     return package.table("markers").text(group, "") if isinstance(value, Table) else package.text("markers", "")
-
-
-def _name_of(text: str) -> str:
-    return canonicalize_name(re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0])
