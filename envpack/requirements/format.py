@@ -239,8 +239,7 @@ def _similar(folder: Path) -> Path | None:
             names = ", ".join(file.name for file in found[:_MOST_NAMED])
             raise Location(folder).error(
                 f"several files may hold the requirements: {names}",
-                hint=f"name one: write [models.{toml_key(folder.name)}] and requirements ="
-                f' "{folder.name}/{found[0].name}" into envpack.toml',
+                hint=f"name one: {naming(folder, f'{folder.name}/{found[0].name}')}",
             )
         if found:
             return found[0]
@@ -255,6 +254,12 @@ def _has_requirements(known: Format, file: Path) -> bool:
         return known.holds(file.name, decode(read_bytes(file, most=_MOST_BYTES)))
     except (OSError, ValueError):
         return file.name in known.names
+
+
+def naming(model_folder: Path, file: str) -> str:
+    """How a user names the requirements file of a model, in words; ``file`` is as envpack.toml has it."""
+    place = model_folder.parent / "envpack.toml"
+    return f'write [models.{toml_key(model_folder.name)}] and requirements = "{file}" into {place}'
 
 
 def unread_in(folder: Path) -> Path | None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from envpack.repository.imports import find_own_module, imported_modules
 from envpack.repository.model import Model
-from envpack.requirements.format import unread_in
+from envpack.requirements.format import naming, unread_in
 from envpack.requirements.import_names import is_of_package, is_provided, package_of
 from envpack.requirements.model import Requirements
 from envpack.support.errors import InputError
-from envpack.support.text import enumerated, toml_key
+from envpack.support.text import enumerated
 
 NUMPY_ALONE = Requirements(pip=("numpy",))
 """What a model without requirements gets, since no model runs without NumPy."""
@@ -38,8 +38,7 @@ def refuse_missing_requirements(model: Model, python: str) -> None:
     fix = f"write {packages} into {model.folder / 'requirements.txt'}, each on a line of its own"
     if near := _unread(model, beside=True):
         found, named = near
-        fix += f'; or, for those in {found}, write [models.{toml_key(model.folder.name)}] and requirements = "{named}"'
-        fix += " into envpack.toml"
+        fix += f"; or, for those in {found}, {naming(model.folder, named)}"
     what = f"it imports {enumerated([*places])}, and the model has no requirements, so that it would get NumPy alone"
     raise InputError("requirements-missing", what, fix, next(iter(places.values())))
 
@@ -64,10 +63,10 @@ def requirement_warnings(
 def _above(model: Model, requirements: Requirements) -> Iterator[str]:
     near = None if requirements.source else _unread(model)
     if near:
-        (file, named), name = near, model.folder.name
+        file, named = near
         yield (
-            f"{name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone: for these"
-            f' packages, write [models.{toml_key(name)}] and requirements = "{named}" into envpack.toml'
+            f"{model.folder.name}: it has no requirements of its own, and {file} is not read, so it gets NumPy alone:"
+            f" for these packages, {naming(model.folder, named)}"
         )
 
 

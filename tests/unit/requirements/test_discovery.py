@@ -70,7 +70,8 @@ def test_the_setting_that_chooses_a_file_can_be_written_as_it_is_said(tmp_path):
         (folder / name).write_text(CONDA)
     with pytest.raises(InputError) as caught:
         find_requirements(folder)
-    said = re.fullmatch(r"name one: write (\[.*\]) and (.*) into envpack\.toml", caught.value.hint)
+    said = re.fullmatch(r"name one: write (\[.*\]) and (.*) into (.*)", caught.value.hint)
+    assert said[3] == str(tmp_path / "envpack.toml")
     (tmp_path / "envpack.toml").write_text(f"{said[1]}\n{said[2]}\n")
     assert open_project(tmp_path).of("yolo.v5").requirements == folder / "environment_cpu.yml"
 

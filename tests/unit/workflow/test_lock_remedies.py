@@ -107,7 +107,7 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
     (warning,) = requirement_warnings(model("numpy"), Requirements(), "3.10", {"numpy"})
     assert warning == (
         f"m: it has no requirements of its own, and {above} is not read, so it gets NumPy alone: for these packages,"
-        ' write [models.m] and requirements = "requirements.txt" into envpack.toml'
+        f' write [models.m] and requirements = "requirements.txt" into {machine.repository}/envpack.toml'
     )
     assert requirement_warnings(model("numpy"), Requirements(source=above), "3.10", {"numpy"}) == ()
 
@@ -116,7 +116,7 @@ def test_requirements_in_a_version_of_the_model_are_not_read_and_that_is_said(ma
     inside = machine.folder / "1/requirements.txt"
     (machine.folder / "requirements.txt").rename(inside)
     (machine.repository / "requirements.txt").write_text("numpy\n")
-    write = 'write [models.m] and requirements = "m/1/requirements.txt" into envpack.toml'
+    write = f'write [models.m] and requirements = "m/1/requirements.txt" into {machine.repository}/envpack.toml'
     (warning,) = requirement_warnings(model("numpy"), Requirements(), "3.10", {"numpy"})
     assert (f"{inside} is not read" in warning, warning.endswith(write)) == (True, True)
     model("numpy", "tree")
@@ -151,9 +151,8 @@ def test_a_model_without_requirements_may_need_no_more_than_numpy(machine, model
         (folder / "requirements.txt").write_text("numpy\ntree==1.0\npillow\n")
         with pytest.raises(InputError) as raised:
             machine.request()
-        other = (
-            f'for those in {folder}/requirements.txt, write [models.m] and requirements = "{named}" into envpack.toml'
-        )
+        project = machine.repository / "envpack.toml"
+        other = f'for those in {folder}/requirements.txt, write [models.m] and requirements = "{named}" into {project}'
         assert raised.value.hint == f"{write}; or, {other}"
         (machine.repository / "envpack.toml").write_text(f'[models.m]\nrequirements = "{named}"\n')
         assert machine.request().requirements.source.samefile(folder / "requirements.txt")
