@@ -193,17 +193,17 @@ _DEPTH = 4  # as in a course's folder with lecture_9/example_1/triton/models
 _MOST_NAMES = 5
 
 
-def no_models(repository: Path) -> InputError:
-    """The error for a repository without a Python model or ensemble."""
+def no_models(repository: Path, how: str = "add --repository") -> InputError:
+    """The error for a repository without a Python model or ensemble; ``how`` a user names another repository."""
     here = repository.absolute()
     for model, is_what in ((here, "a model"), (here.parent, f"in the model {here.parent.name}")):
         if looks_like_model(model):
             fix = f"give the folder that contains the model: --repository {path_in_shell(model.parent)}"
             what = f"this folder is {is_what}, not a model repository"
             return InputError("repository-empty", what, fix, str(repository))
-    below = next(_repositories_below(repository), None)
+    below = " or ".join(map(path_in_shell, itertools.islice(_repositories_below(repository), _MOST_NAMES)))
     example = "`envpack init FOLDER` creates a working example"
-    fix = f"models are in a folder below: add --repository {path_in_shell(below)}" if below else example
+    fix = f"models are in a folder below: {how} {below}" if below else example
     return InputError("repository-empty", "no Python model in this repository", fix, str(repository))
 
 

@@ -118,7 +118,7 @@ def identify(path: Path) -> Literal["models", "environment", "stub"]:
         if any(next(path.glob(pattern), None) for pattern in _IN_ENVIRONMENTS):
             return "environment"
         what = "this folder has neither models nor an execution environment"
-        raise InputError("repository-empty", what, no_models(path).hint, str(path))
+        raise InputError("repository-empty", what, no_models(path, "envpack inspect").hint, str(path))
     if is_archive(path):
         return "environment"
     if path.is_file() and (form := other_format(path)):

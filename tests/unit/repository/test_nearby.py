@@ -32,6 +32,13 @@ def test_a_folder_above_the_models_is_told_from_one_without_models(project):
     assert refusal(project / "src") == ("repository-empty", "`envpack init FOLDER` creates a working example")
 
 
+def test_all_of_several_repositories_below_are_named(project):
+    (project / "deploy/onnx/resnet/1").mkdir(parents=True)
+    (project / "deploy/onnx/resnet/1/model.onnx").touch()
+    found = "models are in a folder below: add --repository deploy/onnx or 'deploy/the models'"
+    assert refusal(project) == ("repository-empty", found)
+
+
 def test_models_are_found_four_folders_below(project):
     (project / "src/a/b/c/models/m/1").mkdir(parents=True)
     (project / "src/a/b/c/models/m/1/model.py").touch()

@@ -82,7 +82,7 @@ def test_a_path_is_what_its_content_is(repository, folder, archive, tmp_path):
 
 def test_a_folder_with_neither_models_nor_an_environment_is_an_error(repository, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder, hint in ((repository.parent, "add --repository models"), (tmp_path / "none", "envpack init")):
+    for folder, hint in ((repository.parent, "envpack inspect models"), (tmp_path / "none", "envpack init")):
         folder.mkdir(exist_ok=True)
         with pytest.raises(InputError) as caught:
             identify(folder)
