@@ -76,7 +76,7 @@ def test_packages_provide_modules_by_name(module, packages, provided):
 
 
 def test_the_package_of_a_module_is_known():
-    modules = ("cv2", "PIL", "yaml", "sklearn", "flash_attn", "bson", "ffmpeg", "hydra")
+    modules = ("cv2", "PIL", "yaml", "sklearn", "flash_attn", "bson", "ffmpeg", "hydra", "awq", "llama_cpp")
     packages = ["opencv-python-headless", "pillow", "pyyaml", "scikit-learn", "flash-attn", "pymongo", "ffmpeg-python"]
-    packages += ["hydra-core"]
+    packages += ["hydra-core", "autoawq", "llama-cpp-python"]
     assert [package_of(module) for module in modules] == packages
