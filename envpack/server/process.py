@@ -267,12 +267,8 @@ class ProcessRuntime:
         return ProcessServer(supervisor, pid, port, home)
 
     def _variables(self, home: Path) -> dict[str, str]:
-        variables = {
-            "PATH": _PATH,
-            "HOME": str(home),
-            "LC_ALL": "C.UTF-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
+        # No locale, as in Triton's images.
+        variables = {"PATH": _PATH, "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
         libraries = library_path(self.installation, home)
         if libraries:
             variables["LD_LIBRARY_PATH"] = libraries

@@ -230,6 +230,8 @@ def test_a_server_has_only_the_variables_that_it_needs(runtime, tmp_path, monkey
     assert set(found) >= {"PATH", "HOME", "PYTHONDONTWRITEBYTECODE"}
     assert (found["LC_ALL"], found["MINE"], found["HOME"]) == ("C", "y", str(server._home))
     assert "SECRET" not in found
+    with runtime().start(tmp_path) as server:  # no locale, as in the images, where Python would read files as ASCII
+        assert not set(server.variables(server.pid)) & {"LANG", "LC_ALL", "LC_CTYPE"}
 
 
 def test_processes_that_the_server_started_can_be_aborted(runtime, tmp_path):
