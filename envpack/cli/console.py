@@ -41,7 +41,7 @@ _REDRAW = 0.1  # seconds between two counts on a terminal
 _SHORTEST = 0.1  # seconds; a step that is shorter shows no time
 _SECONDS = re.compile(r"\d s\b")  # an outcome that holds a time of its own
 _WIDTH_WITHOUT_TERMINAL = 160  # columns of a table
-_WORKS_ON_MODELS = re.compile(r"\benvpack (?:build|lock|run|test|dev|verify)\b(?! --help)")
+_WORKS_ON_MODELS = re.compile(r"\benvpack (?:build|lock|run|test|dev|verify|inspect)\b(?! --help)")
 _FIXES = ("fix", "hint", "warnings")  # keys of JSON
 SAID_REPOSITORY = contextvars.ContextVar("SAID_REPOSITORY", default=Path())
 """What `--repository` of this command says."""

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from envpack.server.log import LIMIT, NO_MORE, UNHEALTHY
+from envpack.server.stale_runs import HOME_PREFIX
 
 
 @dataclass(frozen=True)
@@ -222,8 +223,18 @@ MODEL_FAULTS = (
     ),
     Fault(
         "",
+        "the home folder is another one on each server: put the file beside the model's code, in Path(__file__).parent",
+        raised=rf"FileNotFoundError: [^\n]{{0,300}}/{HOME_PREFIX}\w{{1,30}}/",
+    ),
+    Fault(
+        "",
+        "name the encoding, as in open(path, encoding='utf-8'), or give the server a locale: --env LC_ALL=C.UTF-8",
+        raised=r"Unicode(?:De|En)codeError: 'ascii' codec ",
+    ),
+    Fault(
+        "",
         "put the file there, as weights are often not under version control, or correct the path",
-        raised=rf"FileNotFoundError: (?:\[Errno 2\] )?{_NO_FILE}['\"]?/"
+        raised=rf"FileNotFoundError: (?:(?:\[Errno 2\] )?{_NO_FILE}['\"]?|(?!\[Errno 2\])[^/\n]{{0,300}}[ '\"])/"
         r"|NoSuchFile: \[ONNXRuntimeError\] : 3 : NO_SUCHFILE : Load model from /",
     ),
     Fault(

@@ -213,6 +213,7 @@ def _load_failure(
         details = model_error.frames or plain_lines(log)
         fix = locate(_named(fix, model) or _parameter_fix(model, model_error.text), model_error.frames)
         fix = fix or suggest_fix(model_error.frames)
+        fix = fix or f"look for a fault in its files: `envpack inspect {model.name}`; the server's log says more"
         return Failure(kind, append_exit(model_error.reason, ended), details, fix)
     try:
         entries = [entry for entry in client.index() if entry.name == model.name]

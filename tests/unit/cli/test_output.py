@@ -176,9 +176,11 @@ def test_a_fix_names_the_repository_that_the_command_was_given(tmp_path, reposit
     fixes = [finding["fix"] for finding in json.loads(capsys.readouterr().out)["findings"]]
     assert "run `envpack build --repository 'my models' m`" in fixes
     said = SAID_REPOSITORY.set(Path("my models"))
-    Console(as_json=True, quiet=True).result({"warnings": ["run `envpack build m`"]})
+    commands = ("build", "inspect")
+    Console(as_json=True, quiet=True).result({"warnings": [f"run `envpack {command} m`" for command in commands]})
     SAID_REPOSITORY.reset(said)
-    assert json.loads(capsys.readouterr().out)["warnings"] == ["run `envpack build --repository 'my models' m`"]
+    found = json.loads(capsys.readouterr().out)["warnings"]
+    assert found == [f"run `envpack {command} --repository 'my models' m`" for command in commands]
     monkeypatch.chdir(repository)
     assert run(["inspect"]) == 1
     assert "run `envpack build m`\n" in capsys.readouterr().out

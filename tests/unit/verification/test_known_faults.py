@@ -219,11 +219,24 @@ KNOWN = [
             "raised": [
                 "FileNotFoundError: [Errno 2] No such file or directory: '/m/1/a b.bin'",
                 'FileNotFoundError: No such file or directory: "/m/1/a b.bin"',  # of safetensors
+                "FileNotFoundError: Model artifact not found: /m/1/a b.bin",
                 (
                     "NoSuchFile: [ONNXRuntimeError] : 3 : NO_SUCHFILE : Load model from /m/1/a b.bin failed:Load model"
                     " /m/1/a b.bin failed. File doesn't exist"
                 ),
             ],
+        },
+    ),
+    (
+        ("load-failed", "put the file beside the model's code"),
+        {"raised": ["FileNotFoundError: [Errno 2] No such file or directory: '/tmp/envpack-verify-a_1b/.token'"]},
+    ),
+    (
+        ("load-failed", "or give the server a locale: --env LC_ALL=C.UTF-8"),
+        {
+            "raised": [
+                "UnicodeDecodeError: 'ascii' codec can't decode byte 0xc3 in position 1: ordinal not in range(128)"
+            ]
         },
     ),
     (

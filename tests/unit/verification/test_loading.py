@@ -1,8 +1,10 @@
 """Measuring for how long a dead stub has not been reaped by the server."""
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
+from envpack.server.kserve import RequestError
 from envpack.server.log import NO_MORE
 from envpack.verification import loading
 from envpack.verification.load_watch import DeadStubTimer, FullTimer
@@ -62,6 +64,18 @@ def test_the_command_that_gives_a_model_its_python_names_the_model():
         "libpython-missing",
         "envpack build m --python 3.8",
     )
+
+
+def test_a_refusal_of_the_server_that_names_no_cause_leads_to_the_model_s_files():
+    def refuse(*_, **__):
+        raise RequestError("failed to open text file for read /m/initial_state/a.bin", status=400)
+
+    server = SimpleNamespace(log=lambda _=0: "", log_size=lambda: 0, ended=lambda: False, poll_seconds=0.1)
+    server.children, server.server_path = tuple, str
+    model = SimpleNamespace(name="m", folder=Path("/m"))
+    client = SimpleNamespace(load=refuse)
+    failure = loading.load_model(server, client, model, timeout=5, ignore_dead=frozenset()).failure
+    assert (failure.kind, "`envpack inspect m`" in failure.fix) == ("load-failed", True)
 
 
 def loaded(text, **server):
