@@ -45,12 +45,28 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
             if not is_hidden and (version := _version_with_config(entry)):
                 what = f"a server finds no {CONFIG_NAME} here, since it lies in {version}"
                 fix = f"move {version}/{CONFIG_NAME} to {entry.name}/{CONFIG_NAME}; or, if this is no model, {fix}"
+            elif not is_hidden and (template := _template_in(entry)):
+                what = f"a server finds no {CONFIG_NAME} here, and does not read {template}"
+                fix = f"fill in {template} as {CONFIG_NAME}; or, if this is no model, {fix}"
             yield fault("stray-folder", entry, what, fix)
 
 
 def _version_with_config(folder: Path) -> str:
     """The name of a version folder that contains a configuration, where no server looks for it; ``""`` if none does."""
     return next((version.name for version in version_folders(folder) if (version / CONFIG_NAME).is_file()), "")
+
+
+def template_findings(folder: Path) -> Iterator[Finding]:
+    """A template that nothing has filled in yet, although the model may do without a configuration."""
+    if not (folder / CONFIG_NAME).exists() and (template := _template_in(folder)):
+        what = f"servers do not read this file, and the model has no {CONFIG_NAME}"
+        fix = f"fill it in as {CONFIG_NAME} before `envpack build`, which edits that file"
+        yield caution("template-unfilled", folder / template, what, fix)
+
+
+def _template_in(folder: Path) -> str:
+    """The name of a file such as ``config.pbtxt.j2``; ``""`` if there is none."""
+    return next((file.name for file in sorted(folder.glob("*config*pbtxt*")) if file.is_file()), "")
 
 
 def version_findings(model: Model) -> Iterator[Finding]:

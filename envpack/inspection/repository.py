@@ -23,6 +23,7 @@ from envpack.inspection.files import (
     is_pointer,
     mode_findings,
     pointer_findings,
+    template_findings,
     version_findings,
 )
 from envpack.inspection.state import build_state, own_requirements
@@ -127,6 +128,7 @@ def _of_model(
     if odd := UNADDRESSABLE.search(folder.name):
         what = f"the model's name contains {odd.group()!r}, and requests by HTTP cannot name it"
         yield caution("bad-path", folder, what, "rename the folder: letters, digits, '_', '-' and '.'")
+    yield from template_findings(folder)
     yield from mode_findings(folder)
     environment = model.environment if model and model.has_stub else None
     yield from pointer_findings(folder, environment)

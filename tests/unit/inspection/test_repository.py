@@ -256,6 +256,16 @@ def test_a_configuration_in_the_folder_of_a_version_is_found_there(project, rele
     assert kinds(project, release) == []
 
 
+def test_a_template_that_nothing_has_filled_in_is_named(project, release):
+    for model, name in (("both", "config.pbtxt.template"), ("one", "config.pbtxt.j2")):
+        config = project.repository / model / "config.pbtxt"
+        config.rename(config.with_name(name))
+    other, template = inspect_repository(project, release).findings
+    assert (other.kind, other.where, template.severity) == ("stray-folder", project.repository / "both", "warning")
+    assert other.fix.startswith("fill in config.pbtxt.template as config.pbtxt; or, if this is no model, move it")
+    assert (template.kind, template.where.name) == ("template-unfilled", "config.pbtxt.j2")
+
+
 def test_an_environment_may_lie_in_the_folder_of_another_model(project, release):
     """The servers from 23.04 to 24.10 that were tried resolve such a path, and published models share archives so."""
     one = project.repository / "one"
