@@ -39,6 +39,7 @@ UNRESOLVED = re.compile(rf"(?:NameResolutionError|Failed to resolve|{NO_ADDRESS}
 LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
+WRITE_ELSEWHERE = "write below /tmp, or to a folder named by a variable"
 NOT_READY = r"(?:Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}')"
 # The stub leaves out what a configuration does not declare, unless it declares no output at all.
 UNDECLARED = r"unexpected inference output '(?P<output>[^'\n]{1,300})' for model '"
@@ -199,7 +200,7 @@ MODEL_FAULTS = (
     ),
     Fault(
         "read-only",
-        "servers mount the repository read-only: write below /tmp, or to a folder named by a variable",
+        f"servers mount the repository read-only: {WRITE_ELSEWHERE}",
         raised=_system("OSError", 30, "Read-only file system"),
         reported=r"Read-only file system",
     ),

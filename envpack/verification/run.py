@@ -39,6 +39,7 @@ from envpack.verification.checks.server import (
     check_runtime,
     check_together,
     check_unchanged,
+    check_written,
     failed_together,
     stamps_of,
     unload_all,
@@ -104,7 +105,7 @@ class _Verification:
         return self.spec.settings
 
     def run(self) -> Verdict:
-        before = stamps_of(self.models)
+        before, files = stamps_of(self.models), stamps_of(self.models, "*")
         with _folder_for_probe(self.said) as probe, contextlib.ExitStack() as servers:
             start = functools.partial(self._start, servers, probe)
             server, client, version = start()
@@ -123,7 +124,7 @@ class _Verification:
             checks += self._server_checks(server, client, loaded) if all_right and not judge.stuck else ()
             seconds = self._seconds()
             kept, leftovers = self._end(server, client, judge, loaded, checks)
-            checks += [changed] if (changed := check_unchanged(self.models, before)) else []
+            checks += filter(None, (check_unchanged(self.models, before), check_written(self.models, files)))
             log = keep_last("last-server.log", server.log(), mode=0o600)
         made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
         return Verdict(

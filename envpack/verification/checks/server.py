@@ -18,6 +18,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.log import FILES_LIMIT
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
+from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
 from envpack.verification.stub_processes import is_template, living_stubs
 from envpack.verification.verdict import Check, Failure, check, failed, passed, unchecked, warning
 
@@ -47,9 +48,9 @@ def check_published() -> Check:
     )
 
 
-def stamps_of(models: Sequence[Model]) -> Stamps:
+def stamps_of(models: Sequence[Model], pattern: str = "*.py") -> Stamps:
     """What ``envpack build`` or an author replaces: configurations, code, environments, stubs, as they are now."""
-    found = set[tuple[str, int, int]]().union(*(source_stamps(model.folder, "*.py") for model in models))
+    found = set[tuple[str, int, int]]().union(*(source_stamps(model.folder, pattern) for model in models))
     for place in (place for model in models for place in (model.environment, model.folder / STUB_NAME) if place):
         with contextlib.suppress(OSError, ValueError):
             found.add((str(place), place.stat().st_ino, 0))  # the server changes the mode, and a model may add files
@@ -70,6 +71,19 @@ def check_unchanged(models: Sequence[Model], before: Stamps) -> Check | None:
         f"{changed[0]} was changed while it was verified{more}; what is there now was not checked",
         "verify again while no other program builds or edits the models",
     )
+
+
+@check("written", of="server", step="unload")
+def check_written(models: Sequence[Model], before: Stamps) -> Check | None:
+    """Only if a model has written files beside its code: a warning, because many servers have the repository read-only,
+    as that of a container has it here
+    """
+    written = sorted({path for path, *_ in stamps_of(models, "*") - before if not path.endswith(".py")})
+    if not written:
+        return None
+    more = f", and {len(written) - 1} more" if len(written) > 1 else ""
+    what = f"a model wrote {written[0]}{more}, which fails where the repository is mounted read-only"
+    return warning("written", what, WRITE_ELSEWHERE)
 
 
 @check("repository", of="server", step="start")

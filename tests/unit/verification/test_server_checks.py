@@ -15,6 +15,7 @@ from envpack.verification.checks.server import (
     check_repository,
     check_together,
     check_unchanged,
+    check_written,
     stamps_of,
     unload_all,
 )
@@ -248,6 +249,22 @@ def test_what_is_replaced_while_it_is_verified_was_not_checked(tmp_path, change,
         return
     assert check.status == "unchecked"
     assert check.evidence == f"{tmp_path}/{named} was changed while it was verified; what is there now was not checked"
+
+
+def test_what_a_model_wrote_beside_its_code_is_a_warning(tmp_path):
+    folder = tmp_path / "m"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1/model.py").touch()
+    models = [open_model(folder)]
+    before = stamps_of(models, "*")
+    for name in ("model.py", "model.pyc"):
+        (folder / "1" / name).write_text("# edited, or compiled")
+    assert check_written(models, before) is None
+    (folder / "1/cache").mkdir()
+    (folder / "1/cache/weights.bin").touch()
+    check = check_written(models, before)
+    assert (check.status, check.ok) == ("warning", True)
+    assert check.evidence.startswith(f"a model wrote {folder}/1/cache/weights.bin, which fails where")
 
 
 def replace_folder(folder):
