@@ -331,7 +331,8 @@ class Attempts:
     """Generated requests with every input, the plainest first, to send until the model accepts one or time is up."""
 
     def __init__(self, config: ServedConfig) -> None:
-        self.refusal = ""  # why the model refuses the first one, and the line of its code; empty before it does
+        self.refusal = ""  # why the model refuses the one that got furthest, and the line of its code; empty before
+        self._lines = list[int]()  # of that refusal, in the model's code, the innermost last
         self._config = config
         self._first: tuple[SmokeRequest, str] | None = None
 
@@ -352,7 +353,9 @@ class Attempts:
         )
         first, text = self._first = self._first or (request, error.text)
         whatever = error.text == text and _is_known(error.text) and _have_nothing_in_common(request, first)
-        self.refusal = self.refusal or ", at ".join((error.reason, *error.frames[-1:]))
+        lines = [int(frame.rpartition(" in ")[0].rpartition(":")[2]) for frame in error.frames]
+        if not self.refusal or lines > self._lines:
+            self.refusal, self._lines = ", at ".join((error.reason, *error.frames[-1:])), lines
         return is_refusal and not whatever
 
 

@@ -191,6 +191,19 @@ def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
     assert check.fix == "record a sample: envpack run m -i FILE --save-sample"
 
 
+def test_of_several_refusals_the_one_that_got_furthest_in_the_code_is_shown(server, model):
+    """It may be a fault of the model, which only an input that it can read reaches."""
+    reached = iter((("UnidentifiedImageError: cannot identify", 9), ("AttributeError: no attribute 'astype'", 12)))
+
+    class Reading(Client):
+        def infer(self, *_, **__):
+            what, line = next(reached, ("UnidentifiedImageError: cannot identify", 9))
+            raise RequestError(f"{what}\n\nAt:\n  /srv/m/1/model.py({line}): execute\n", status=500)
+
+    check = Judge(server, Reading(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model).checks[-1]
+    assert check.evidence.endswith(": AttributeError: no attribute 'astype', at /srv/m/1/model.py:12 in execute")
+
+
 def test_only_an_error_is_put_down_to_a_model_whose_backend_the_server_lacks(server, model):
     """A model that may call an unverified one, and answers all the same, is verified."""
     (model.folder / "1/model.py").write_text(
