@@ -81,9 +81,10 @@ def inspect(
     found = inspect_path(path, repository, said, console, trust=trust, environment=environment, strict=strict, **more)
     match found:
         case InspectedModels():
-            if path and "://" not in path:  # commands in fixes work on the repository of the model that was named
+            here = not path or "://" not in path
+            if path and here:  # commands in fixes work on the repository of the model that was named
                 SAID_REPOSITORY.set(found.found.repository)
-            return _show_models(found, console)
+            return _show_models(found, console, here=here)
         case InspectedEnvironment():
             return _show_environment(found, console, strict=strict)
     return _show_stub(found, console)
@@ -161,7 +162,7 @@ def _environment_table(environment: InspectedEnvironment, *, strict: bool) -> Ta
     return shown
 
 
-def _show_models(models: InspectedModels, console: Console) -> int:
+def _show_models(models: InspectedModels, console: Console, *, here: bool) -> int:
     found = models.found
     if found.findings:
         console.show(_findings_table(models), even_if_quiet=not models.ok)
@@ -176,6 +177,10 @@ def _show_models(models: InspectedModels, console: Console) -> int:
             "findings": [{key: getattr(each, key) for key in _FINDING_KEYS} for each in found.findings],
         }
     )
+    if models.ok and here:
+        place = () if found.repository == Path.cwd() else ("--repository", str(found.repository))
+        named = found.models if len(found.models) == 1 else ()
+        console.next_step("envpack", "verify" if found.built else "build", *place, *named)
     return 0 if models.ok else 1
 
 

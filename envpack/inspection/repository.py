@@ -51,6 +51,7 @@ class RepositoryInspection:
     models: tuple[str, ...]  # names of the model folders
     warm: tuple[str, ...]  # names of those whose configuration names the warm start
     findings: tuple[Finding, ...]  # all findings, sorted by path
+    built: bool = True  # whether every model that needs an execution environment has one
 
     @property
     def ok(self) -> bool:
@@ -104,6 +105,7 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
         tuple(folder.name for folder in chosen),
         tuple(model.folder.name for model in models if starts_warm(model)),
         tuple(findings),
+        all(model.environment or not model.has_stub for model in models),
     )
 
 

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from envpack.cli.main import run
+from tests.unit.inspection.conftest import TENSORS
 
 
 @pytest.fixture
@@ -59,6 +60,22 @@ def test_a_kind_in_brackets_and_odd_names_are_shown_as_they_are(project, capsys)
     (project.repository / "[bold]stray\n").mkdir()
     assert run(["inspect", str(project.repository)]) == 1
     assert "[bold]stray\\n: a server loads every folder" in capsys.readouterr().out
+
+
+def test_what_usually_follows_is_named_unless_something_is_wrong(project, capsys, monkeypatch):
+    repository = str(project.repository)
+
+    def following(*words):
+        status = run(["inspect", *words])
+        return status, capsys.readouterr().err.splitlines()[-1:]
+
+    assert following(repository) == (0, [f"next: envpack verify --repository {repository}"])
+    (project.repository / "one/config.pbtxt").write_text(f'backend: "python"\n{TENSORS}')
+    assert following(f"{repository}/one") == (0, [f"next: envpack build --repository {repository} one"])
+    monkeypatch.chdir(repository)
+    assert following() == (0, ["next: envpack build"])
+    (project.repository / "notes").mkdir()
+    assert following() == (1, [])
 
 
 def test_models_that_start_warm_are_counted(project, capsys):
