@@ -23,6 +23,7 @@ from envpack.support.bounded_reading import opened, read_bytes, read_source
 from envpack.support.errors import Finding, InputError, Severity, caution, fault, finding_of_error
 from envpack.support.folders import path_in_shell, real_path, shell_fault
 from envpack.support.placed_files import CONFIG_NAME, LOCK_NAME, STUB_NAME
+from envpack.support.text import printable_line
 
 _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
@@ -42,18 +43,15 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
         if is_hidden or not is_model:
             what = "a server loads every folder here as a model, and exits because it cannot load this one"
             fix = "move it elsewhere, or serve the folder that `envpack layout --output` writes"
-            if not is_hidden and (version := _version_with_config(entry)):
+            configs = [] if is_hidden else sorted(entry.glob(f"[1-9]*/{CONFIG_NAME}"))
+            if configs:
+                version = configs[0].parent.name
                 what = f"a server finds no {CONFIG_NAME} here, since it lies in {version}"
                 fix = f"move {version}/{CONFIG_NAME} to {entry.name}/{CONFIG_NAME}; or, if this is no model, {fix}"
             elif not is_hidden and (template := _template_in(entry)):
                 what = f"a server finds no {CONFIG_NAME} here, and does not read {template}"
                 fix = f"fill in {template} as {CONFIG_NAME}; or, if this is no model, {fix}"
             yield fault("stray-folder", entry, what, fix)
-
-
-def _version_with_config(folder: Path) -> str:
-    """The name of a version folder that contains a configuration, where no server looks for it; ``""`` if none does."""
-    return next((version.name for version in version_folders(folder) if (version / CONFIG_NAME).is_file()), "")
 
 
 def template_findings(folder: Path) -> Iterator[Finding]:
@@ -243,13 +241,11 @@ def environment_path_findings(model: Model) -> Iterator[Finding]:
     elif not (rest := written.removeprefix(_KEYWORD)).startswith("/") or _KEYWORD in rest:
         what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: {_KEYWORD} counts at its beginning, before a /"
         yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
-    elif (unfit := shell_fault(rest)) and not _is_file(model.environment):  # no shell sees an archive's
+    elif (unfit := shell_fault(rest)) and not (
+        model.environment and model.environment.is_file()
+    ):  # no shell sees an archive's
         what = f"EXECUTION_ENV_PATH {written!r} {unfit}"
         yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
-
-
-def _is_file(path: Path | None) -> bool:
-    return path is not None and path.is_file()
 
 
 def _of_folder(model: Model, folder: Path, release: Release) -> Iterator[Finding]:
@@ -326,22 +322,11 @@ def _of_archive(model: Model, file: Path, release: Release) -> Iterator[Finding]
         yield finding_of_error(error, file)
         return
     for finding in found.findings:
+        what = printable_line(f"{finding.path}: {finding.reason}" if finding.path else finding.reason)
         if finding.kind == "refused":
             severity: Severity = "error" if is_rejected(finding, strict=release.strict_archives) else "warning"
-            what = f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason
             yield Finding("archive-refused", what, rebuild_fix(model), file, severity)
         elif finding.kind == "secret":
-            what = f"{_shown(finding.path)}: {finding.reason}"
             yield caution("secret-inside", file, what, f"{rebuild_fix(model)}; and replace what was in it")
         elif finding.kind != "unproven":
-            yield fault(
-                "environment-changed",
-                file,
-                f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason,
-                "build it again, or copy the original again",
-            )
-
-
-def _shown(name: str) -> str:
-    """A name with control characters escaped: names in an archive may contain any character."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
+            yield fault("environment-changed", file, what, "build it again, or copy the original again")
