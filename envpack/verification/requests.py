@@ -133,18 +133,20 @@ def generate_variants(config: ServedConfig, count: int, filling: Filling = PLAIN
 def generate_other(config: ServedConfig, request: SmokeRequest, filling: Filling) -> SmokeRequest | None:
     """Generate a request whose inputs differ from those of another one, and from a multiple of them; None if none does.
 
-    Every second element is larger by one: a model that normalises its input has the same answer to ones and to twos.
+    Every second element is larger by one, in every second input the others: a model that normalises its input has the
+    same answer to ones and to twos, and one that subtracts its inputs to equal ones.
     """
     *_, larger = generate_variants(config, 2, filling)
-    inputs = tuple(map(_alternated, request.inputs, larger.inputs))
+    inputs = tuple(map(_alternated, itertools.count(), request.inputs, larger.inputs))
     return None if inputs == request.inputs else replace(larger, inputs=inputs)
 
 
-def _alternated(tensor: Tensor, other: Tensor) -> Tensor:
-    """Every second element of another tensor; all of it if there is one element, or if it holds a file."""
-    if len(tensor.data) < 2 or len(set(tensor.data)) > 1:
+def _alternated(number: int, tensor: Tensor, other: Tensor) -> Tensor:
+    """Every second element of another tensor; all of it if it holds a file."""
+    if len(set(tensor.data)) > 1:
         return other
-    return replace(tensor, data=tuple((other if at % 2 else tensor).data[at] for at in range(len(tensor.data))))
+    pairs = enumerate(zip(tensor.data, other.data, strict=True), number)
+    return replace(tensor, data=tuple(pair[1 - at % 2] for at, pair in pairs))
 
 
 def inputs_too_large(config: ServedConfig) -> bool:
