@@ -18,7 +18,6 @@ _REQUEST = re.compile(r"InferenceRequest\s*\(|\b(?:import|from)\s+tritonclient\.
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
-_ABSOLUTE = re.compile(r"(?:/[^/\0\s{}%\\]{1,255}){2,100}")
 _NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
 
@@ -50,13 +49,6 @@ def reads_parameter(folder: Path, name: str) -> bool:
     """Whether the code of a model may read a parameter of its configuration, which it names in a string."""
     named = re.compile(rf"""(["']){re.escape(name)}\1""")
     return any("parameters" in text and named.search(text) for text in map(_text, _code(folder)))
-
-
-def named_paths(folder: Path) -> tuple[str, ...]:
-    """Absolute paths that are whole strings of a model's code or configuration, sorted."""
-    sources = (folder / CONFIG_NAME, *_code(folder))
-    texts = {found[2] for source in sources for found in _QUOTED.finditer(_DOCSTRING.sub("", _text(source)))}
-    return tuple(sorted(text for text in texts if _ABSOLUTE.fullmatch(text)))
 
 
 def calls_itself(folder: Path) -> bool:

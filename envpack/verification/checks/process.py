@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.repository.code import named_paths
 from envpack.repository.config_editor import START_PARAMETER
 from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.server.launch import user_site_was_read
 from envpack.settings.pythons import is_fetchable
-from envpack.support.folders import real_path
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import counted, major_number, printable
 from envpack.verification.stub_processes import (
@@ -41,8 +38,6 @@ _OF_THE_SYSTEM = re.compile(
     r"^(ld-linux|lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|resolv|nss_\w+|cuda|cudart|nvidia-\S+)[.\-])"
 )
 
-# What servers have as well, or a model may make.
-_EVERYWHERE = re.compile(r"/(?:usr|opt/tritonserver|bin|sbin|lib\w*|etc|proc|sys|dev|tmp|run|var)(?:/|$)")
 # What libraries print that read the data of another version, by the package that provides them.
 _WRITTEN_BY_ANOTHER = {
     "scikit-learn": re.compile(
@@ -273,24 +268,6 @@ def check_libraries(running: Examined) -> Check | None:
     )
     fix = f"works as long as every server's image has them; packages that contain them{managed} remove the dependency"
     return warning("libraries", f"native libraries from the system: {shown}", fix)
-
-
-@check("paths", of="process")
-def check_paths(running: Examined) -> Check | None:
-    """Only shown if the model's code or configuration names files of this machine by absolute paths, also in the
-    repository: a warning, because servers elsewhere may not have them. Paths that code puts together are not found
-    """
-    folder, server = running.model.folder, running.server
-    if server.server_path(folder) != str(real_path(folder)):  # what a container does not have has failed in it
-        return None
-    others = [path for path in named_paths(folder) if not _EVERYWHERE.match(path) and os.path.lexists(path)]
-    own = str(running.model.environment)
-    found = [path for path in others if path != own]
-    if not found:
-        return None
-    shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    fix = "works where servers have them, too: put them into the version folder, and begin with Path(__file__).parent"
-    return warning("paths", f"it names files of this machine: {shown}", fix)
 
 
 def _is_of_the_system(name: str, path: str, own_folders: tuple[str, ...]) -> bool:

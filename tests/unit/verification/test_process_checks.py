@@ -1,6 +1,5 @@
 """Faults that only a model's process shows, and not its files: it runs another Python or other packages."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from envpack.repository.model import open_model
 from envpack.server.interface import Process
 from envpack.settings.releases import find_release
 from envpack.verification import stub_processes
-from envpack.verification.checks import process
 from envpack.verification.checks.process import (
     Examined,
     check_environment,
@@ -18,7 +16,6 @@ from envpack.verification.checks.process import (
     check_libpython,
     check_libraries,
     check_numpy,
-    check_paths,
     check_preload,
     check_stability,
     check_start,
@@ -294,31 +291,6 @@ MAY_NOT_BE = "may not be 100% compatible with"
 def test_data_of_another_version_of_a_library_is_a_warning(line, evidence, fix):
     assert check_versions(replace(GOOD, log=f"loading\n{line}\n")) == warning("versions", evidence, fix)
     assert check_versions(replace(GOOD, log="unpickle estimator\n")) is None
-
-
-class HereServer(Server):
-    """A process of this machine."""
-
-    def server_path(self, path):
-        return str(path.resolve())
-
-
-def test_files_of_this_machine_that_a_model_names_are_a_warning(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(process, "_EVERYWHERE", re.compile("/usr/"))  # the test's own files are in /tmp
-    (tmp_path / "weights.bin").touch()
-    good = replace(GOOD, server=HereServer({7: 1}), model=model)
-    code = model.folder / "1/model.py"
-    code.write_text(
-        f"\"\"\"Reads '{tmp_path}/weights.bin'.\"\"\"\nopen('{tmp_path}/absent'), open('/usr/bin'), open('/')\n"
-    )
-    assert check_paths(good) is None
-    code.write_text(f"open('{tmp_path}/weights.bin')\n")
-    assert check_paths(good) == warning(
-        "paths",
-        f"it names files of this machine: {tmp_path}/weights.bin",
-        "works where servers have them, too: put them into the version folder, and begin with Path(__file__).parent",
-    )
-    assert check_paths(replace(good, server=Server({7: 1}))) is None, "a container has what it names"
 
 
 def test_native_libraries_of_the_system_are_a_warning(model):
