@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.repository.config import ModelConfig
+from envpack.repository.config_editor import EXECUTION_ENVIRONMENT
 from envpack.repository.folders import looks_like_model, version_folders
 from envpack.support.bounded_reading import read_source
+from envpack.support.folders import real_path
 from envpack.support.placed_files import CONFIG_NAME
 
 _MOST_SEARCHED = 1 << 20  # bytes of a source that is searched
@@ -18,6 +21,9 @@ _REQUEST = re.compile(r"InferenceRequest\s*\(|\b(?:import|from)\s+tritonclient\.
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
+_OF_EVERY_SERVER = re.compile(
+    r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|run|s?bin|sys|tmp|usr|var/(?:log|run|tmp))(?:/|$)|$)"
+)
 _NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
 
@@ -33,6 +39,17 @@ def called_models(folder: Path) -> tuple[str, ...]:
     # Words are compared with names of folders: one that is looked up in the file system may be too long for a path.
     others = [other for other in folder.parent.iterdir() if other.name in words and other.name != folder.name]
     return tuple(sorted(other.name for other in others if other.is_dir() and looks_like_model(other)))
+
+
+def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
+    """Paths in the code and the parameters of a model that this machine has, outside of the model's repository."""
+    texts = [parameter.string_value for name, parameter in config.parameters.items() if name != EXECUTION_ENVIRONMENT]
+    for source in _code(folder):
+        texts += [quoted[2] for quoted in _QUOTED.finditer(_DOCSTRING.sub("", _text(source)))]
+    for text in dict.fromkeys(text for text in texts if text.startswith("/") and not _OF_EVERY_SERVER.match(text)):
+        is_there = os.path.exists(text)  # noqa: PTH110 - any text, which may be too long for a path
+        if is_there and not real_path(Path(text)).is_relative_to(real_path(folder.parent)):
+            yield text
 
 
 def sends_requests(folder: Path) -> bool:

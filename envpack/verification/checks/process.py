@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from envpack.repository.code import paths_elsewhere
 from envpack.repository.config_editor import START_PARAMETER
 from envpack.repository.model import Model
 from envpack.server.interface import Server
@@ -286,6 +287,20 @@ def check_versions(running: Examined) -> Check | None:
             fix = f"require the version that wrote it{f', {package}=={before}' if before else ''}, or write it again"
             return warning("versions", evidence, fix)
     return None
+
+
+@check("elsewhere", of="process")
+def check_elsewhere(running: Examined) -> Check | None:
+    """Only shown where the server is a process, if the code or a parameter of the model names a file or folder of this
+    machine that is outside of the repository: a warning, because other servers do not have it
+    """
+    model = running.model
+    found = [*paths_elsewhere(model.folder, model.config)]
+    if not found or running.server.server_path(model.folder) != str(model.folder):
+        return None
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    fix = "put it beside the model's code, or at the same path where you deploy"
+    return warning("elsewhere", f"it names {found[0]}{more}, which is outside of the repository", fix)
 
 
 @check("preload", of="process", kind="preload-missing")

@@ -1,8 +1,11 @@
 """The models that code calls: their names are in its strings and its configuration."""
 
+import re
+
 import pytest
 
-from envpack.repository.code import called_models, reads_parameter, sends_requests
+from envpack.repository.code import called_models, paths_elsewhere, reads_parameter, sends_requests
+from envpack.repository.model import open_model
 from tests.tables import every_row
 
 CONFIG = 'backend: "python"\n'
@@ -35,6 +38,30 @@ def asker(tmp_path):
 def test_names_in_strings_of_the_code(asker, code, called):
     (asker / "1" / "model.py").write_text(code)
     assert called_models(asker) == called
+
+
+@pytest.mark.parametrize(
+    ("code", "config", "found"),
+    [
+        (f"open('{__file__}')", "", [__file__]),
+        ("", f'parameters {{ key: "LABELS" value {{ string_value: "{__file__}" }} }}', [__file__]),
+        ("", f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{__file__}" }} }}', []),
+        (f"open('{__file__}.missing'); text.split('/'); HERE = '/{'x' * 5000}'", "", []),
+        ("open('/usr/bin/env'); open('/tmp'); open('//dev/null'); open('/etc/hosts')", "", []),
+        (f'"""Reads \'{__file__}\'."""', "", []),
+    ],
+)
+def test_files_of_this_machine_outside_of_the_repository_are_found(asker, code, config, found):
+    (asker / "1/model.py").write_text(code)
+    (asker / "config.pbtxt").write_text(CONFIG + config)
+    assert list(paths_elsewhere(asker, open_model(asker).config)) == found
+
+
+def test_a_link_into_the_repository_is_no_other_place(asker, monkeypatch):
+    monkeypatch.setattr("envpack.repository.code._OF_EVERY_SERVER", re.compile(r"/$"))  # which is below /tmp here
+    (asker.parent / "link").symlink_to(asker)
+    (asker / "1/model.py").write_text(f"open('{asker.parent}/link/config.pbtxt')")
+    assert list(paths_elsewhere(asker, open_model(asker).config)) == []
 
 
 def test_names_in_the_configuration_and_beside_the_model(asker):

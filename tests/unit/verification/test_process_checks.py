@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from envpack.settings.releases import find_release
 from envpack.verification import stub_processes
 from envpack.verification.checks.process import (
     Examined,
+    check_elsewhere,
     check_environment,
     check_isolation,
     check_libpython,
@@ -325,6 +327,17 @@ def test_a_preloaded_library_is_in_the_models_process(mapped, found):
     check = check_preload(replace(GOOD, mapped=(LIBPYTHON, mapped), preload=(Path("/usr/lib/libtcmalloc.so.4"),)))
     assert (check.id, check.ok) == ("preload", found)
     assert check_preload(GOOD) is None
+
+
+@pytest.mark.parametrize("here", [True, False])  # whether the server is a process of this machine
+def test_a_file_that_only_this_machine_has_is_a_warning(tmp_path, here):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text(f"LABELS = {__file__!r}")
+    server = SimpleNamespace(server_path=lambda path: str(path) if here else "/models/m")
+    check = check_elsewhere(replace(GOOD, model=open_model(tmp_path / "m"), server=server))
+    assert (check is not None) == here
+    if here:
+        assert (check.status, check.evidence) == ("warning", f"it names {__file__}, which is outside of the repository")
 
 
 class Warm(Server):
