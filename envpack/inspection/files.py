@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from envpack.archive.comparison import system_of
 from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
+from envpack.repository.code import paths_elsewhere
 from envpack.repository.folders import file_in, looks_like_model, odd_version, version_folders
 from envpack.repository.model import Model
 from envpack.repository.placement import linked_path_fault
@@ -138,6 +139,15 @@ def _syntax_error(file: Path) -> SyntaxError | None:
     except (OSError, ValueError, RecursionError, MemoryError):  # what is wrong with it is said by those who load it
         return None
     return None
+
+
+def outside_findings(model: Model) -> Iterator[Finding]:
+    """Files of this machine that a model names or links to, and other servers do not have."""
+    if found := [*paths_elsewhere(model.folder, model.config)]:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        what = f"it names, or links to, {found[0]}{more}, which is outside of the repository"
+        fix = "put it beside the model's code, or at the same path where you deploy"
+        yield caution("outside-repository", model.folder, what, fix)
 
 
 def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]:

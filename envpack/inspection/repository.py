@@ -22,6 +22,7 @@ from envpack.inspection.files import (
     folder_findings,
     is_pointer,
     mode_findings,
+    outside_findings,
     pointer_findings,
     template_findings,
     version_findings,
@@ -136,6 +137,7 @@ def _of_model(
     yield from pointer_findings(folder, environment)
     if model is None:
         return
+    yield from outside_findings(model)
     found = list(_of_configuration(project, model, release))
     yield from found
     elsewhere = [finding for finding in found if finding.where != folder / CONFIG_NAME]

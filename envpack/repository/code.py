@@ -42,13 +42,19 @@ def called_models(folder: Path) -> tuple[str, ...]:
 
 
 def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
-    """Paths in the code and the parameters of a model that this machine has, outside of the model's repository."""
-    texts = [parameter.string_value for name, parameter in config.parameters.items() if name != EXECUTION_ENVIRONMENT]
+    """Paths in the code and the parameters of a model, and what its versions link to, outside of its repository.
+
+    Only what this machine has.
+    """
+    files = (file for version in version_folders(folder) for file in version.rglob("*"))
+    texts = [os.path.realpath(file) for file in files if file.is_symlink()]
+    texts += [parameter.string_value for name, parameter in config.parameters.items() if name != EXECUTION_ENVIRONMENT]
     for source in _code(folder):
         texts += [quoted[2] for quoted in _QUOTED.finditer(_DOCSTRING.sub("", _text(source)))]
+    inside = (real_path(folder), real_path(folder.parent))
     for text in dict.fromkeys(text for text in texts if text.startswith("/") and not _OF_EVERY_SERVER.match(text)):
         is_there = os.path.exists(text)  # noqa: PTH110 - any text, which may be too long for a path
-        if is_there and not real_path(Path(text)).is_relative_to(real_path(folder.parent)):
+        if is_there and not any(real_path(Path(text)).is_relative_to(place) for place in inside):
             yield text
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.repository.code import paths_elsewhere
+from envpack.inspection.files import mode_findings, outside_findings
 from envpack.repository.config_editor import START_PARAMETER
 from envpack.repository.model import Model
 from envpack.server.interface import Server
@@ -291,16 +291,15 @@ def check_versions(running: Examined) -> Check | None:
 
 @check("elsewhere", of="process")
 def check_elsewhere(running: Examined) -> Check | None:
-    """Only shown where the server is a process, if the code or a parameter of the model names a file or folder of this
-    machine that is outside of the repository: a warning, because other servers do not have it
+    """Only shown where the server is a process, if another server may not have, or may not read, what the model needs:
+    files outside of the repository, and those that only their owner can read; a warning
     """
     model = running.model
-    found = [*paths_elsewhere(model.folder, model.config)]
-    if not found or running.server.server_path(model.folder) != str(model.folder):
+    findings = (*outside_findings(model), *mode_findings(model.folder))
+    found = next((finding for finding in findings if finding.severity == "warning"), None)
+    if found is None or running.server.server_path(model.folder) != str(model.folder):
         return None
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    fix = "put it beside the model's code, or at the same path where you deploy"
-    return warning("elsewhere", f"it names {found[0]}{more}, which is outside of the repository", fix)
+    return warning("elsewhere", f"{found.where}: {found.what}", found.fix)
 
 
 @check("preload", of="process", kind="preload-missing")

@@ -36,6 +36,10 @@ def _private(site: Site):
     site.own("1/model.py").chmod(0o600)
 
 
+def _outside(site: Site):
+    (site.model / "1/labels.txt").symlink_to(__file__)
+
+
 def _space(site: Site):
     return site.repository.rename(site.repository.with_name("my models"))
 
@@ -125,6 +129,15 @@ ENTRIES = (
         "not-for-everybody",
         "only its owner or group can read it, and a server in a container often runs as another user",
         "chmod -R a+rX",
+        options=("--strict",),
+    ),
+    Broken(
+        "link-outside",
+        "the version has a link to a file of this machine that is outside of the repository",
+        _outside,
+        "outside-repository",
+        "it names, or links to, … layout.py, which is outside of the repository",
+        "put it beside the model's code, or at the same path where you deploy",
         options=("--strict",),
     ),
     Broken(

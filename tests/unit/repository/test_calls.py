@@ -1,5 +1,6 @@
 """The models that code calls: their names are in its strings and its configuration."""
 
+import os
 import re
 
 import pytest
@@ -55,6 +56,12 @@ def test_files_of_this_machine_outside_of_the_repository_are_found(asker, code, 
     (asker / "1/model.py").write_text(code)
     (asker / "config.pbtxt").write_text(CONFIG + config)
     assert list(paths_elsewhere(asker, open_model(asker).config)) == found
+
+
+def test_what_a_version_links_to_outside_of_the_repository_is_found(asker):
+    (asker / "1/model.py").symlink_to(__file__)
+    (asker / "1/config.pbtxt").symlink_to(asker / "config.pbtxt")
+    assert list(paths_elsewhere(asker, open_model(asker).config))[:1] == [os.path.realpath(__file__)]
 
 
 def test_a_link_into_the_repository_is_no_other_place(asker, monkeypatch):

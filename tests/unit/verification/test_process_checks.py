@@ -337,7 +337,18 @@ def test_a_file_that_only_this_machine_has_is_a_warning(tmp_path, here):
     check = check_elsewhere(replace(GOOD, model=open_model(tmp_path / "m"), server=server))
     assert (check is not None) == here
     if here:
-        assert (check.status, check.evidence) == ("warning", f"it names {__file__}, which is outside of the repository")
+        assert check.status == "warning"
+        assert check.evidence.endswith(f"it names, or links to, {__file__}, which is outside of the repository")
+
+
+def test_a_file_that_only_its_owner_can_read_is_a_warning(tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").touch()
+    running = replace(GOOD, model=open_model(tmp_path / "m"), server=SimpleNamespace(server_path=str))
+    assert check_elsewhere(running) is None
+    (tmp_path / "m/1/model.py").chmod(0o600)
+    check = check_elsewhere(running)
+    assert (check.status, check.fix) == ("warning", f"chmod -R a+rX {tmp_path}/m")
 
 
 class Warm(Server):
