@@ -181,24 +181,16 @@ repository = click.option(
 
 def signature(help_text: str) -> Callable[[Command], Command]:
     """Add ``--require-signature`` and ``--max-age`` to a command, which `trust_of` reads."""
-
-    def decorate(command: Command) -> Command:
-        key = click.option(
-            "--require-signature",
-            type=click.Path(path_type=Path, dir_okay=False),
-            multiple=True,
-            metavar="KEY",
-            help=f"{help_text} Repeatable: one of several keys is enough.",
-        )
-        age = click.option(
-            "--max-age",
-            type=Days(min=0, min_open=True),
-            metavar="DAYS",
-            help="Refuse what was signed longer ago.",
-        )
-        return key(age(command))
-
-    return decorate
+    days = Days(min=0, min_open=True)
+    age = click.option("--max-age", type=days, metavar="DAYS", help="Refuse what was signed longer ago.")
+    key = click.option(
+        "--require-signature",
+        type=click.Path(path_type=Path, dir_okay=False),
+        multiple=True,
+        metavar="KEY",
+        help=f"{help_text} Repeatable: one of several keys is enough.",
+    )
+    return lambda command: key(age(command))
 
 
 def trust_of(require_signature: Sequence[Path], max_age: float | None) -> Trust | None:
