@@ -93,29 +93,25 @@ def newest_abi(parts: Iterable[AbiRequirements]) -> AbiRequirements:
 
 def needed_glibc(elf: ELFFile) -> str:
     """The newest glibc symbol version that an ELF file needs, for example ``"2.35"``; ``""`` for none."""
-    return _newest(_GLIBC, _needed_versions(elf))
+    return _newest(_GLIBC, _versions(elf, ".gnu.version_r"))
 
 
 def needed_glibcxx(elf: ELFFile) -> str:
     """The newest libstdc++ symbol version that an ELF file needs, for example ``"3.4.30"``; ``""`` for none."""
-    return _newest(_GLIBCXX, _needed_versions(elf))
+    return _newest(_GLIBCXX, _versions(elf, ".gnu.version_r"))
 
 
 def provided_glibcxx(elf: ELFFile) -> str:
     """The newest symbol version that a ``libstdc++.so.6`` provides, for example ``"3.4.30"``; ``""`` for none."""
-    from elftools.elf.gnuversions import GNUVerDefSection
-
-    section = elf.get_section_by_name(".gnu.version_d")
-    definitions = section.iter_versions() if isinstance(section, GNUVerDefSection) else ()
-    return _newest(_GLIBCXX, (auxiliary.name for _, auxiliaries in definitions for auxiliary in auxiliaries))
+    return _newest(_GLIBCXX, _versions(elf, ".gnu.version_d"))
 
 
-def _needed_versions(elf: ELFFile) -> Iterator[str]:
-    from elftools.elf.gnuversions import GNUVerNeedSection
+def _versions(elf: ELFFile, section_name: str) -> Iterator[str]:
+    from elftools.elf.gnuversions import GNUVersionSection
 
-    section = elf.get_section_by_name(".gnu.version_r")
-    needs = section.iter_versions() if isinstance(section, GNUVerNeedSection) else ()
-    return (auxiliary.name for _, auxiliaries in needs for auxiliary in auxiliaries)
+    section = elf.get_section_by_name(section_name)
+    versions = section.iter_versions() if isinstance(section, GNUVersionSection) else ()
+    return (auxiliary.name for _, auxiliaries in versions for auxiliary in auxiliaries)
 
 
 def _newest(pattern: re.Pattern[str], names: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from envpack.support import bounded_reading
 from envpack.support.errors import InputError
@@ -28,6 +28,7 @@ _NULL = {"", "~", "null", "Null", "NULL"}
 HINT = "correct the file, or write it again with the tool that wrote it"
 
 Value: TypeAlias = "str | Table | List | None"
+_Kind = TypeVar("_Kind", str, "Table")
 
 
 @dataclass(frozen=True)
@@ -133,21 +134,17 @@ class Table:
 
     def texts(self, key: str) -> list[tuple[str, Location]]:
         """The values of a list of texts with their locations."""
-        found = []
-        for value, location in self.items(key):
-            if not isinstance(value, str):
-                raise location.error(f"each entry of {key} must be text", hint=HINT)
-            found.append((value, location))
-        return found
+        return list(self._each(key, str, "text"))
 
     def tables(self, key: str) -> list[Table]:
         """The values of a list of tables."""
-        found = []
+        return [table for table, _ in self._each(key, Table, "a table")]
+
+    def _each(self, key: str, kind: type[_Kind], name: str) -> Iterator[tuple[_Kind, Location]]:
         for value, location in self.items(key):
-            if not isinstance(value, Table):
-                raise location.error(f"each entry of {key} must be a table", hint=HINT)
-            found.append(value)
-        return found
+            if not isinstance(value, kind):
+                raise location.error(f"each entry of {key} must be {name}", hint=HINT)
+            yield value, location
 
     def refuse_unknown(self, known: set[str]) -> None:
         """Raise an error for the first key that is not in ``known``."""

@@ -147,13 +147,9 @@ MODEL_FAULTS = (
     ),
     Fault(
         "syntax-error",
-        "save model.py, and what it imports, as UTF-8 text: a file has NUL bytes, as UTF-16 does",
-        raised=r"(?:ValueError|SyntaxError): source code string cannot contain null bytes",
-    ),
-    Fault(
-        "syntax-error",
-        "save model.py, and what it imports, as UTF-8 text",
-        raised=r"SyntaxError: \(unicode error\) 'utf-8' codec can't decode",
+        "save model.py, and what it imports, as UTF-8 text; a file that has NUL bytes is UTF-16",
+        raised=r"(?:ValueError|SyntaxError): source code string cannot contain null bytes"
+        r"|SyntaxError: \(unicode error\) 'utf-8' codec can't decode",
     ),
     Fault(
         "syntax-error",

@@ -153,7 +153,7 @@ class LoadResult:
     stuck: bool = False  # the server still waits for the model, so a requested stop would hang
 
 
-def _request(client: Client, model: str, seconds: float) -> RequestError | None:
+def request_load(client: Client, model: str, seconds: float) -> RequestError | None:
     """Send the request to load a model, which blocks; returns the error."""
     try:
         client.load(model, timeout=seconds)
@@ -168,7 +168,7 @@ def load_model(
     """Load a model and wait until it is ready, fails, or can never become ready."""
     started = time.monotonic()
     log_start = server.log_size()
-    request = in_background(partial(_request, client, model.name, timeout + 5), f"load {model.name}")
+    request = in_background(partial(request_load, client, model.name, timeout + 5), f"load {model.name}")
     dead = DeadStubTimer(started)
     next_poll = started
     ended = ""

@@ -19,6 +19,7 @@ from envpack.server.log import FILES_LIMIT
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
+from envpack.verification.loading import request_load
 from envpack.verification.stub_processes import is_template, living_stubs
 from envpack.verification.verdict import Check, Failure, check, failed, passed, unchecked, warning
 
@@ -112,8 +113,8 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     """
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
-        errors = dict(zip(models, pool.map(lambda name: _load(client, name, timeout), models), strict=True))
-    broken = {name: error for name, error in errors.items() if error}
+        errors = dict(zip(models, pool.map(lambda name: request_load(client, name, timeout), models), strict=True))
+    broken = {name: error.message for name, error in errors.items() if error}
     try:
         entries = client.index()
     except RequestError as error:
@@ -164,14 +165,6 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
         )
         return failed("shutdown", f"{limit:g} s after unloading all models the server still has {left}", fix)
     return passed("shutdown", f"unloaded in {time.monotonic() - started:.1f} s: no process, no shared memory left")
-
-
-def _load(client: Client, model: str, timeout: float) -> str:
-    try:
-        client.load(model, timeout=timeout)
-    except RequestError as error:
-        return error.message
-    return ""
 
 
 def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, float]:

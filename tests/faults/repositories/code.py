@@ -204,7 +204,7 @@ ENTRIES = (
         _utf16,
         "syntax-error",
         "source code string cannot contain null bytes",
-        "save model.py, and what it imports, as UTF-8 text: a file has NUL bytes, as UTF-16 does",
+        "save model.py, and what it imports, as UTF-8 text; a file that has NUL bytes is UTF-16",
     ),
     by_verify(
         "words-only",

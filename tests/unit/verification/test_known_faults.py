@@ -144,7 +144,7 @@ KNOWN = [
         },
     ),
     (
-        ("syntax-error", "a file has NUL bytes, as UTF-16 does"),
+        ("syntax-error", "a file that has NUL bytes is UTF-16"),
         {
             "raised": [
                 "ValueError: source code string cannot contain null bytes",
