@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from envpack.archive.comparison import system_of
 from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
-from envpack.repository.code import paths_elsewhere
+from envpack.repository.code import missing_models, paths_elsewhere
 from envpack.repository.folders import file_in, looks_like_model, odd_version, version_folders
 from envpack.repository.model import Model
 from envpack.repository.placement import linked_path_fault
@@ -142,7 +142,10 @@ def _syntax_error(file: Path) -> SyntaxError | None:
 
 
 def outside_findings(model: Model) -> Iterator[Finding]:
-    """Files of this machine that a model names or links to, and other servers do not have."""
+    """Models that a model calls, and files of this machine that it names or links to, outside of its repository."""
+    for name in missing_models(model.folder):
+        what = f"it sends requests to {name}, which is not in the repository"
+        yield caution("call-missing", model.folder, what, "add that model, or correct the name")
     if found := [*paths_elsewhere(model.folder, model.config)]:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         what = f"it names, or links to, {found[0]}{more}, which is outside of the repository"

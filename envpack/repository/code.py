@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.repository.config import ModelConfig
 from envpack.repository.config_editor import EXECUTION_ENVIRONMENT
-from envpack.repository.folders import looks_like_model, version_folders
+from envpack.repository.folders import find_folder, looks_like_model, version_folders
 from envpack.support.bounded_reading import read_source
 from envpack.support.folders import real_path
 from envpack.support.placed_files import CONFIG_NAME
@@ -18,6 +18,7 @@ from envpack.support.placed_files import CONFIG_NAME
 _MOST_SEARCHED = 1 << 20  # bytes of a source that is searched
 _METHOD = "auto_complete_config"
 _REQUEST = re.compile(r"InferenceRequest\s*\(|\b(?:import|from)\s+tritonclient\.(?:http|grpc)\b")
+_CALL = re.compile(r"""InferenceRequest\s*\([^()]*?\bmodel_name\s*=\s*(["'])([^"'{}\n]+)\1""")
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
@@ -56,6 +57,12 @@ def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
         is_there = os.path.exists(text)  # noqa: PTH110 - any text, which may be too long for a path
         if is_there and not any(real_path(Path(text)).is_relative_to(place) for place in inside):
             yield text
+
+
+def missing_models(folder: Path) -> tuple[str, ...]:
+    """Names of the models to which the code of a model sends requests, and which the repository does not have."""
+    found = (call[2] for source in _code(folder) for call in _CALL.finditer(_DOCSTRING.sub("", _text(source))))
+    return tuple(name for name in dict.fromkeys(found) if find_folder(folder.parent, name) is None)
 
 
 def sends_requests(folder: Path) -> bool:

@@ -291,13 +291,16 @@ def check_versions(running: Examined) -> Check | None:
 
 @check("elsewhere", of="process")
 def check_elsewhere(running: Examined) -> Check | None:
-    """Only shown where the server is a process, if another server may not have, or may not read, what the model needs:
-    files outside of the repository, and those that only their owner can read; a warning
+    """Only shown if another server may not have, or may not read, what the model needs: a model that it calls, which is
+    not in the repository; and where the server is a process, files outside of the repository, or that only their
+    owner can read; a warning
     """
     model = running.model
+    here = running.server.server_path(model.folder) == str(model.folder)
     findings = (*outside_findings(model), *mode_findings(model.folder))
-    found = next((finding for finding in findings if finding.severity == "warning"), None)
-    if found is None or running.server.server_path(model.folder) != str(model.folder):
+    cautions = (finding for finding in findings if finding.severity == "warning")
+    found = next((finding for finding in cautions if here or finding.kind == "call-missing"), None)
+    if found is None:
         return None
     return warning("elsewhere", f"{found.where}: {found.what}", found.fix)
 

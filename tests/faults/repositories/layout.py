@@ -40,6 +40,12 @@ def _outside(site: Site):
     (site.model / "1/labels.txt").symlink_to(__file__)
 
 
+def _call(site: Site):
+    code = site.own("1/model.py")
+    call = 'pb_utils.InferenceRequest(model_name="gone", requested_output_names=[], inputs=[])'
+    code.write_text(f"{code.read_text()}\n\ndef ask(pb_utils):\n    return {call}\n")
+
+
 def _space(site: Site):
     return site.repository.rename(site.repository.with_name("my models"))
 
@@ -138,6 +144,15 @@ ENTRIES = (
         "outside-repository",
         "it names, or links to, … layout.py, which is outside of the repository",
         "put it beside the model's code, or at the same path where you deploy",
+        options=("--strict",),
+    ),
+    Broken(
+        "call-to-nobody",
+        "`model.py` sends requests to a model that is not in the repository",
+        _call,
+        "call-missing",
+        "it sends requests to gone, which is not in the repository",
+        "add that model, or correct the name",
         options=("--strict",),
     ),
     Broken(

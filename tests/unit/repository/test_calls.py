@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from envpack.repository.code import called_models, paths_elsewhere, reads_parameter, sends_requests
+from envpack.repository.code import called_models, missing_models, paths_elsewhere, reads_parameter, sends_requests
 from envpack.repository.model import open_model
 from tests.tables import every_row
 
@@ -39,6 +39,21 @@ def asker(tmp_path):
 def test_names_in_strings_of_the_code(asker, code, called):
     (asker / "1" / "model.py").write_text(code)
     assert called_models(asker) == called
+
+
+@pytest.mark.parametrize(
+    ("code", "missing"),
+    [
+        ('pb_utils.InferenceRequest(\n    model_name="gone", inputs=[])', ("gone",)),
+        ("InferenceRequest(request_id='1', model_name='gone')", ("gone",)),
+        ('InferenceRequest(model_name="scale"); InferenceRequest(model_name=name)', ()),
+        ("InferenceRequest(model_name=f'{one}_gone'); Other(model_name='gone')", ()),
+        ('"""InferenceRequest(model_name="gone")"""', ()),
+    ],
+)
+def test_models_that_code_calls_and_that_are_not_there(asker, code, missing):
+    (asker / "1/model.py").write_text(code)
+    assert missing_models(asker) == missing
 
 
 @pytest.mark.parametrize(

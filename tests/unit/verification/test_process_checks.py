@@ -341,6 +341,14 @@ def test_a_file_that_only_this_machine_has_is_a_warning(tmp_path, here):
         assert check.evidence.endswith(f"it names, or links to, {__file__}, which is outside of the repository")
 
 
+@pytest.mark.parametrize("place", ["/srv/m", "/models/m"])  # also in a container
+def test_a_call_of_a_model_that_is_not_there_is_a_warning(tmp_path, place):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("InferenceRequest(model_name='gone')")
+    running = replace(GOOD, model=open_model(tmp_path / "m"), server=SimpleNamespace(server_path=lambda _: place))
+    assert check_elsewhere(running).evidence.endswith("it sends requests to gone, which is not in the repository")
+
+
 def test_a_file_that_only_its_owner_can_read_is_a_warning(tmp_path):
     (tmp_path / "m/1").mkdir(parents=True)
     (tmp_path / "m/1/model.py").touch()
