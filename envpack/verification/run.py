@@ -37,6 +37,7 @@ from envpack.support.replacement import keep_last
 from envpack.verification.checks.server import (
     check_repository,
     check_runtime,
+    check_shared_memory,
     check_together,
     check_unchanged,
     check_written,
@@ -256,6 +257,7 @@ class _Verification:
 
     def _server_checks(self, server: Server, client: Client, names: Sequence[str]) -> Iterator[Check]:
         """Checks of all loaded models together; only made if each model passed alone."""
+        yield from filter(None, [check_shared_memory(server)])
         if self.spec.together and len(names) > 1:
             self.progress.begin("load all models at the same time")
             unload_all(client, server, names)

@@ -16,6 +16,7 @@ from envpack.repository.model import Model
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import FILES_LIMIT
+from envpack.server.made_objects import SHARED_MEMORY
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
@@ -26,6 +27,7 @@ from envpack.verification.verdict import Check, Failure, check, failed, passed, 
 _UNLOAD_SECONDS = 10.0
 _TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it has completed a configuration
 _POLL_SECONDS = 0.1
+_SHARED_MEMORY_OF_CONTAINERS = 64 << 20  # bytes
 
 
 @check("runtime", of="server", step="start")
@@ -85,6 +87,19 @@ def check_written(models: Sequence[Model], before: Stamps) -> Check | None:
     more = f", and {len(written) - 1} more" if len(written) > 1 else ""
     what = f"a model wrote {written[0]}{more}, which fails where the repository is mounted read-only"
     return warning("written", what, WRITE_ELSEWHERE)
+
+
+@check("shared-memory", of="server", step="unload")
+def check_shared_memory(server: Server) -> Check | None:
+    """Only shown where the server is a process, if it and its models use more shared memory than the 64 MB that a
+    container has unless it is given more: a warning
+    """
+    files = [file for name in server.shared_memory() if (file := Path(SHARED_MEMORY, name)).is_file()]
+    used = sum(file.stat().st_blocks * 512 for file in files)
+    if used <= _SHARED_MEMORY_OF_CONTAINERS:
+        return None
+    what = f"the models use {used >> 20} MiB of /dev/shm, of which a container has 64 unless it is given more"
+    return warning("shared-memory", what, f"start the container with --shm-size={2 * used >> 20}m")
 
 
 @check("repository", of="server", step="start")

@@ -32,6 +32,9 @@ class Server:
     def ended(self):
         return self.dead
 
+    def shared_memory(self):
+        return ("large",)
+
     def log(self, since=0):
         return "Signal (11) received.\n" if self.dead else ""
 
@@ -172,12 +175,15 @@ def test_a_model_that_is_changed_meanwhile_has_no_plain_yes(repository, monkeypa
     monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
     monkeypatch.setattr(module, "unload_all", lambda *_: passed("shutdown", "gone"))
     monkeypatch.setattr(module, "check_together", lambda *_: passed("together", "all"))
+    monkeypatch.setattr("envpack.verification.checks.server._SHARED_MEMORY_OF_CONTAINERS", -1)
     monkeypatch.setattr(Judge, "_verdict_before_load", lambda *_: None)
     monkeypatch.setattr(Judge, "_check_loaded", lambda _, model, __: replace(ready, name=model.name))
     monkeypatch.setattr("envpack.verification.judge.load_model", load)
     verdict = verify(repository, runtime=Runtime())
     assert (verdict.ok, verdict.answer) == (False, "yes as far as checked")
-    assert [check.id for check in verdict.checks[-2:]] == ["unchanged", "written"]
+    assert [check.id for check in verdict.checks] == [
+        *("repository", "shared-memory", "together", "shutdown", "stop", "unchanged", "written")
+    ]
     assert verify(repository, ["b", "c"], runtime=Runtime()).ok
 
 

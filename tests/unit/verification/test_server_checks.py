@@ -1,6 +1,8 @@
 """Checks of the server as a whole: foreign folders, all models together, and what remains after an unload."""
 
+import os
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from envpack.verification.checks import server as checks
 from envpack.verification.checks.server import (
     check_published,
     check_repository,
+    check_shared_memory,
     check_together,
     check_unchanged,
     check_written,
@@ -265,6 +268,19 @@ def test_what_a_model_wrote_beside_its_code_is_a_warning(tmp_path):
     check = check_written(models, before)
     assert (check.status, check.ok) == ("warning", True)
     assert check.evidence.startswith(f"a model wrote {folder}/1/cache/weights.bin, which fails where")
+
+
+def test_more_shared_memory_than_a_container_has_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "SHARED_MEMORY", str(tmp_path))
+    server = SimpleNamespace(shared_memory=lambda: ("a", "b", "only_in_a_container"))
+    (tmp_path / "a").write_bytes(bytes(1 << 20))
+    with (tmp_path / "b").open("wb") as sparse:
+        sparse.truncate(100 << 20)
+    assert check_shared_memory(server) is None
+    with (tmp_path / "b").open("r+b") as region:
+        os.posix_fallocate(region.fileno(), 0, 64 << 20)
+    check = check_shared_memory(server)
+    assert (check.status, check.fix) == ("warning", "start the container with --shm-size=130m")
 
 
 def replace_folder(folder):
