@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from envpack.repository import code
 from envpack.support.errors import EnvpackError
 
 _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _LINUX_CAPABILITY_VERSION_3 = 1, 2, 0x20080522
@@ -28,6 +30,14 @@ def every_error_says_what_to_do(monkeypatch):
     monkeypatch.setattr(EnvpackError, "__init__", noted)
     yield
     assert without == []
+
+
+@pytest.fixture
+def own_files(monkeypatch):
+    """Lets the files of this checkout count as those of this machine alone, also where it lies below /tmp."""
+    system = code._OF_EVERY_SERVER.pattern
+    checkout = re.escape(str(Path(__file__).parents[2]))
+    monkeypatch.setattr(code, "_OF_EVERY_SERVER", re.compile(rf"(?!{checkout}){system}"))
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ def test_models_that_code_calls_and_that_are_not_there(asker, code, missing):
     assert missing_models(asker) == missing
 
 
+@pytest.mark.usefixtures("own_files")
 @pytest.mark.parametrize(
     ("code", "config", "found"),
     [
@@ -73,6 +74,7 @@ def test_files_of_this_machine_outside_of_the_repository_are_found(asker, code, 
     assert list(paths_elsewhere(asker, open_model(asker).config)) == found
 
 
+@pytest.mark.usefixtures("own_files")
 def test_what_a_version_links_to_outside_of_the_repository_is_found(asker):
     (asker / "1/model.py").symlink_to(__file__)
     (asker / "1/config.pbtxt").symlink_to(asker / "config.pbtxt")

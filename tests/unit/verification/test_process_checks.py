@@ -329,6 +329,7 @@ def test_a_preloaded_library_is_in_the_models_process(mapped, found):
     assert check_preload(GOOD) is None
 
 
+@pytest.mark.usefixtures("own_files")
 @pytest.mark.parametrize("here", [True, False])  # whether the server is a process of this machine
 def test_a_file_that_only_this_machine_has_is_a_warning(tmp_path, here):
     (tmp_path / "m/1").mkdir(parents=True)
