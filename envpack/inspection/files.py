@@ -254,9 +254,8 @@ def environment_path_findings(model: Model) -> Iterator[Finding]:
     elif not (rest := written.removeprefix(_KEYWORD)).startswith("/") or _KEYWORD in rest:
         what = f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: {_KEYWORD} counts at its beginning, before a /"
         yield fault("bad-environment-path", config, what, f"write {_KEYWORD}/NAME, or an absolute path")
-    elif (unfit := shell_fault(rest)) and not (
-        model.environment and model.environment.is_file()
-    ):  # no shell sees an archive's
+    elif (unfit := shell_fault(rest)) and not (model.environment and model.environment.is_file()):
+        # No shell sees the path of an archive.
         what = f"EXECUTION_ENV_PATH {written!r} {unfit}"
         yield fault("bad-path", config, what, "give the environment a name of letters, digits, '_', '-' and '.'")
 

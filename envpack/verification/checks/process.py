@@ -14,6 +14,7 @@ from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.server.launch import user_site_was_read
 from envpack.settings.pythons import is_fetchable
+from envpack.support.folders import real_path
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import counted, major_number, printable
 from envpack.verification.stub_processes import (
@@ -296,7 +297,7 @@ def check_elsewhere(running: Examined) -> Check | None:
     owner can read; a warning
     """
     model = running.model
-    here = running.server.server_path(model.folder) == str(model.folder)
+    here = running.server.server_path(model.folder) == str(real_path(model.folder))
     findings = (*outside_findings(model), *mode_findings(model.folder))
     cautions = (finding for finding in findings if finding.severity == "warning")
     found = next((finding for finding in cautions if here or finding.kind == "call-missing"), None)
