@@ -177,8 +177,11 @@ def is_pointer(file: Path) -> bool:
     return False
 
 
-def mode_findings(model: Path) -> Iterator[Finding]:
-    """Files of a model that only some users can read; the server's user is not known."""
+def mode_findings(model: Path, *, served: bool = False) -> Iterator[Finding]:
+    """Files of a model that only some users can read; the server's user is not known.
+
+    A server that has it loaded may have changed the mode of its stub to 0100.
+    """
     private = [] if _for_everybody(model.stat().st_mode) else [model]
     for path in _entries(model):
         if not path.exists():
@@ -188,7 +191,7 @@ def mode_findings(model: Path) -> Iterator[Finding]:
         elif path.is_symlink() and real_path(path.parent).is_relative_to(real_path(path)):
             what = "this is a link to a folder that contains it: servers walk it many times, and it cannot be deployed"
             yield caution("endless-link", path, what, "remove the link, or let it name only what the model needs")
-        elif not _for_everybody(path.stat().st_mode):
+        elif not (_for_everybody(path.stat().st_mode) or (served and path == model / STUB_NAME)):
             private.append(path)
     if private:
         more = f" (and {len(private) - 1} more)" if len(private) > 1 else ""

@@ -298,7 +298,7 @@ def check_elsewhere(running: Examined) -> Check | None:
     """
     model = running.model
     here = running.server.server_path(model.folder) == str(real_path(model.folder))
-    findings = (*outside_findings(model), *mode_findings(model.folder))
+    findings = (*outside_findings(model), *mode_findings(model.folder, served=True))
     cautions = (finding for finding in findings if finding.severity == "warning")
     found = next((finding for finding in cautions if here or finding.kind == "call-missing"), None)
     if found is None:
