@@ -72,7 +72,7 @@ bool IsAbandoned(const pthread_mutex_t& mutex) {
   return owner != 0 && !Exists(owner);
 }
 
-// Nobody takes over from processes that the model forks, so they leave the note.
+// No process takes over from those that the model forks, so they lock as glibc does.
 BriefLock::BriefLock(pthread_mutex_t* mutex, std::chrono::milliseconds limit) : mutex_(mutex) {
   CheckKind(*mutex);
   is_unnoted_ = (mutex->__data.__kind & kRobust) != 0 && forks::Depth() == 0;

@@ -94,8 +94,10 @@ def check_shared_memory(server: Server) -> Check | None:
     """Only shown where the server is a process, if it and its models use more shared memory than the 64 MB that a
     container has unless it is given more: a warning
     """
-    files = [file for name in server.shared_memory() if (file := Path(SHARED_MEMORY, name)).is_file()]
-    used = sum(file.stat().st_blocks * 512 for file in files)
+    used = 0
+    for name in server.shared_memory():
+        with contextlib.suppress(FileNotFoundError):  # a model removes one now, or a container has it
+            used += Path(SHARED_MEMORY, name).stat().st_blocks * 512
     if used <= _SHARED_MEMORY_OF_CONTAINERS:
         return None
     what = f"the models use {used >> 20} MiB of /dev/shm, of which a container has 64 unless it is given more"
