@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 
 from envpack.support.bounded_reading import parse_json
@@ -170,22 +171,34 @@ def request_failures(log: str) -> dict[str, str]:
     With the variable ENVPACK_LOG_FAILURES=1 they have their traceback; otherwise they are cut to one line.
     """
     found: dict[str, str] = {}
-    instance = ""
-    for line in log.splitlines():
-        head = _SERVER_LINE.search(line)  # what a model printed without the end of a line can precede it
-        if head is None:
-            if instance:  # servers before 24.03 write a message of several lines as it is
-                found[instance] += f"\n{line}"
-            continue
-        text = line[head.end() :]
-        failure = _FAILURE.match(text) if head.group().startswith("E") else None
-        restart = _RESTART.match(unquoted(text)) if head.group().startswith("W") else None
+    for severity, text in _messages(log):
+        failure = _FAILURE.match(text) if severity == "E" else None
+        restart = _RESTART.match(text) if severity == "W" else None
         if restart:  # nothing is logged of the requests that its process had
             found[restart["instance"]] = restart["reason"]
-        instance = failure["instance"] if failure else ""
-        if instance:
-            found[instance] = text
-    return {instance: unquoted(text) for instance, text in found.items()}
+        if failure:
+            found[failure["instance"]] = text
+    return found
+
+
+def failures_to_finalize(log: str) -> tuple[str, ...]:
+    """The messages with exceptions of ``finalize``, which a server reports to nobody, for `read_model_error`."""
+    return tuple(text for _, text in _messages(log) if "): finalize" in text)
+
+
+def _messages(log: str) -> Iterator[tuple[str, str]]:
+    """The severity and the text of each message of a server's logger."""
+    severity, lines = "", list[str]()
+    for line in log.splitlines():
+        head = _SERVER_LINE.search(line)  # what a model printed without the end of a line can precede it
+        if head:
+            if severity:
+                yield severity, unquoted("\n".join(lines))
+            severity, lines = head.group()[0], [line[head.end() :]]
+        else:  # servers before 24.03 write a message of several lines as it is
+            lines.append(line)
+    if severity:
+        yield severity, unquoted("\n".join(lines))
 
 
 def unquoted(text: str) -> str:

@@ -35,7 +35,7 @@ from envpack.verification.loading import (
     suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.requests import REFUSES, TWO_ITEMS, Chosen, choose_requests, record_sample
+from envpack.verification.requests import REFUSES, TOGETHER, Chosen, choose_requests, record_sample
 from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import (
@@ -324,8 +324,8 @@ class Judge:
         details = model_error.frames or (*plain_lines(log), *blocked)
         fix = locate(fix, model_error.frames) or _suggest_fix(model, blocked or model_error.frames, error)
         sent = f"sent {error.sent}: " if error.sent else ""
-        if error.sent == TWO_ITEMS and kind == "inference-failed":
-            fix += ", or set max_batch_size: 1 if it takes one item at a time"
+        if error.sent.endswith(TOGETHER) and kind == "inference-failed":
+            fix += ", or set max_batch_size to the number of items that it takes"
         if kind == "stub-died" and not (model.folder / SAMPLES_FILE).is_file():
             fix += f"; if no client sends such a request as was generated here, {record_sample(model)}"
         failure = Failure(kind, f"{sent}{append_exit(model_error.reason, ended)}", details, fix)

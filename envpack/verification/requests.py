@@ -16,7 +16,7 @@ import struct
 import time
 import wave
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -33,7 +33,9 @@ from envpack.verification.verdict import Check, unchecked
 _MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
 _MOST_FILLINGS = 64
 _SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
-TWO_ITEMS = "with two items in one request"
+_MOST_IN_A_BATCH = 4 << 20  # elements, or bytes of strings, of a full batch
+_FULL_BATCH_SECONDS = 5.0  # that a full batch may take, by what fewer items have taken
+TOGETHER = "items in one request"
 _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
@@ -115,7 +117,46 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
         yield SmokeRequest("without the optional inputs", needed, parameters)
     if config.largest_batch > 1 and not config.sequence and 2 * _elements(config, filling.size) <= _MOST_ELEMENTS:
         two = _inputs(config, filling, filling.number, batch=2)
-        yield SmokeRequest(TWO_ITEMS, two, parameters)
+        yield SmokeRequest(f"with two {TOGETHER}", two, parameters)
+
+
+def and_full_batch(config: ServedConfig, requests: Sequence[SmokeRequest]) -> Iterator[SmokeRequest]:
+    """Requests, and the last one once more, with its items repeated as often as ``max_batch_size`` allows.
+
+    It has fewer items if the answers to so many would take long, judged by the last request, or if they were too large.
+    """
+    items, seconds = 0, 0.0
+    for request in requests:
+        items = items_of(config, request.inputs)
+        started = time.monotonic()
+        yield request
+        seconds = time.monotonic() - started
+    if config.sequence or not items:
+        return
+    size = sum(map(_size, request.inputs)) or 1
+    most = items * min(_MOST_IN_A_BATCH // size, int(_FULL_BATCH_SECONDS / max(seconds, 0.001)))
+    count = min(config.largest_batch, most)
+    if count > max(items, 2) and all(
+        tensor.shape[:1] == (items,) and not tensor.size_fault for tensor in request.inputs
+    ):
+        full = tuple(_with_items(tensor, count) for tensor in request.inputs)
+        yield replace(request, description=f"with {count} {TOGETHER}", inputs=full)
+
+
+def items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
+    """How many items a request has; 0 if the model does not batch, or does not answer once for each request."""
+    return inputs[0].shape[0] if config.batched and not config.decoupled and inputs and inputs[0].shape else 0
+
+
+def _size(tensor: Tensor) -> int:
+    return sum(len(value) if isinstance(value, bytes) else 1 for value in tensor.data)
+
+
+def _with_items(tensor: Tensor, count: int) -> Tensor:
+    """A tensor with so many items, those of another one in turn."""
+    length = len(tensor.data) // tensor.shape[0] * count
+    data = tuple(itertools.islice(itertools.cycle(tensor.data), length))
+    return replace(tensor, shape=(count, *tensor.shape[1:]), data=data)
 
 
 def generate_variants(config: ServedConfig, count: int, filling: Filling = PLAIN) -> Iterator[SmokeRequest]:

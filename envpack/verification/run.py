@@ -35,6 +35,7 @@ from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import keep_last
 from envpack.verification.checks.server import (
+    check_finalize,
     check_repository,
     check_runtime,
     check_shared_memory,
@@ -258,6 +259,7 @@ class _Verification:
     def _server_checks(self, server: Server, client: Client, names: Sequence[str]) -> Iterator[Check]:
         """Checks of all loaded models together; only made if each model passed alone."""
         yield from filter(None, [check_shared_memory(server)])
+        since = server.log_size()
         if self.spec.together and len(names) > 1:
             self.progress.begin("load all models at the same time")
             unload_all(client, server, names)
@@ -269,6 +271,7 @@ class _Verification:
         unloaded = unload_all(client, server, names)
         yield unloaded
         self.progress.end(unloaded.evidence)
+        yield from filter(None, [check_finalize(server, self.models, server.log(since))])
 
     @check("stop", of="server", step="unload", condition="The server exits with status 0 and leaves nothing behind")
     def _end(

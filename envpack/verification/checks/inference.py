@@ -11,7 +11,7 @@ from envpack.server.kserve import RequestError, needs_binary
 from envpack.server.tensors import BINARY_ONLY, FLOATING, ServedConfig, Tensor, Tolerance
 from envpack.support.text import counted
 from envpack.verification.answers import LoadedModel, Responses, responses_difference
-from envpack.verification.requests import SmokeRequest
+from envpack.verification.requests import SmokeRequest, and_full_batch, items_of
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, Latency, SampleCount, check, failed, passed, skipped, warning
 
@@ -37,8 +37,8 @@ _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbt
 @check(
     "items",
     of="answers",
-    condition="Only shown if a model that batches answers a request for one item with one, and a request for two with"
-    " another number than two: a warning",
+    condition="Only shown if a model that batches answers a request for one item with one, and a request for several"
+    " with another number: a warning",
 )
 @check("infer", of="answers", step="inference", kind="bad-output")
 def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[Check]:
@@ -53,14 +53,16 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
     config = model.config
     shown, shape, lost, infinite = "", "", "", ""
     one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
-    for request in requests:
+    sent = []
+    for request in and_full_batch(config, requests):
+        sent.append(request.description)
         try:
             responses = model.ask(request.inputs, request.parameters)
         except RequestError as error:
             error.sent = request.description if request is not requests[0] else ""
             raise
         shown = shown or _in_words(responses, config)
-        items = _items_of(config, request.inputs)
+        items = items_of(config, request.inputs)
         for outputs in responses:
             mismatch = configuration_mismatch(config, outputs)
             if mismatch:
@@ -70,7 +72,7 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
                 one_for_one -= {tensor.name for tensor in outputs if tensor.shape[:1] != (1,)}
             shape = shape or shape_mismatch(config, outputs)
             infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
-    checks = [passed("infer", f"{shown}; sent {', '.join(request.description for request in requests)}")]
+    checks = [passed("infer", f"{shown}; sent {', '.join(sent)}")]
     if shape:
         evidence = f"{shape}: the server sends it, and an ensemble refuses it as an input of its next step"
         checks.append(warning("shape", evidence, _MATCH_CONFIGURATION))
@@ -229,11 +231,6 @@ def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) ->
         if tensor.size_fault:
             return tensor.size_fault
     return "" if outputs else "there are no outputs"
-
-
-def _items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
-    """How many items a request has; 0 if the model does not batch, or does not answer once for each request."""
-    return inputs[0].shape[0] if config.batched and not config.decoupled and inputs and inputs[0].shape else 0
 
 
 def _lost_item(outputs: Sequence[Tensor], items: int, one_for_one: Collection[str]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +16,12 @@ from envpack.repository.folders import Stamps, source_stamps
 from envpack.repository.model import Model
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
-from envpack.server.log import FILES_LIMIT
+from envpack.server.log import FILES_LIMIT, failures_to_finalize, read_model_error
 from envpack.server.made_objects import SHARED_MEMORY
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
-from envpack.verification.loading import request_load
+from envpack.verification.loading import request_load, suggest_fix
 from envpack.verification.stub_processes import is_template, living_stubs
 from envpack.verification.verdict import Check, Failure, check, failed, passed, unchecked, warning
 
@@ -182,6 +183,17 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
         )
         return failed("shutdown", f"{limit:g} s after unloading all models the server still has {left}", fix)
     return passed("shutdown", f"unloaded in {time.monotonic() - started:.1f} s: no process, no shared memory left")
+
+
+@check("finalize", of="server", step="unload")
+def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check | None:
+    """Only shown if `finalize` of a model raised an exception, of which a server says nothing: a warning"""
+    for text, model in itertools.product(failures_to_finalize(log), models):
+        error = read_model_error(text, server.server_path(model.folder))
+        if error.frames:
+            evidence = f"{model.name} raised an exception in finalize: {error.reason}"
+            return warning("finalize", evidence, suggest_fix(error.frames))
+    return None
 
 
 def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, float]:

@@ -1,4 +1,6 @@
-"""Models without samples: what they read is found out, and a model that refuses all that was made up needs a sample."""
+"""Models without samples: what they read is found out, a model that refuses all that was made up needs a sample, and as
+many items are sent at once as it declares.
+"""
 
 import pytest
 
@@ -93,6 +95,8 @@ def verdicts(environment, tmp_path_factory):
     write("images_mixed_up", blue, [STRING], config=batches, end=_LAST_FOR_ALL)
     write("other_shape", "np.ones((len(given), 2, 2))", [("TYPE_FP32", "2")], outputs="4")
     write("nothing_found", "np.ones((len(given), 0))", [("TYPE_FP32", "2")])
+    write("for_six", "given / (given.shape[0] <= 6 or {}[given.shape[0]])", [("TYPE_FP32", "2")])
+    write("for_eight", "given / (given.shape[0] <= 8 or {}[given.shape[0]])", [("TYPE_FP32", "2")])
     found = verify(repository, spec=ServerSpec(Settings(runtime="process")))
     assert found.answer == "no"
     return {model.name: model for model in found.models}
@@ -150,3 +154,13 @@ def test_what_the_server_sends_all_the_same_is_a_warning(verdicts):
     assert evidence.startswith("the output OUT has the shape [1, 2, 2], not [-1, 4]: the server sends it")
     assert verdicts["nothing_found"].ok
     assert check(verdicts["nothing_found"], "shape") is None
+
+
+def test_as_many_items_as_the_model_declares_are_sent_in_one_request(verdicts):
+    assert verdicts["for_eight"].ok
+    assert check(verdicts["for_eight"], "infer").evidence.endswith(
+        "with two items in one request, with 8 items in one request"
+    )
+    failure = verdicts["for_six"].failure
+    assert failure.reason == "sent with 8 items in one request: KeyError: 8"
+    assert failure.fix.endswith("or set max_batch_size to the number of items that it takes")

@@ -153,6 +153,18 @@ def test_other_folders_in_the_repository_are_a_warning(good):
     assert "notes" in check.evidence
 
 
+def test_an_exception_in_finalize_is_a_warning(good):
+    model = good / "good/1/model.py"
+    model.write_text(model.read_text() + "\n    def finalize(self):\n        raise OSError('store is closed')\n")
+    verdict = verify(good, spec=PROCESS)
+    assert verdict.ok, verdict.models
+    (check,) = (check for check in verdict.checks if check.id == "finalize")
+    assert (check.status, check.evidence) == (
+        "warning",
+        "good raised an exception in finalize: OSError: store is closed",
+    )
+
+
 def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp_path):
     broken = next(fault for fault in faults.FAULTS if fault.name == "crashes_answering")
     faults.write_model(tmp_path, broken, environment)

@@ -8,7 +8,7 @@ import pytest
 
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, read_served_config
-from envpack.verification import answers
+from envpack.verification import answers, requests as requests_of_models
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.inference import (
     check_constant,
@@ -19,7 +19,7 @@ from envpack.verification.checks.inference import (
     percentile,
 )
 from envpack.verification.judge import Judge, JudgeOptions
-from envpack.verification.requests import SmokeRequest
+from envpack.verification.requests import SmokeRequest, and_full_batch
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, NO_OUTPUT, REQUEST, SENT, SERVED, STREAMED, Client, output
@@ -164,7 +164,7 @@ def test_a_shape_that_the_configuration_does_not_have_is_a_warning(dims, outputs
     assert all(f"the output OUT has {found}: the server sends it" in check.evidence for check in warned)
 
 
-BATCHING = read_served_config({**SERVED, "max_batch_size": 8})
+BATCHING = read_served_config({**SERVED, "max_batch_size": 2})
 ONE, TWO = (SmokeRequest(f"with {n} items", (Tensor("IN", "FP32", (n, 2), (1.0,) * 2 * n),)) for n in (1, 2))
 
 
@@ -203,6 +203,42 @@ def test_every_generated_request_is_sent():
     assert (check.status, len(client.sent)) == ("ok", 2)
     assert check.evidence == "returned OUT FP32[1]; sent with every input, with two items in one request"
     assert check_smoke(LoadedModel(Client(output(1.0), ()), "m", CONFIG), (REQUEST, second))[0].status == "failed"
+
+
+def served_rows(count, **how):
+    return read_served_config({**SERVED, "max_batch_size": count, **how})
+
+
+def request_of(*data, items):
+    return replace(REQUEST, inputs=(Tensor("IN", "FP32", (items, len(data) // items), data),))
+
+
+@pytest.mark.parametrize(
+    ("config", "request_", "limits", "count"),
+    [
+        (served_rows(5), request_of(1.0, 2.0, items=1), {}, 5),
+        (served_rows(5), request_of(1.0, 2.0, 3.0, 4.0, items=2), {}, 5),
+        (served_rows(5), request_of(1.0, 2.0, items=1), {"_MOST_IN_A_BATCH": 8}, 4),
+        (served_rows(5), request_of(1.0, 2.0, items=1), {"_FULL_BATCH_SECONDS": 0.0}, 0),  # it would take too long
+        (served_rows(2), request_of(1.0, 2.0, items=2), {}, 0),  # they are two
+        (served_rows(0), request_of(1.0, 2.0, items=1), {}, 0),
+        (served_rows(5, sequence_batching={}), request_of(1.0, 2.0, items=1), {}, 0),
+        (served_rows(5, model_transaction_policy={"decoupled": True}), request_of(1.0, 2.0, items=1), {}, 0),
+        (served_rows(5), request_of(items=1), {}, 5),  # no boxes, for example
+        (served_rows(5), replace(REQUEST, inputs=()), {}, 0),
+    ],
+)
+def test_the_last_request_is_repeated_with_as_many_items_as_the_model_takes(
+    monkeypatch, config, request_, limits, count
+):
+    for name, limit in limits.items():
+        monkeypatch.setattr(requests_of_models, name, limit)
+    first, *more = and_full_batch(config, [request_])
+    assert first is request_
+    assert [each.description for each in more] == ([f"with {count} items in one request"] if count else [])
+    for tensor in (each.inputs[0] for each in more):
+        assert (tensor.shape[0], tensor.size_fault) == (count, "")
+        assert tensor.data[:2] == request_.inputs[0].data[:2]
 
 
 @pytest.mark.parametrize(

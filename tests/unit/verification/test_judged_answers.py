@@ -282,9 +282,8 @@ def test_an_error_that_only_two_items_in_one_request_get_says_so(server, model):
         "inference-failed",
         "sent with two items in one request: ValueError: boom",
     )
-    assert (
-        failure.fix
-        == "correct the model's code at /srv/m/1/model.py:9, or set max_batch_size: 1 if it takes one item at a time"
+    assert failure.fix == (
+        "correct the model's code at /srv/m/1/model.py:9, or set max_batch_size to the number of items that it takes"
     )
 
 

@@ -1,5 +1,6 @@
 """Checks of the server as a whole: foreign folders, all models together, and what remains after an unload."""
 
+import json
 import os
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from envpack.server.kserve import IndexEntry, RequestError
 from envpack.support.placed_files import STUB_NAME
 from envpack.verification.checks import server as checks
 from envpack.verification.checks.server import (
+    check_finalize,
     check_published,
     check_repository,
     check_shared_memory,
@@ -268,6 +270,25 @@ def test_what_a_model_wrote_beside_its_code_is_a_warning(tmp_path):
     check = check_written(models, before)
     assert (check.status, check.ok) == ("warning", True)
     assert check.evidence.startswith(f"a model wrote {folder}/1/cache/weights.bin, which fails where")
+
+
+RAISED = "OSError: store is closed\n\nAt:\n  /srv/m/1/model.py(16): finalize\n"
+LOGGED = "I1128 19:49:06.229655 31388 :0] "
+
+
+@pytest.mark.parametrize("text", [RAISED, json.dumps(RAISED)], ids=["before 24.03", "as newer servers write it"])
+@pytest.mark.parametrize(("folder", "is_of_it"), [("/srv/m", True), ("/srv/other", False)])
+def test_an_exception_in_finalize_is_a_warning(text, folder, is_of_it):
+    log = f"{LOGGED}before\n{LOGGED}{text}\n{LOGGED}TRITONBACKEND_ModelFinalize: delete model state"
+    server = SimpleNamespace(server_path=lambda _: folder)
+    check = check_finalize(server, [SimpleNamespace(name="m", folder=None)], log)
+    assert (check is not None) == is_of_it
+    if check:
+        assert (check.status, check.evidence) == (
+            "warning",
+            "m raised an exception in finalize: OSError: store is closed",
+        )
+        assert check.fix == "correct the model's code at /srv/m/1/model.py:16"
 
 
 def test_more_shared_memory_than_a_container_has_is_a_warning(tmp_path, monkeypatch):
