@@ -9,11 +9,10 @@ import zlib
 import pytest
 
 from envpack.server.tensors import read_served_config
+from envpack.verification.contents import CONTENTS, content
 from envpack.verification.requests import (
-    CONTENTS,
     PLAIN,
     Filling,
-    content,
     fillings,
     generate_other,
     generate_requests,
