@@ -44,8 +44,8 @@ def replaced_file(
     one that it replaces; only for content that is written to the temporary file itself, not linked there. ``durable``
     is false only for files whose content shows whether they are complete: they are not flushed to the disk.
     """
-    _remove_stale_files(destination)
-    temporary, handle = _locked_temporary(destination)
+    _remove_stale(destination)
+    temporary, handle = _locked_temporary(destination, _make_file)
     try:
         yield temporary
         if not (keep and _copy_attributes(destination, temporary)) or mode is not None:
@@ -61,20 +61,29 @@ def replaced_file(
         os.close(handle)
 
 
-def _locked_temporary(destination: Path) -> tuple[Path, int]:
-    """Create a temporary file and lock it, so that no other writer takes it for that of a killed process."""
+def _locked_temporary(destination: Path, make: Callable[[str, Path], str]) -> tuple[Path, int]:
+    """Create a temporary file or folder and lock it, so that no other writer takes it for that of a killed process."""
     while True:
         with _errors_of(destination):
-            created, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent)
-        os.close(created)
+            name = make(f".{destination.name}.", destination.parent)
         with contextlib.suppress(FileNotFoundError):
             # Not for writing: a program that is open for writing cannot be started.
             handle = os.open(name, os.O_RDONLY)
             with contextlib.suppress(OSError):  # the file system has no locks, then nobody removes it either
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:
+            if os.path.lexists(name):
                 return Path(name), handle
             os.close(handle)  # another writer was faster and removed it
+
+
+def _make_file(prefix: str, folder: Path) -> str:
+    handle, name = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=folder)
+    os.close(handle)
+    return name
+
+
+def _make_folder(prefix: str, folder: Path) -> str:
+    return tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=folder)
 
 
 @contextlib.contextmanager
@@ -105,20 +114,22 @@ def _copy_attributes(source: Path, target: Path) -> bool:
 
 
 def remove_stale_files(folder: Path, is_own: Callable[[Path], bool]) -> None:
-    """Remove the temporary files of `replaced_file` in a folder whose processes are gone, for some destinations."""
+    """Remove what `replaced_file` and `replaced_folder` left in a folder, whose processes are gone, for some names."""
     for stale in folder.glob(f".*{_SUFFIX}"):
         if (name := _TEMPORARY.fullmatch(stale.name)) and is_own(folder / name[1]):
-            _remove_stale_files(folder / name[1])
+            _remove_stale(folder / name[1])
 
 
-def _remove_stale_files(destination: Path) -> None:
-    """Remove temporary files of `replaced_file` that are not locked: the process that wrote them is gone."""
+def _remove_stale(destination: Path) -> None:
+    """Remove temporary files and folders for a destination that are not locked: the process that made them is gone."""
     for stale in temporaries_of(destination):
+        if stale == _old_of(destination):  # the only one, if the process was killed between two steps
+            continue
         with contextlib.suppress(OSError):
             handle = os.open(stale, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if try_lock(handle):
-                    stale.unlink()  # fails for folders, which `new_folder` and `replaced_folder` remove
+                    delete(stale)  # `new_folder` has names of its own, for which its caller holds a lock
             finally:
                 os.close(handle)
 
@@ -162,8 +173,8 @@ def keep_last(name: str, text: str, *, mode: int | None = None) -> str:
 
 def replace_link(destination: Path, target: str) -> None:
     """Replace ``destination`` by a symbolic link to ``target``, which need not exist."""
-    with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent) as folder:
-        link = Path(folder, "link")
+    with _temporary_folder(destination) as folder:
+        link = folder / "link"
         link.symlink_to(target)
         link.replace(destination)
 
@@ -185,19 +196,28 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside ``destination``; it becomes ``destination`` when the block succeeds.
 
     An existing ``destination`` is exchanged with the new folder in one system call (Linux ``renameat2``) and then
-    removed. If the block raises, the temporary folder is removed and ``destination`` is unchanged.
+    removed. If the block raises, the temporary folder is removed and ``destination`` is unchanged. Those of killed
+    processes are removed by the next call for the same destination.
     """
-    with _errors_of(destination):
-        temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent))
-    try:
+    with _temporary_folder(destination) as temporary:
         temporary.chmod(0o755)
         yield temporary
         if os.path.lexists(destination):
             _exchange(temporary, destination)
         else:
             temporary.rename(destination)
+
+
+@contextlib.contextmanager
+def _temporary_folder(destination: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``destination``, which is removed at the end under the name that it has here."""
+    _remove_stale(destination)
+    temporary, handle = _locked_temporary(destination, _make_folder)
+    try:
+        yield temporary
     finally:
         delete(temporary)
+        os.close(handle)
 
 
 @contextlib.contextmanager

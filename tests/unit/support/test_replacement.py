@@ -210,7 +210,6 @@ def test_kill_9_in_the_middle_keeps_the_old_file(tmp_path):
 def test_what_a_killed_writer_has_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
     file = tmp_path / "stub"
     (tmp_path / ".stub.killed00.partial").write_text("half")
-    (tmp_path / ".stub.folder00.partial").mkdir()
     (tmp_path / ".stub2.killed00.partial").write_text("of another file")
     with replaced_file(file) as first:
         assert not (tmp_path / ".stub.killed00.partial").exists()
@@ -218,7 +217,21 @@ def test_what_a_killed_writer_has_left_is_removed_and_what_a_living_one_writes_i
         write_text(file, "second")
         assert first.read_text() == "first"
     assert file.read_text() == "first"
-    assert sorted(os.listdir(tmp_path)) == [".stub.folder00.partial", ".stub2.killed00.partial", "stub"]
+    assert sorted(os.listdir(tmp_path)) == [".stub2.killed00.partial", "stub"]
+
+
+def test_of_folders_too_what_is_left_is_removed_but_for_the_only_one(tmp_path):
+    folder = tmp_path / "model"
+    for left in (".model.killed00.partial/1", ".model.replaced.partial/1", ".model2.killed00.partial"):
+        (tmp_path / left).mkdir(parents=True)
+    with replaced_folder(folder) as first:
+        with replaced_folder(folder) as second:
+            (second / "second").touch()
+        replace_link(tmp_path / "link", "model")
+        assert first.is_dir()
+        (first / "first").touch()
+    assert sorted(os.listdir(tmp_path)) == [".model.replaced.partial", ".model2.killed00.partial", "link", "model"]
+    assert os.listdir(folder) == ["first"]
 
 
 def test_a_rewritten_text_keeps_owner_mode_and_attributes(tmp_path):
@@ -248,6 +261,7 @@ def test_writers_at_the_same_time_do_not_take_each_others_temporary_file(tmp_pat
         try:
             for _ in range(25):
                 write_text(tmp_path / "file", str(number))
+                replace_link(tmp_path / "link", str(number))
         except OSError as error:
             failures.append(error)
 
@@ -257,7 +271,7 @@ def test_writers_at_the_same_time_do_not_take_each_others_temporary_file(tmp_pat
     for writer in writers:
         writer.join()
     assert failures == []
-    assert os.listdir(tmp_path) == ["file"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
 
 
 def test_temporaries_of_a_longer_name_belong_to_another_file(tmp_path):
