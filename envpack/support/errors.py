@@ -241,4 +241,4 @@ def disk_full_by_program(storage: Path) -> StorageError:
 def disk_full(where: Path | str) -> StorageError:
     """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
     fix = "free some space, or inodes if df -i shows none; ENVPACK_CACHE_DIR moves the cache, TMPDIR temporary files"
-    return StorageError("disk-full", "the disk is full; nothing was changed", fix, str(where))
+    return StorageError("disk-full", "the disk is full; no file is half-written", fix, str(where))

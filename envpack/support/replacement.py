@@ -51,7 +51,7 @@ def replaced_file(
         if not (keep and _copy_attributes(destination, temporary)) or mode is not None:
             temporary.chmod(0o644 if mode is None else mode)
         if durable:
-            with temporary.open("rb") as written:
+            with temporary.open("rb") as written, _errors_of(destination):
                 os.fsync(written.fileno())
         temporary.replace(destination)
     except BaseException:

@@ -18,7 +18,7 @@ from tests.tables import every_row
             errno.ENOSPC,
             "/srv/x",
             "disk-full",
-            "the disk is full; nothing was changed",
+            "the disk is full; no file is half-written",
             "free some space, or inodes if df -i shows none; ENVPACK_CACHE_DIR moves the cache, TMPDIR temporary files",
         ),
         (

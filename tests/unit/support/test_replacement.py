@@ -66,8 +66,9 @@ def test_content_that_does_not_reach_the_disk_keeps_the_old_file(tmp_path, monke
 
     (tmp_path / "config.pbtxt").write_text("old")
     monkeypatch.setattr("os.fsync", fsync)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         write_text(tmp_path / "config.pbtxt", "new")
+    assert caught.value.filename == str(tmp_path / "config.pbtxt")
     assert (tmp_path / "config.pbtxt").read_text() == "old"
     assert os.listdir(tmp_path) == ["config.pbtxt"]
 
