@@ -25,12 +25,11 @@ def temp_dir(purpose: str) -> Iterator[Path]:
     Folders of killed processes are removed first, because they can contain passwords.
     """
     _remove_stale()
-    # It gets its name once it is locked, so that no other process takes it for that of a killed one.
+    # It gets its name only if it is locked, so that no other process takes it for that of a killed one.
     new = Path(tempfile.mkdtemp(prefix=f".{_TEMPORARY}{purpose}-"))
     handle = os.open(new, os.O_RDONLY)
     try:
-        try_lock(handle)
-        folder = new.rename(new.with_name(new.name[1:]))
+        folder = new.rename(new.with_name(new.name[1:])) if try_lock(handle) else new
         try:
             yield folder
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.support import replacement
+from envpack.support import replacement, temp_dirs
 from envpack.support.errors import InputError
 from envpack.support.temp_dirs import check_fillable, filled_folder, partial_folder, temp_dir
 from tests.descriptors import open_in
@@ -70,6 +70,14 @@ def test_a_folder_has_its_name_only_while_it_is_locked(temporary, monkeypatch):
     with temp_dir("engine") as folder:
         assert folder.is_dir()
     assert seen == []
+
+
+def test_a_folder_that_cannot_be_locked_stays_when_locks_work_again(temporary, monkeypatch):
+    locks = iter([False])
+    monkeypatch.setattr(temp_dirs, "try_lock", lambda handle: next(locks, True))
+    with temp_dir("lock") as folder, temp_dir("uv"):
+        assert folder.is_dir()
+    assert list(temporary.iterdir()) == []
 
 
 def test_read_only_folders_are_removed(temporary):
