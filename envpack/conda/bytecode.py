@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.support.entry_locks import being_made, in_use
-from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, disk_full_by_program
+from envpack.support.errors import EnvironmentBuildError, disk_full_by_program, says_disk_full
 from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import link_or_copy, new_folder
 from envpack.support.temp_dirs import temp_dir
@@ -40,7 +40,7 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
             [python, "-s", "-S", "-B", _CHILD, prefix, file_list],
             env=bare_environment() | {"PYTHONHASHSEED": "0"},  # byte code contains sets in their order
         )
-    if DISK_FULL_TEXT in completed.stderr:
+    if says_disk_full(completed.stderr):
         raise disk_full_by_program(prefix.parent)
     if completed.returncode != 0:
         what = f"Python files could not be compiled: {completed.last_lines(2)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -199,6 +200,7 @@ def uv_error(
     return error
 
 
+_OF_FILES = (errno.EPERM, errno.EIO, errno.EACCES, errno.EROFS, errno.ENOLCK, errno.ESTALE)
 _OF_INDEX = ("index-forbidden", "index-untrusted", "index-unreachable", "index-invalid")
 _ERROR_PATTERNS = (
     ErrorPattern(
@@ -240,9 +242,9 @@ _ERROR_PATTERNS = (
     ),
     ErrorPattern(
         kind="pip-failed",
-        pattern="Failed to initialize cache|Could not acquire lock",
-        message="uv cannot write to its cache:\n{lines}",
-        hint="set UV_CACHE_DIR to a folder that you can write to",
+        pattern=rf"Failed to initialize cache|Could not acquire lock|\(os error (?:{'|'.join(map(str, _OF_FILES))})\)",
+        message="uv cannot read or write a file:\n{lines}",
+        hint="look at its permissions and its disk; UV_CACHE_DIR moves the cache of uv, TMPDIR temporary files",
     ),
     ErrorPattern(
         kind="pip-failed",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from envpack.store.location import Location, connect, obstore_for, proxy_to, was_redirected
 from envpack.support.connection_faults import proxy_hint, tls_fault
-from envpack.support.errors import DISK_FULL_TEXT, StorageError
+from envpack.support.errors import StorageError, says_disk_full
 from envpack.support.pool import interruptible
 from envpack.support.text import one_line, printable_line
 
@@ -309,7 +309,7 @@ class Objects:
         text = str(error)
         if _NO_BUCKET.search(text):
             return self._absent()
-        if DISK_FULL_TEXT in text:
+        if says_disk_full(text):
             # What was written before stays; a publication has announced it.
             what, fix = "the disk of this store is full", "free some space there, and run the same command again"
             return StorageError("disk-full", what, fix, str(self.location))

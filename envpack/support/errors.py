@@ -134,7 +134,6 @@ def finding_of_error(error: EnvpackError, where: Path) -> Finding:
     return Finding(error.kind, error.message, error.hint, Path(error.where) if error.where else where)
 
 
-DISK_FULL_TEXT = "No space left on device"  # in the output of any program
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LIMITS = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _OF_FILES = {errno.EIO, errno.ESTALE, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.EROFS, errno.ELOOP}
@@ -149,7 +148,7 @@ def storage_errors(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         # That of shutil.copytree is a list of texts without error numbers.
-        if error.errno in _FULL or (error.errno is None and DISK_FULL_TEXT in str(error)):
+        if error.errno in _FULL or (error.errno is None and says_disk_full(str(error))):
             raise disk_full(where) from error
         if error.errno in _REFUSED:
             raise (_link_refused(error) or _refused(error, where)) from error
@@ -215,7 +214,7 @@ def _unnamed(error: OSError) -> StorageError:
 
 def _some_disk_full() -> StorageError:
     fix = "free some space on the disks of the repository, the cache (ENVPACK_CACHE_DIR) and temporary files (TMPDIR)"
-    return StorageError("disk-full", "a disk is full", fix)
+    return StorageError("disk-full", "a disk, or your quota of it, is full", fix)
 
 
 def _name_of(error: OSError) -> str:
@@ -233,6 +232,11 @@ def _free(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize if disk.f_favail or not disk.f_files else 0
 
 
+def says_disk_full(output: str) -> bool:
+    """Whether the output of a program, in English, says that a disk is full, or what its user may have of it."""
+    return any(os.strerror(code) in output for code in _FULL)
+
+
 def disk_full_by_program(storage: Path) -> StorageError:
     """The error for a full disk that a program reports, which does not say which one."""
     return disk_full(scarce_folder(storage))
@@ -241,4 +245,4 @@ def disk_full_by_program(storage: Path) -> StorageError:
 def disk_full(where: Path | str) -> StorageError:
     """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
     fix = "free some space, or inodes if df -i shows none; ENVPACK_CACHE_DIR moves the cache, TMPDIR temporary files"
-    return StorageError("disk-full", "the disk is full; no file is half-written", fix, str(where))
+    return StorageError("disk-full", "the disk, or your quota of it, is full; no file is half-written", fix, str(where))

@@ -21,7 +21,13 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.support.errors import DISK_FULL_TEXT, EnvironmentBuildError, StorageError, disk_full_by_program
+from envpack.support.errors import (
+    EnvironmentBuildError,
+    StorageError,
+    disk_full_by_program,
+    says_disk_full,
+    system_limit,
+)
 
 # Where distributions keep all trusted authorities in one file: Debian, Fedora, RHEL, openSUSE, Alpine.
 _BUNDLES = (
@@ -312,12 +318,14 @@ class ErrorPattern:
 def error_from_output(
     patterns: Iterable[ErrorPattern], output: str, *, storage: Path, where: str = "", details: str = "", **fields: str
 ) -> EnvironmentBuildError | StorageError:
-    """The error for a program's output: a full disk if the output mentions one, else the first pattern that matches.
+    """The error for a program's output: a full disk or too many files if it mentions them, else of the first pattern.
 
     The last pattern matches everything. The fields fill the braces in messages and hints.
     """
-    if DISK_FULL_TEXT in output:
+    if says_disk_full(output):
         return disk_full_by_program(storage)
+    if (too_many := os.strerror(errno.EMFILE)) in output:
+        return system_limit(too_many)
     pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))
     values = fields | match.groupdict()
     what = pattern.message.format(**values)

@@ -47,13 +47,14 @@ def replaced_file(
     _remove_stale(destination)
     temporary, handle = _locked_temporary(destination, _make_file)
     try:
-        yield temporary
-        if not (keep and _copy_attributes(destination, temporary)) or mode is not None:
-            temporary.chmod(0o644 if mode is None else mode)
-        if durable:
-            with temporary.open("rb") as written, _errors_of(destination):
-                os.fsync(written.fileno())
-        temporary.replace(destination)
+        with _errors_of(destination, temporary):
+            yield temporary
+            if not (keep and _copy_attributes(destination, temporary)) or mode is not None:
+                temporary.chmod(0o644 if mode is None else mode)
+            if durable:
+                with temporary.open("rb") as written, _errors_of(destination):
+                    os.fsync(written.fileno())
+            temporary.replace(destination)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -87,12 +88,24 @@ def _make_folder(prefix: str, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _errors_of(destination: Path) -> Iterator[None]:
-    """Let errors within the block name the destination: a temporary name says nothing to the user."""
+def _errors_of(destination: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Let errors within the block name the destination: a temporary name says nothing to the user.
+
+    With ``temporary`` only those that name it, or a file in it.
+    """
     try:
         yield
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(destination)) from error
+        inside = _inside(error.filename, temporary) if temporary else Path()
+        if inside is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(destination / inside)) from error
+
+
+def _inside(name: object, folder: Path) -> Path | None:
+    if not isinstance(name, str | bytes | os.PathLike) or not Path(os.fsdecode(name)).is_relative_to(folder):
+        return None
+    return Path(os.fsdecode(name)).relative_to(folder)
 
 
 def _copy_attributes(source: Path, target: Path) -> bool:
@@ -173,7 +186,7 @@ def keep_last(name: str, text: str, *, mode: int | None = None) -> str:
 
 def replace_link(destination: Path, target: str) -> None:
     """Replace ``destination`` by a symbolic link to ``target``, which need not exist."""
-    with _temporary_folder(destination) as folder:
+    with _temporary_folder(destination) as folder, _errors_of(destination):
         link = folder / "link"
         link.symlink_to(target)
         link.replace(destination)
@@ -214,7 +227,8 @@ def _temporary_folder(destination: Path) -> Iterator[Path]:
     _remove_stale(destination)
     temporary, handle = _locked_temporary(destination, _make_folder)
     try:
-        yield temporary
+        with _errors_of(destination, temporary):
+            yield temporary
     finally:
         delete(temporary)
         os.close(handle)
@@ -232,9 +246,10 @@ def new_folder(destination: Path) -> Iterator[Path]:
     with _errors_of(destination):
         temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
     try:
-        yield temporary
-        temporary.chmod(0o755)
-        temporary.rename(destination)
+        with _errors_of(destination, temporary):
+            yield temporary
+            temporary.chmod(0o755)
+            temporary.rename(destination)
         _remove_stale_folders(destination)  # programs that outlived a killed process may have written again
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -211,12 +211,38 @@ def test_a_date_that_hides_newer_files_is_named_where_a_version_is_missing(monke
     assert "UV_EXCLUDE" not in uv_error(CompletedProcess(1, "", "error: 401 Unauthorized"), ["b"], Path("/")).hint
 
 
-@every_row("reason", ["Failed to initialize cache at `/home/me/.cache/uv`", "Could not acquire lock"])
-def test_a_cache_of_uv_that_cannot_be_written_is_moved_by_its_variable(reason):
-    line = f"error: {reason}"
-    error = uv_error(CompletedProcess(2, "", f"{line}\n"), ["b==1"], Path("/"))
-    assert (error.kind, error.message) == ("pip-failed", f"uv cannot write to its cache:\n{line}")
-    assert error.hint == "set UV_CACHE_DIR to a folder that you can write to"
+OF_FILES = [
+    "error: Failed to initialize cache at `/home/me/.cache/uv`",
+    "error: Could not acquire lock",
+    "error: Failed to write to the client cache\n  cause: failed to rename file: Permission denied (os error 13)",
+    "error: failed to rename file from /tmp/.tmpsD to /tmp/pylock.toml: Input/output error (os error 5)",
+]
+
+
+@every_row("said", OF_FILES)
+def test_a_file_that_uv_cannot_use_is_no_fault_of_the_requirements_or_the_network(said):
+    error = uv_error(CompletedProcess(2, "", f"{said}\n"), ["b==1"], Path("/"))
+    assert error.kind == "pip-failed"
+    assert error.message.startswith("uv cannot read or write a file:\nerror: ")
+    assert "UV_CACHE_DIR moves the cache of uv" in error.hint
+
+
+def test_a_connection_that_the_system_refuses_is_of_the_network():
+    said = "error: Failed to fetch: `https://i.example/b/`\n  cause: Permission denied (os error 13)"
+    assert uv_error(CompletedProcess(2, "", f"{said}\n"), ["b==1"], Path("/")).kind == "index-unreachable"
+
+
+@every_row(
+    ("said", "kind"),
+    [
+        ("No space left on device (os error 28)", "disk-full"),
+        ("Disk quota exceeded (os error 122)", "disk-full"),
+        ("Too many open files (os error 24)", "system-limit"),
+    ],
+)
+def test_what_the_system_has_no_more_of_is_said_so(said, kind):
+    line = f"error: Failed to write to the client cache\n  cause: /c/b: {said}"
+    assert uv_error(CompletedProcess(2, "", line), ["b==1"], Path("/")).kind == kind
 
 
 def test_an_address_at_which_no_file_is_has_to_be_corrected():

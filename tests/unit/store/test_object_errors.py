@@ -7,7 +7,7 @@ import pytest
 from envpack.store.location import parse_location
 from envpack.store.objects import Objects, _info, _reason, _tag
 from envpack.support.connection_faults import proxy_hint
-from envpack.support.errors import DISK_FULL_TEXT, StorageError
+from envpack.support.errors import StorageError
 from tests.tables import every_row
 
 CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"
@@ -105,7 +105,7 @@ def test_a_folder_is_on_no_network_and_in_no_cloud(tmp_path, text, kind, message
 
 
 def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
-    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(f"x: {DISK_FULL_TEXT}"))
+    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError("x: No space left on device"))
     assert (error.kind, error.where) == ("disk-full", f"file://{tmp_path}")
     # Not that nothing was changed: a part of what was to be written may be there.
     assert error.message == "the disk of this store is full"

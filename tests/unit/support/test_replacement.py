@@ -122,6 +122,16 @@ def test_an_error_names_the_destination_and_no_temporary_file(replaced):
     assert caught.value.filename == str(place)
 
 
+@every_row("replaced", [replaced_folder, new_folder])
+def test_an_error_of_what_is_written_names_the_place_that_it_would_have(tmp_path, replaced):
+    with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "place") as partial:
+        (partial / "absent/file").touch()
+    assert caught.value.filename == str(tmp_path / "place/absent/file")
+    with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "place"):
+        (tmp_path / "absent/file").touch()
+    assert caught.value.filename == str(tmp_path / "absent/file")
+
+
 def test_a_link_or_a_copy_replaces_the_target(tmp_path, monkeypatch):
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("new")

@@ -11,7 +11,7 @@ from envpack.deployment.objects.content import Publication, PublishedFile, descr
 from envpack.deployment.objects.record import RECORD
 from envpack.deployment.objects.send import publish
 from envpack.store.objects import Objects
-from envpack.support.errors import DISK_FULL_TEXT, InputError, StorageError
+from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
 from tests.tables import every_row
 from tests.unit.deployment.objects.publications import below, config, copied, publication, written_to
@@ -129,7 +129,7 @@ def test_a_publication_that_was_interrupted_can_be_repeated(objects, remote, at)
 
 
 def test_a_publication_that_found_the_disk_full_can_be_repeated(objects, remote, tmp_path):
-    objects.broken, objects.failure = "b/config.pbtxt", objects._explained(OSError(DISK_FULL_TEXT))
+    objects.broken, objects.failure = "b/config.pbtxt", objects._explained(OSError("No space left on device"))
     new = publication(**config("a"), **config("b"))
     with pytest.raises(StorageError) as raised:
         publish(new, objects)
