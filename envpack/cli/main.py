@@ -13,7 +13,6 @@ import click
 
 import envpack
 from envpack.cli import interrupts
-from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import SAID_REPOSITORY, Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, storage_error, system_limit
@@ -38,8 +37,9 @@ _COMMANDS = {
     "kubernetes": ("kubernetes", "Print Kubernetes Jobs that build or verify models."),
     "cache": ("cache", "List, verify or remove what envpack keeps for the next build."),
     "doctor": ("about", "Check what envpack can use on this machine."),
-    "completion": ("completion", "Print the script that completes envpack's commands in a shell."),
+    "completion": ("main", "Print the script that completes envpack's commands in a shell."),
 }
+COMPLETION_VARIABLE = "_ENVPACK_COMPLETE"  # the scripts set it when they run envpack
 _BUG = 70
 _EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)
 
@@ -93,6 +93,34 @@ def cli() -> None:
     except FileNotFoundError:
         what = "the working folder was removed"
         raise StorageError("file-unusable", what, "change to a folder that exists: cd", ".") from None
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes envpack's commands and options in SHELL.
+
+    \b
+    bash: add to ~/.bashrc    eval "$(envpack completion bash)"
+    zsh:  add to ~/.zshrc     eval "$(envpack completion zsh)"   (after compinit)
+    fish: envpack completion fish > ~/.config/fish/completions/envpack.fish
+    """  # noqa: D301 - \b is click's mark for lines that stay as they are
+    from click.shell_completion import get_completion_class
+
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None  # noqa: S101 - the choices of the command are shells that click knows
+    click.echo(shell_class(context.find_root().command, {}, "envpack", COMPLETION_VARIABLE).source())
+
+
+def answer_shell(cli: click.Command, instruction: str) -> int:
+    """Answer a script that runs envpack: ``bash_complete`` prints candidates, ``bash_source`` the script itself."""
+    from click.shell_completion import shell_complete
+
+    try:
+        return shell_complete(cli, {}, "envpack", COMPLETION_VARIABLE, instruction)
+    except (LookupError, ValueError):  # the variable is set, and those of the shell are not, or make no sense
+        return 1
 
 
 def main() -> None:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from envpack.archive.selection import Selection
-from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
-from envpack.cli.main import cli, run
+from envpack.cli.main import COMPLETION_VARIABLE, answer_shell, cli, run
 from envpack.conda.settings import CondaSettings
 from envpack.environment.inventory import Entry
 from envpack.fleet.cluster import parse_address
