@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from envpack.settings.pythons import SUPPORTED
@@ -21,8 +22,8 @@ from envpack.support.progress import NoProgress, Progress
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
-# A task: receives a number of cores and a progress, returns the result.
-_Work = Callable[[int, Progress], _Made]
+# A task: receives ``jobs``, a number of cores, and ``progress``, and returns the result.
+_Work = Callable[..., _Made]
 _Ended = Callable[[_Key, _Made | EnvpackError], None]
 
 
@@ -131,23 +132,16 @@ def compile_stubs(
     uncached = [recipe for recipe in recipes if cached_stub(recipe) is None]
     shared = {recipe.common_entry: recipe for recipe in uncached}
 
-    def shared_ended(entry: str, outcome: EnvpackError | None) -> None:
-        if outcome is not None:
+    def shared_ended(entry: str, outcome: Path | EnvpackError) -> None:
+        if isinstance(outcome, EnvpackError):
             failed[entry] = outcome
 
-    def compile_one(recipe: Recipe, cores: int, progress: Progress) -> Stub:
-        return build_from_recipe(recipe, jobs=cores, progress=progress)
-
-    def compile_common(recipe: Recipe, cores: int, progress: Progress) -> None:
-        compile_shared(recipe, jobs=cores, progress=progress)
-
-    _run_in_threads(
-        {entry: partial(compile_common, recipe) for entry, recipe in shared.items()}, shared_ended, jobs, progress
-    )
+    common = {entry: partial(compile_shared, recipe) for entry, recipe in shared.items()}
+    _run_in_threads(common, shared_ended, jobs, progress)
     blocked = [recipe for recipe in uncached if recipe.common_entry in failed]
     for recipe in blocked:
         ended(recipe, failed[recipe.common_entry])
-    work = {recipe: partial(compile_one, recipe) for recipe in recipes if recipe not in blocked}
+    work = {recipe: partial(build_from_recipe, recipe) for recipe in recipes if recipe not in blocked}
     _run_in_threads(work, ended, jobs, progress)
 
 
@@ -180,5 +174,6 @@ def _run_in_threads(
 
     with Pool(threads) as pool:
         shares = (_ThreadProgress(pool, progress, getattr(key, "identifier", "")) for key in keys)
-        tasks = [partial(work[key], max(1, jobs // threads), share) for key, share in zip(keys, shares, strict=True)]
+        cores = max(1, jobs // threads)
+        tasks = [partial(work[key], jobs=cores, progress=share) for key, share in zip(keys, shares, strict=True)]
         pool.run(tasks, report)

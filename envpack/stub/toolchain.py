@@ -132,14 +132,6 @@ def package_folder(name: str) -> Path | None:
     return Path(next(iter(locations))) if locations else None
 
 
-def required_package_folder(name: str, distribution: str) -> Path:
-    """Like `package_folder`, for packages that compiling needs."""
-    folder = package_folder(name)
-    if folder is None:
-        raise extra_missing(f"the Python package {distribution}")
-    return folder
-
-
 def find_tool(name: str) -> Path:
     """CMake or Ninja: from the wheel beside this interpreter, else from PATH."""
     # The program on PATH of a wheel may be a script of Python, which finds its module only if the user's folder counts.
@@ -180,7 +172,10 @@ BOOST_VERSION = "include/boost/version.hpp"
 
 def boost_folder() -> Path:
     """The folder that contains ``include/boost``."""
-    return required_package_folder("libboost_headers", "libboost-headers")
+    folder = package_folder("libboost_headers")
+    if folder is None:
+        raise extra_missing("the Python package libboost-headers")
+    return folder
 
 
 def pybind11_folder(minor: str) -> Path:

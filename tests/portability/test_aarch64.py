@@ -12,7 +12,7 @@ import pytest
 from envpack.settings.releases import all_releases
 from envpack.stub.build import build_stub
 from envpack.stub.recipe import Cell, source_folder
-from envpack.stub.toolchain import find_toolchain, required_package_folder
+from envpack.stub.toolchain import boost_folder, find_toolchain
 from envpack.support.elf import version_key
 from envpack.support.folders import cache_root
 from envpack.support.processes import clean_environment
@@ -82,7 +82,7 @@ def test_records_are_laid_out_as_on_x86_but_for_the_larger_mutex(tmp_path):
         ]
         source = tmp_path / f"{machine}.cc"
         source.write_text(subprocess.run(generate, capture_output=True, text=True, check=True).stdout)
-        boost = required_package_folder("libboost_headers", "libboost-headers") / "include"
+        boost = boost_folder() / "include"
         command = [*find_toolchain("zig", machine="aarch64").compiler, "-std=c++17", "-Wno-invalid-offsetof"]
         command += ["-I", tmp_path, "-I", source_folder() / "stub_src", "-isystem", boost]
         command += ["-c", source, "-o", source.with_suffix(".o")]

@@ -33,8 +33,8 @@ def test_the_cores_are_shared(works, jobs, at_once, cores):
     threads, given, outcomes = set(), set(), {}
     together, numbers = threading.Barrier(at_once), itertools.count()
 
-    def work(cores, progress):
-        given.add(cores)
+    def work(jobs, progress):
+        given.add(jobs)
         threads.add(threading.get_ident())
         if next(numbers) < at_once:
             together.wait(60)
@@ -45,10 +45,10 @@ def test_the_cores_are_shared(works, jobs, at_once, cores):
 
 
 def test_a_failure_does_not_keep_the_others_from_being_done():
-    def fail(*_):
+    def fail(**_):
         raise BROKEN
 
-    assert _collect({"a": fail, "b": lambda *_: "made"}, 1) == {"a": BROKEN, "b": "made"}
+    assert _collect({"a": fail, "b": lambda **_: "made"}, 1) == {"a": BROKEN, "b": "made"}
 
 
 def test_details_and_ends_are_reported_in_the_thread_of_the_caller():
@@ -58,7 +58,7 @@ def test_details_and_ends_are_reported_in_the_thread_of_the_caller():
         def detail(self, text):
             details.append((text, threading.current_thread()))
 
-    def work(_, progress):
+    def work(jobs, progress):
         progress.begin("not reported")
         progress.detail("half")
         progress.end("not reported")
@@ -71,7 +71,7 @@ def test_details_and_ends_are_reported_in_the_thread_of_the_caller():
 def test_an_interruption_stops_running_work_and_starts_nothing_more(reason):
     begun, ends, slow_begins = [], [], threading.Event()
 
-    def slow(*_):
+    def slow(**_):
         begun.append("slow")
         slow_begins.set()
         try:
@@ -84,7 +84,7 @@ def test_an_interruption_stops_running_work_and_starts_nothing_more(reason):
 
     with pytest.raises(reason):
         _run_in_threads(
-            {"fast": lambda *_: slow_begins.wait(60), "slow": slow, "later": slow}, interrupted, 2, NoProgress()
+            {"fast": lambda **_: slow_begins.wait(60), "slow": slow, "later": slow}, interrupted, 2, NoProgress()
         )
     assert begun == ends
     assert len(begun) <= 2
@@ -92,7 +92,7 @@ def test_an_interruption_stops_running_work_and_starts_nothing_more(reason):
 
 def test_a_bug_in_the_work_is_raised():
     with pytest.raises(KeyError):
-        _collect({"a": lambda *_: {}["x"]}, 1)
+        _collect({"a": lambda **_: {}["x"]}, 1)
 
 
 TOOLS = Toolchain("system", ("c++",), "c++ 1.2", "x86_64")

@@ -12,11 +12,11 @@ from envpack.settings.pythons import PYBIND11, SUPPORTED, pybind11_for
 from envpack.stub import build, toolchain
 from envpack.stub.toolchain import (
     PYBIND11_VERSION,
+    boost_folder,
     find_tool,
     find_toolchain,
     header_folders,
     pybind11_folder,
-    required_package_folder,
 )
 from envpack.support import installation
 from envpack.support.errors import EnvpackError, StubError, storage_error
@@ -191,10 +191,7 @@ def test_a_machine_without_the_compiler_is_told_how_to_get_one(machine, wanted, 
     [
         (lambda: find_tool("cmake"), "cmake"),
         (lambda: find_tool("ninja"), "ninja"),
-        (
-            lambda: required_package_folder("libboost_headers", "libboost-headers"),
-            "the Python package libboost-headers",
-        ),
+        (boost_folder, "the Python package libboost-headers"),
     ],
 )
 def test_what_the_extra_holds_is_missing_in_one_line(machine, monkeypatch, find, what):
