@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from envpack.conda.engine import all_credentials
@@ -24,9 +24,6 @@ from envpack.support.processes import clean_environment, verification_setting
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.uv import run_uv
-
-if TYPE_CHECKING:
-    import docker
 
 _RESPONSE_SECONDS = 3.0
 _CREDENTIALS_NEEDED = {401, 403, 407}
@@ -195,21 +192,14 @@ def _of_daemon(daemon: Daemon, image: str) -> Iterator[Observation]:
 
 
 def _image(daemon: Daemon, name: str) -> Observation:
-    if _has_image(daemon.client, name):
-        return Observation("image", "ok", name)
-    return Observation(
-        "image", "warn", f"{name} is not present", f"run {daemon.name} pull {name}, or verify with --set pull=true"
-    )
-
-
-def _has_image(client: docker.DockerClient, name: str) -> bool:
     import docker
 
     try:
-        client.images.get(name)
+        daemon.client.images.get(name)
     except docker.errors.ImageNotFound:
-        return False
-    return True
+        fix = f"run {daemon.name} pull {name}, or verify with --set pull=true"
+        return Observation("image", "warn", f"{name} is not present", fix)
+    return Observation("image", "ok", name)
 
 
 def _gpus(daemon: Daemon, info: dict[str, Any]) -> Observation:
