@@ -55,7 +55,6 @@ class Inspection:
     count: dict[str, int] = field(default_factory=dict)  # number of all differences, by kind
 
     def find(self, kind: str, path: str, reason: str) -> None:
-        """Add a finding."""
         self.count[kind] = self.count.get(kind, 0) + 1
         path, reason = path[:_LONGEST_SHOWN], reason[:_LONGEST_SHOWN]
         if len(self.findings) < MOST_FINDINGS:

@@ -55,7 +55,6 @@ class Output:
             self._flushing.result()  # the kernel reports a failure only once
 
     def write(self, content: bytes | memoryview) -> None:
-        """Write the next bytes."""
         hashed = self._threads.submit(self.digest.update, content) if self._hashed else None
         try:
             self.size += len(content)

@@ -176,7 +176,6 @@ class Packer:
     """Turns portions into compressed bytes, in order, with several threads. Use it in a ``with`` block."""
 
     def __init__(self, prefix: Path, compress: Compress | None, threads: int = 0) -> None:
-        """Start the threads."""
         self._prefix = str(prefix)
         self._compress = compress
         self._threads = min(threads or usable_cores(), _MOST_THREADS)

@@ -190,7 +190,6 @@ class Console:
         self._end_step()
 
     def _write(self, line: str) -> None:
-        """Write a line of progress."""
         self._wrote()
         self.terminal.print(line)
 
@@ -322,7 +321,6 @@ class Heartbeat:
     """Calls a function, in a thread of its own, whenever nothing was written for a while, until it is stopped."""
 
     def __init__(self, write: Callable[[], None], *, first: bool) -> None:
-        """Start."""
         self._write = write
         self._stopped = threading.Event()
         self._due = time.monotonic() + (FIRST if first else SILENCE)

@@ -65,7 +65,6 @@ class Results(_Stream):
     """Standard output, whose failure is an error for the user; of a closed pipe it is a BrokenPipeError."""
 
     def write(self, text: str) -> int:
-        """Write."""
         with self._failing():
             return self._stream.write(text)
 

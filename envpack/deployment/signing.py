@@ -32,7 +32,6 @@ class SigningKey:
 
     @property
     def public(self) -> PublicKey:
-        """Its public key."""
         return PublicKey(self.signer.public_key, Path())
 
     def __repr__(self) -> str:

@@ -120,12 +120,10 @@ class ModelProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended."""
         return self._end.is_set()
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._child.pid
 
     def peak_memory(self) -> int:

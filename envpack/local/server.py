@@ -204,7 +204,6 @@ class LocalServer:
         return _Loaded(model, found, stamps)
 
     def _what(self, name: str) -> ModelSource | None:
-        """What a name stands for."""
         with self._lock(name):
             if name not in self._found:
                 with self._limit.stopped():  # while its environment is made

@@ -94,7 +94,6 @@ class OtherVersionError(ValueError):
 
 
 def parse_record(content: bytes, kind: RecordKind, key: str) -> Record:
-    """Read a record."""
     document = parse_json(content)
     if isinstance(document, dict) and type(document.get("schema")) is int and document["schema"] > _SCHEMA:
         raise OtherVersionError("it is no record of this version of envpack")

@@ -34,7 +34,6 @@ class TestRun:
     on_server: bool  # whether that is a real server
 
     def of(self, model: str) -> tuple[dict[str, Any], ...]:
-        """The tests of a model."""
         return tuple(test for test in self.tests if test["id"].partition("/")[0] == model)
 
 

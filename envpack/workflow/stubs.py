@@ -64,7 +64,6 @@ def stub_store(said: Settings) -> SharedStore | None:
 
 
 def plan_stubs(wanted: WantedStubs, said: Settings, progress: Progress) -> PlannedStubs:
-    """The requested stubs."""
     settled = said.settled()
     releases = [release_for_stub(name, abi=settled.abi or "") for name in wanted.tritons]
     for minor in wanted.pythons:

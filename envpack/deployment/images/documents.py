@@ -42,7 +42,6 @@ class Descriptor:
 
     @classmethod
     def of(cls, media_type: str, content: bytes) -> Descriptor:
-        """The descriptor of some content."""
         return cls(media_type, digest_of(content), len(content))
 
     def to_json(self) -> dict[str, Any]:

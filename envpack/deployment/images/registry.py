@@ -91,7 +91,6 @@ class Registry:
             raise registry_corrupt(self.address, f"{reference} is not the manifest that was just written")
 
     def has_blob(self, blob: Descriptor) -> bool:
-        """Whether the registry has a blob."""
         with faults_of(self.address):
             try:
                 size = self._repeated(lambda: self._client.blob_size(blob.digest))
