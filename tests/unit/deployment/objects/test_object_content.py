@@ -103,14 +103,6 @@ def test_a_link_to_a_folder_around_it_is_named_with_a_remedy(late, repository):
     )
 
 
-def test_a_folder_that_two_links_name_is_published_twice(late, repository, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/x").write_text("x")
-    for name in ("one", "two"):
-        (repository.repository / "late/1" / name).symlink_to(tmp_path / "data")
-    assert {"late/1/one/x", "late/1/two/x"} <= {file.path for file in published(late()).files}
-
-
 def test_a_name_that_no_store_holds_is_shown_in_one_line(late, repository):
     (repository.repository / "late/1/tab\t.py").touch()
     kind, message, hint, where = refused(late())

@@ -14,7 +14,7 @@ from envpack.repository.config_editor import get_string_parameter
 from envpack.repository.model import open_model
 from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.settings.table import Settings
-from envpack.support.errors import EnvpackError, ModelsError
+from envpack.support.errors import EnvpackError
 from envpack.support.progress import NoProgress
 from tests.unit.archive.conftest import Prefixes
 from tests.unit.deployment.objects.publications import below
@@ -62,16 +62,6 @@ def test_environments_are_archives_in_the_folders_of_their_models(described, obj
     ]
 
 
-def test_a_backend_for_one_python_becomes_a_stub_beside_the_model(described, objects, remote):
-    publish(described, objects)
-    assert 'backend: "python"' in (remote / "early/config.pbtxt").read_text()
-
-
-def test_an_ensemble_comes_after_its_members(described, objects):
-    publish(described, objects)
-    assert objects.written[-1] == "both/config.pbtxt"
-
-
 def test_models_of_other_backends_are_published_as_they_are(repository, release, tmp_path, objects, remote):
     net, bare = repository.repository / "net", repository.repository / "bare"
     for folder in (net, bare):
@@ -110,14 +100,6 @@ def test_another_environment_has_another_name(repository, release, tmp_path, cac
     folder = repository.repository / "early/python3.8"
     place_folder(environment, folder, Selection(), served_as=str(folder))
     assert archive_of_early() != before
-
-
-def test_a_folder_whose_environment_the_cache_lacks_is_refused(repository, release, tmp_path, cache):
-    shutil.rmtree(cache / "environments/one")
-    plan = plan_deployment(repository.saying(Settings(backends=tmp_path / "backends")))
-    with pytest.raises(ModelsError) as raised, published_files(plan, NoProgress()):
-        pass
-    assert raised.value.kind == "environment-not-cached"
 
 
 @pytest.mark.parametrize(

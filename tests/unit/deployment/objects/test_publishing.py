@@ -143,15 +143,6 @@ def test_a_publication_that_found_the_disk_full_can_be_repeated(objects, remote,
     assert copied(objects, tmp_path).files == 4
 
 
-def test_a_model_that_only_an_interrupted_publication_sent_can_be_removed(objects, remote):
-    objects.broken = "b/config.pbtxt"
-    with pytest.raises(KeyboardInterrupt):
-        publish(publication(**config("a"), **config("b")), objects)
-    objects.broken = ""
-    publish(publication(**config("a")), objects, delete=True)
-    assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
-
-
 def interrupted(objects, at, **contents):
     objects.broken = at
     with pytest.raises(KeyboardInterrupt):
@@ -290,13 +281,6 @@ def test_a_publication_while_another_one_is_read_is_not_taken_for_another_progra
     assert (raised.value.kind, raised.value.hint[:15]) == ("published-changed", "run the command")
 
 
-def test_without_its_record_nothing_is_compared(objects, remote, tmp_path):
-    publish(publication(**config("a")), objects)
-    (remote / RECORD).unlink()
-    (remote / "a/1/model.py").write_text("changed")
-    assert not copied(objects, tmp_path).compared
-
-
 def test_half_a_publication_is_refused_until_it_is_repeated(objects, remote, tmp_path):
     publish(publication(**config("a")), objects)
     new = publication(**config("a", "new"), **config("b", "new"))
@@ -327,11 +311,4 @@ def test_an_address_with_a_record_and_nothing_else_is_refused(objects, remote, t
     publish(publication(**config("a")), objects)
     publish(publication(), objects, delete=True)
     with pytest.raises(InputError, match="nothing is published there"):
-        copied(objects, tmp_path)
-
-
-def test_what_others_put_into_a_published_model_is_refused(objects, remote, tmp_path):
-    publish(publication(**config("a")), objects)
-    written_to("a/2/model.py", "a")(remote)
-    with pytest.raises(InputError, match="a/2/model.py was not published"):
         copied(objects, tmp_path)

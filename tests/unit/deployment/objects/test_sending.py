@@ -59,12 +59,6 @@ def test_a_publication_that_lost_its_lease_sends_nothing_more(objects, remote, m
     assert len(below(remote)) == 1
 
 
-def test_a_lease_ends_with_its_publication(objects, remote):
-    publish(publication(**config("a")), objects)
-    publish(publication(**config("a", "new")), objects)
-    assert (remote / "a/config.pbtxt").read_text() == "new"
-
-
 @pytest.mark.parametrize(
     ("names", "which"), [(["a/config.pbtxt"], ""), (["a/config.pbtxt", "a/1/model.py"], " and 1 more")]
 )
