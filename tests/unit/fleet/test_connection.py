@@ -2,15 +2,14 @@
 
 import logging
 import signal
-import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
 
 from envpack.fleet import cluster
-from envpack.fleet.cluster import Address, abilities_of, answer, lost, worker_facts
-from envpack.support.errors import ServerError, UsageError
+from envpack.fleet.cluster import Address, abilities_of, answer, worker_facts
+from envpack.support.errors import ServerError
 from envpack.support.progress import NoProgress
 from tests.steps import Steps
 
@@ -54,11 +53,6 @@ def test_an_answer_that_comes_after_a_reminder_counts(monkeypatch):
             reminded.set()
 
     assert answer(lambda: reminded.wait(60), ADDRESS, Reminds(), seconds=60) is True
-
-
-def test_a_scheduler_that_is_gone_is_an_error_with_its_address():
-    error = lost(ADDRESS, "gone")
-    assert (error.kind, error.message, error.where) == ("scheduler-lost", "gone", "tcp://scheduler.example:8786")
 
 
 def test_all_workers_of_a_scheduler_are_asked_for():
@@ -163,21 +157,3 @@ def test_the_cause_of_a_failed_connection_counts_more_than_what_dask_says(monkey
     with pytest.raises(ServerError) as raised, cluster.connected(ADDRESS, NoProgress()):
         pass
     assert raised.value.message == "the scheduler does not answer: Connection refused"
-
-
-def test_dask_is_quiet_during_the_connection_only():
-    names = ("asyncio", "distributed", "distributed.client", "tornado", "tornado.application", "tornado.general")
-    loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
-    with cluster._quiet():
-        assert {logger.level for logger in loggers} == {logging.CRITICAL + 1}
-    assert [logger.level for logger in loggers] == before
-
-
-def test_without_dask_the_address_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError) as raised:
-        cluster._distributed(ADDRESS)
-    error = raised.value
-    assert error.message == f"{ADDRESS} needs dask, which is not installed"
-    assert (error.kind, "dask" in error.hint) == ("dask-missing", True)
