@@ -30,10 +30,7 @@ def test_the_parts_of_an_address(url, parts):
     [
         "",
         "bucket/a",
-        "http://bucket/a",
         "s3://",
-        "s3:///a",
-        "s3://bucket/a/../b",
         "s3://bucket/a//b",
         "s3://bucket/a?versionId=1",
         "s3://bucket/a#b",
@@ -41,7 +38,6 @@ def test_the_parts_of_an_address(url, parts):
         "file:relative",
         "file://host/folder",
         "file:///",
-        "file:///a/../b",
         "file:///a/%2e%2e/b",
         "s3://http://127.0.0.1:9000/",
     ],
@@ -70,7 +66,8 @@ EXAMPLES = "write file:///mnt/store, s3://bucket/folder, gs://bucket/folder or a
 def test_each_refusal_says_what_is_wrong_and_what_to_write(url, reason, hint):
     with pytest.raises(UsageError) as raised:
         parse_location(url)
-    assert (raised.value.message, raised.value.hint) == (f"{url} cannot be used: {reason}", hint)
+    error = raised.value
+    assert (error.kind, error.message, error.hint) == ("bad-store-address", f"{url} cannot be used: {reason}", hint)
 
 
 @every_row("url", ["s3://me:word@bucket/a", "s3://http://me:word@host/bucket/a", "az://c/a?sig=word"])

@@ -78,14 +78,6 @@ def test_a_dry_run_counts_only_what_would_go(store, add):
     assert prune_store(store, 30).size == 3
 
 
-def test_a_dry_run_removes_nothing(store, add):
-    add("stub", "old", b"abc", days=40)
-    before = paths(store)
-    pruned = prune_store(store, 30, dry_run=True)
-    assert ([entry.key for entry in pruned.entries], pruned.size) == (["old"], 3)
-    assert paths(store) == before
-
-
 def test_a_use_is_noted_once_a_day_also_by_a_machine_that_only_fetches(url, store, add):
     add("stub", "young", b"abc", days=0.5)
     add("stub", "old", b"abc", days=40)
