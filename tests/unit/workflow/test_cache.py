@@ -43,11 +43,6 @@ def names(entries):
     return {(found.kind, found.path.name) for found in entries}
 
 
-def test_an_empty_cache_has_nothing(cache):
-    assert list_cache(cache) == ()
-    assert prune_cache(0, cache=cache).entries == ()
-
-
 def test_entries_are_listed_with_their_size_on_disk_and_shared_files_count_once(cache):
     one = entry(cache, "stubs", "one", days=1)
     two = entry(cache, "stubs", "two", days=2)
@@ -371,11 +366,3 @@ def test_what_envpack_did_not_make_stays(cache):
     assert names(prune_cache(0, cache=cache, dry_run=True).entries) == {("archives", f"{OLD}.tar.gz")}
     assert names(prune_cache(0, cache=cache).entries) == {("archives", f"{OLD}.tar.gz")}
     assert sorted(str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()) == sorted(theirs)
-
-
-def test_a_folder_beside_a_model_keeps_its_files(cache, tmp_path):
-    folder = entry(cache, "environments", "shared", days=40, content=b"kept")
-    os.link(folder / "file", tmp_path / "placed")
-    prune_cache(0, cache=cache)
-    assert not folder.exists()
-    assert (tmp_path / "placed").read_bytes() == b"kept"

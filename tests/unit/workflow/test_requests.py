@@ -91,18 +91,14 @@ def test_without_anything_the_release_decides(repository):
     assert python_of(request_for(repository, triton="25.08")) == ("3.12", "Triton 25.08")
 
 
-def test_the_environment_that_the_model_has_is_remembered(repository):
-    place(repository, "python3.12", "3.12")
+@pytest.mark.parametrize(
+    ("name", "form"), [("python3.9", "dir"), ("python3.9.tar", "tar"), ("python3.9.tar.gz", "tar.gz")]
+)
+def test_the_environment_that_the_model_has_is_remembered(repository, name, form):
+    place(repository, name, "3.9")
     request = request_for(repository)
-    assert python_of(request) == ("3.12", "the environment that the model has")
-    assert request.placement.archive_format == "dir"
-
-
-@pytest.mark.parametrize("archive_format", ["tar", "tar.gz"])
-def test_the_form_of_an_environment_is_remembered(repository, archive_format):
-    place(repository, f"python3.9.{archive_format}", "3.9")
-    request = request_for(repository)
-    assert (python_of(request)[0], request.placement.archive_format) == ("3.9", archive_format)
+    assert python_of(request) == ("3.9", "the environment that the model has")
+    assert request.placement.archive_format == form
 
 
 def test_wheels_of_a_lock_are_chosen_for_the_platform_that_is_asked_for(repository):
