@@ -287,12 +287,6 @@ def test_damaged_archives_are_one_clear_line(environment, tmp_path, capsys, posi
     refused(capsys, tmp_path / "cut", "environment-unreadable")
 
 
-def test_garbage_behind_the_end_is_one_clear_line(environment, tmp_path, capsys):
-    pack_archive(environment, tmp_path / "env", form="tar")
-    (tmp_path / "more").write_bytes((tmp_path / "env").read_bytes() + b"more" * 1000)
-    refused(capsys, tmp_path / "more", "environment-unreadable")
-
-
 @pytest.fixture
 def little_memory():
     """Whoever takes it all gets a MemoryError, which no test here accepts."""

@@ -124,10 +124,6 @@ def test_outcomes_are_recorded_by_the_first_process(is_worker, tmp_path):
     assert [type(found) for found in registered] == ([] if is_worker else [Outcomes])
 
 
-def test_without_a_file_no_outcomes_are_recorded():
-    plugin.pytest_configure(SimpleNamespace(getoption=lambda name: None))
-
-
 def test_a_setting_is_relative_to_its_file_or_to_the_root():
     def config(inipath):
         return SimpleNamespace(
