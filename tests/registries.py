@@ -8,7 +8,6 @@ import io
 import ipaddress
 import json
 import shutil
-import subprocess
 import tarfile
 import urllib.error
 import urllib.request
@@ -17,8 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.object_stores import free_port
-from tests.waiting import soon
+from tests.object_stores import free_port, running
 
 PROGRAM = "docker-registry"
 MISSING = f"needs {PROGRAM}, a package of Debian"
@@ -68,26 +66,8 @@ def registry(folder, *, protected=False):
         settings["http"]["tls"] = {"certificate": str(public), "key": str(key)}
         settings["auth"] = {"htpasswd": {"realm": "models", "path": str(folder / "htpasswd")}}
     (folder / "config.json").write_text(json.dumps(settings))  # which is YAML as well
-    log = folder / "registry.log"
-    with log.open("wb") as output:
-        child = subprocess.Popen([PROGRAM, "serve", folder / "config.json"], stdout=output, stderr=output)
-    try:
-        assert soon(lambda: child.poll() is not None or _listens(port)), log.read_text()
-        assert child.poll() is None, log.read_text()
+    with running([PROGRAM, "serve", folder / "config.json"], port, folder / "registry.log"):
         yield f"127.0.0.1:{port}"
-    finally:
-        child.kill()
-        child.wait()
-
-
-def _listens(port):
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=10).close()
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
-    return True
 
 
 class Reader:
