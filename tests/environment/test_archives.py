@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from envpack.requirements.model import Requirements
 from envpack.support.errors import StorageError
 from tests.built import build_environment
 from tests.needed_pythons import need
+from tests.waiting import soon
 
 ROOT = Path(__file__).parents[2]
 FIT = """
@@ -153,13 +153,6 @@ def names_in(folder):
     return sorted(file.name for file in folder.iterdir())
 
 
-def wait_until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 @pytest.mark.thorough
 def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_path, packaged, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(packaged("3.8", tmp_path / "cache")))
@@ -172,7 +165,7 @@ def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_p
         f"pack_archive(read_environment(Path({str(numpy_env.prefix)!r})), Path({str(archive)!r}))"
     )
     child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    wait_until(lambda: any(file.stat().st_size > 1e6 for file in tmp_path.glob("cache/archives/.*.partial")))
+    assert soon(lambda: any(file.stat().st_size > 1e6 for file in tmp_path.glob("cache/archives/.*.partial")))
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert archive.read_bytes() == before

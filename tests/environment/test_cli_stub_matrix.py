@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.clusters import children_of, runs, task_processes, worker_of
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 from tests.needed_pythons import need
 from tests.small_stub import closed, gated_compiler, with_small_stub
+from tests.waiting import soon
 
 PYTHONS = ("3.10", "3.12")
 NAMES = ["cp310-24.10-x86_64", "cp312-24.10-x86_64"]
@@ -59,7 +59,7 @@ def raced(changes, tmp_path_factory):
             start(*CELLS, "--output", output, changes=waiting, said=said)
             for output, said in zip(outputs, files, strict=True)
         ]
-        wait_until(lambda: any(b"wait for another process" in err.read_bytes() for _, err in files))
+        assert soon(lambda: any(b"wait for another process" in err.read_bytes() for _, err in files))
     ended = [child.wait(timeout=500) for child in children]
     said = [(out.read_bytes(), err.read_bytes()) for out, err in files]
     assert ended == [0, 0], said
@@ -107,13 +107,6 @@ def compiles(cache: Path) -> bool:
     return any(" -c " in words and "/stub_src" in words for words in programs_in(cache))
 
 
-def wait_until(true, seconds=120):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize(
     "number",
     [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.thorough) for number in (signal.SIGINT, signal.SIGTERM))],
@@ -127,7 +120,7 @@ def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_on
     words = (*CELLS, "--output", tmp_path / "dist")
     with closed(gate):
         child = start(*words, changes=changes | {"CXX": gated_compiler(tmp_path / "c++", gate)})
-        wait_until(lambda: compiles(tmp_path / "cache") or child.poll() is not None)
+        assert soon(lambda: compiles(tmp_path / "cache") or child.poll() is not None, seconds=120)
         child.send_signal(number)
         out, err = child.communicate(timeout=60)
     expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
@@ -143,7 +136,7 @@ def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_on
         assert partial_in(tmp_path)
         ended = envpack(*words, "--only", "cp310-*", changes=changes)
         assert ended.code == 0, ended.err
-        wait_until(lambda: not programs_in(tmp_path))  # those that outlived the kill
+        assert soon(lambda: not programs_in(tmp_path))  # those that outlived the kill
         assert envpack(*words, changes=changes).code == 0
         assert partial_in(tmp_path) == []
 
@@ -365,7 +358,7 @@ def test_a_placement_that_is_killed_leaves_the_old_stub_and_the_next_one_cleans_
     with large.open("wb") as file:
         file.truncate(1 << 30)  # long enough to be caught in the middle of
     child = subprocess.Popen([sys.executable, "-c", PLACING, large, folder], env=variables(), cwd=ROOT)
-    wait_until(lambda: any(path.stat().st_size > 1e6 for path in partial_in(folder)) or child.poll() is not None)
+    assert soon(lambda: any(path.stat().st_size > 1e6 for path in partial_in(folder)) or child.poll() is not None)
     child.kill()
     assert child.wait() == -signal.SIGKILL
     assert (folder / STUB_NAME).read_bytes() == b"an old stub, envpack_stub_run"
@@ -394,12 +387,12 @@ def test_the_compilers_of_a_worker_die_with_it_and_another_one_compiles(own_cach
     changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": gated_compiler(tmp_path / "c++", gate)}
     with closed(gate):
         child = start(*CELLS, "--only", "cp310-*", "--output", tmp_path / "dist", "--on", "local:1", changes=changes)
-        wait_until(lambda: compiles(tmp_path / "cache") or child.poll() is not None)
+        assert soon(lambda: compiles(tmp_path / "cache") or child.poll() is not None, seconds=120)
         (task,) = task_processes(child.pid)
         before = {*children_of(task)}
         assert before
         os.kill(worker_of(task), signal.SIGKILL)
-        wait_until(lambda: not any(map(runs, {task, *before})))
+        assert soon(lambda: not any(map(runs, {task, *before})))
     out, err = child.communicate(timeout=120)
     assert child.returncode == 0, err.decode()
     (done,) = json.loads(out)["cluster"]["tasks"]
