@@ -13,7 +13,7 @@ import pytest
 from envpack.conda.choice import interpreter_for
 from envpack.settings.releases import all_releases
 from envpack.stub.recipe import source_folder
-from envpack.stub.toolchain import find_toolchain, required_package_folder
+from envpack.stub.toolchain import boost_folder, find_toolchain
 from envpack.support.processes import clean_environment
 from tests.cache import kept_cache
 from tests.compiled import SANITIZED, native_programs, sanitized_programs, write_headers
@@ -190,7 +190,7 @@ def checks_of(release, layouts):
 
 
 def compiles(source, headers):
-    boost = required_package_folder("libboost_headers", "libboost-headers") / "include"
+    boost = boost_folder() / "include"
     command = [*find_toolchain().compiler, "-std=c++17", "-Wno-invalid-offsetof", "-I", headers]
     command += ["-I", source_folder() / "stub_src", "-isystem", boost]
     # Not -fsyntax-only: zig looks for the object file, which that does not make.
