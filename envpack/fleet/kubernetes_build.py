@@ -32,7 +32,6 @@ from envpack.workflow.recipes import build_sources
 
 _NAME = "envpack-build"
 _IMAGE = f"triton-envpack:{envpack.__version__}"
-_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
 _RETRIES = 2
 _CORES, _DISK = 4, 32 << 30  # of a container: a stub compiles, and an environment is unpacked several times
 _IMAGE_PYTHON = "3.12"  # the only interpreter of the default image
@@ -65,7 +64,7 @@ def build_jobs(
         task = build_task(source, store)
         if task.key not in seen:
             seen.add(task.key)
-            container = _container(task, image or _IMAGE, secret or _SECRET, project.of().memory or MEMORY)
+            container = _container(task, image or _IMAGE, secret, project.of().memory or MEMORY)
             added = overlay or Overlay()
             documents += [_config_map(task, text, added), _job(task, source.target.platform, container, added)]
     return tuple(documents)

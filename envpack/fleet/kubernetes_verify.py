@@ -28,7 +28,6 @@ from envpack.workflow.project import repository_digest
 from envpack.workflow.verify import check_published, read_trust
 
 _NAME = "envpack-verify"
-_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
 # envpack needs a newer Python than some Triton images contain, built for an older C library than theirs.
 _PYTHON_IMAGE = "python:3.12-slim-bullseye"
 _TOOLS, _TMP, _KEYS = "/envpack", "/tmp", "/keys"  # noqa: S108 - in the Job's containers
@@ -95,7 +94,7 @@ def verification_job(
     }
     verify = content["containers"][0]
     if published:
-        verify["envFrom"] = from_secret(published.secret or _SECRET)
+        verify["envFrom"] = from_secret(published.secret)
     if keys:
         verify["volumeMounts"].append({"name": "keys", "mountPath": _KEYS, "readOnly": True})
     what = "" if published else repository_digest(project, names)

@@ -39,6 +39,7 @@ _PATH = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(rf"(?:{_HOST}/)?{_PATH}(?:/{_PATH})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?", re.ASCII)
 _IMAGE_RULE = "write it like registry.example/team/name:tag or …@sha256:…, without https://"
 _KINDS = {"claim": "a PersistentVolumeClaim", "secret": "a Secret"}
+_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
 
 _CONTAINERS = ("containers", "initContainers")  # whose elements Kubernetes takes with an image only
 _DIRECTIVES = ("merge", "replace", "delete")  # of $patch
@@ -270,8 +271,8 @@ def labels_of(kind: str) -> dict[str, str]:
 
 
 def from_secret(name: str) -> list[dict[str, Any]]:
-    """Variables of a container from a Secret, such as ``AWS_ACCESS_KEY_ID``; it may be absent."""
-    return [{"secretRef": {"name": name, "optional": True}}]
+    """Variables of a container, such as ``AWS_ACCESS_KEY_ID``, from the Secret or our own; it may be absent."""
+    return [{"secretRef": {"name": name or _SECRET, "optional": True}}]
 
 
 def jobs_yaml(documents: Sequence[dict[str, Any]]) -> str:
