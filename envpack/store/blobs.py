@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,24 +24,15 @@ _SMALL = 8 << 20  # bytes of a blob that is uploaded in one piece
 _SPARE = 64 << 20  # bytes of the disk that a download leaves free
 
 
-def blobs_of(file: Path, sizes: Sequence[int]) -> tuple[Blob, ...]:
-    """The blobs that a file consists of."""
+def blobs_of(content: BinaryIO, sizes: Sequence[int]) -> tuple[Blob, ...]:
+    """The blobs that a content consists of."""
     blobs = []
-    with file.open("rb") as content:
-        for size in sizes:
-            digest = hashlib.sha256()
-            for piece in _pieces(content, size):
-                digest.update(piece)
-            blobs.append(Blob(digest.hexdigest(), size))
+    for size in sizes:
+        digest = hashlib.sha256()
+        for piece in _pieces(content, size):
+            digest.update(piece)
+        blobs.append(Blob(digest.hexdigest(), size))
     return tuple(blobs)
-
-
-def blobs_in(content: bytes, sizes: Sequence[int]) -> tuple[Blob, ...]:
-    """As `blobs_of`, for bytes in memory."""
-    ends = itertools.accumulate(sizes)
-    return tuple(
-        Blob(hashlib.sha256(content[end - size : end]).hexdigest(), size) for end, size in zip(ends, sizes, strict=True)
-    )
 
 
 def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress, *, again: bool = False) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from envpack.store.blobs import blobs_in, blobs_of, download, upload
+from envpack.store.blobs import blobs_of, download, upload
 from envpack.store.claims import EXPIRY, StoreClock, claimed, probe, pruned_since, prunes
 from envpack.store.location import Location, parse_location
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
@@ -111,7 +112,7 @@ class SharedStore:
         if record.blobs in self._contents:
             return self._contents[record.blobs]
         content = b"".join(self.objects.read_part(blob.path, 0, blob.size, blob.size) for blob in record.blobs)
-        if blobs_in(content, [blob.size for blob in record.blobs]) != record.blobs:
+        if blobs_of(io.BytesIO(content), [blob.size for blob in record.blobs]) != record.blobs:
             raise self.objects.corrupt(record.blobs[0].path, "its SHA-256 differs from the one in its name")
         self._contents[record.blobs] = content
         return content
@@ -147,7 +148,9 @@ class SharedStore:
         Raises:
             StorageError: the store cannot be used.
         """
-        blobs, progress = blobs_of(file, sizes or [file.stat().st_size]), progress or NoProgress()
+        with file.open("rb") as content:
+            blobs = blobs_of(content, sizes or [file.stat().st_size])
+        progress = progress or NoProgress()
         before = prunes(self.objects)
         sent = upload(self.objects, file, blobs, progress, again=again)
         self._record(Record(kind, key, blobs, facts or {}), again=again)
@@ -159,7 +162,7 @@ class SharedStore:
         self, kind: RecordKind, key: str, content: bytes, *, facts: Mapping[str, Any], again: bool = False
     ) -> None:
         """As `add`, for a small content, which is sent in any case."""
-        blobs = blobs_in(content, [len(content)])
+        blobs = blobs_of(io.BytesIO(content), [len(content)])
         before = prunes(self.objects)
         self.objects.write(blobs[0].path, content)
         self._record(Record(kind, key, blobs, facts), again=again)

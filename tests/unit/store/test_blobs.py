@@ -1,5 +1,7 @@
 """Blobs: sent once, received in order, checked before use, continued where a killed process stopped."""
 
+import io
+
 import pytest
 
 from envpack.store import blobs, objects as module
@@ -43,7 +45,7 @@ def objects(store):
 @pytest.fixture
 def stored(objects, tmp_path):
     (tmp_path / "file").write_bytes(CONTENT)
-    found = blobs_of(tmp_path / "file", SIZES)
+    found = blobs_of(io.BytesIO(CONTENT), SIZES)
     assert upload(objects, tmp_path / "file", found, NoProgress()) == len(CONTENT)
     return found
 
@@ -75,7 +77,7 @@ def test_a_blob_of_another_length_is_sent_again(objects, stored, tmp_path):
 def test_large_blobs_are_sent_in_parts(objects, tmp_path, target, monkeypatch):
     monkeypatch.setattr(blobs, "_SMALL", 1000)
     (tmp_path / "file").write_bytes(CONTENT)
-    found = blobs_of(tmp_path / "file", SIZES)
+    found = blobs_of(io.BytesIO(CONTENT), SIZES)
     upload(objects, tmp_path / "file", found, NoProgress())
     assert objects.sent == [found[0].path]
     download(objects, found, target, NoProgress())
@@ -85,7 +87,7 @@ def test_large_blobs_are_sent_in_parts(objects, tmp_path, target, monkeypatch):
 @pytest.mark.parametrize(("size", "whole"), [(8 << 20, True), ((8 << 20) + 1, False)])
 def test_blobs_of_up_to_eight_mebibytes_are_sent_in_one_request(objects, tmp_path, size, whole):
     (tmp_path / "file").write_bytes(bytes(size))
-    upload(objects, tmp_path / "file", blobs_of(tmp_path / "file", [size]), NoProgress())
+    upload(objects, tmp_path / "file", blobs_of(io.BytesIO(bytes(size)), [size]), NoProgress())
     assert bool(objects.sent) is whole
 
 
