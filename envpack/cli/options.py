@@ -69,7 +69,7 @@ class Days(click.FloatRange):
         return days if math.isfinite(days) else self.fail(f"{value!r} is no number of days.", param, ctx)
 
 
-class _KindType(click.ParamType[Any]):
+class _KindType(click.types.StringParamType):
     """A kind of settings as a type of click."""
 
     def __init__(self, field: Field) -> None:

@@ -65,6 +65,21 @@ def test_build_stub_and_verify(installed, python, repository, variables, tmp_pat
     assert [(model["name"], model["ok"]) for model in verdict["models"]] == [("doubler", True)]
 
 
+@pytest.mark.thorough
+def test_the_lowest_versions_that_it_requires_are_enough(dist, python, repository, variables, tmp_path):
+    """Whoever has other packages beside it may not have the newest of what both require."""
+    venv, uv = tmp_path / "venv", Path(sys.executable).with_name("uv")
+    run(uv, "venv", "--quiet", "--python", sys.executable, venv)
+    install = [uv, "pip", "install", "--quiet", "--python", venv / "bin/python", "--find-links", dist]
+    run(*install, "--resolution", "lowest-direct", "triton-envpack[dask,dev,oci,sign,store]")
+    envpack = venv / "bin/envpack"
+    run(envpack, "build", "--python", python, "--on", "local:1", cwd=repository, env=variables)
+    run(envpack, "inspect", cwd=repository, env=variables)
+    run(envpack, "publish", (tmp_path / "published").as_uri(), cwd=repository, env=variables)
+    assert "usage: envpack verify" in run(envpack, "verify", "--help", env=variables).lower()
+    run(envpack, "cache", "ls", "--json", env=variables)
+
+
 def test_recipes_and_templates_come_with_it(installed, variables, tmp_path):
     """The same files as in the checkout."""
     run(installed / "envpack", "init", "--recipe", "router", tmp_path / "router", env=variables)
@@ -116,7 +131,7 @@ def test_the_extra_compiles_with_no_checkout_around(dist, python, variables, tmp
     venv, uv = tmp_path / "venv", Path(sys.executable).with_name("uv")
     run(uv, "venv", "--quiet", "--python", sys.executable, venv)
     install = [uv, "pip", "install", "--quiet", "--python", venv / "bin/python", "--find-links", dist]
-    run(*install, "triton-envpack[compile]")
+    run(*install, "--resolution", "lowest-direct", "triton-envpack[compile]")  # the newest are those of the checkout
     options = ["--triton", "24.10", "--toolchain", "system"]
     done, document = stub_of(venv / "bin/envpack", python, tmp_path / "empty", variables, *options)
     assert done.returncode == 0, done.stderr
