@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +43,13 @@ from envpack.support.errors import InputError, StubError, UsageError
 from envpack.support.folders import real_path
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import Progress
-from envpack.support.replacement import remove_folder
+from envpack.support.replacement import remove_folder, remove_stale_files
 from envpack.support.text import major_number
 from envpack.workflow.recipe import Recipe, TakenOver
 from envpack.workflow.requests import Placement
+
+# The names of `Placement.environment_for`, also with other Pythons and forms than now.
+_ENVIRONMENT = re.compile(r"python3\.\d+(?:\.tar(?:\.gz)?)?")
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ def place(request: Placement, environment: Environment, binary: Path | None, pro
     model = request.model
     check_placement(request, environment.minor)
     refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
+    remove_stale_files(model.folder, lambda place: bool(_ENVIRONMENT.fullmatch(place.name)))
     path, changed = _place_environment(request, environment, progress)
     backend = request.backend(environment.minor)
     unfit = unfit_stub(request, environment.minor) if binary is None else ""

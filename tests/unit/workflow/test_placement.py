@@ -122,6 +122,18 @@ def test_a_second_build_changes_nothing(folder, tmp_path, placed, binary):
     assert not place(request, environment(tmp_path), binary, NoProgress()).changed
 
 
+def test_a_build_removes_what_a_killed_one_left_of_environments(folder, tmp_path, placed):
+    """It may have been killed while it removed the one before, which has another Python or another form."""
+    configured(folder)
+    (folder / ".python3.10.killed00.partial/lib").mkdir(parents=True)
+    (folder / ".python3.8.tar.gz.killed00.partial").touch()
+    others = ".weights.killed00.partial", ".python3.8.replaced.partial"  # of the user; the only one there may be
+    for name in others:
+        (folder / name).mkdir()
+    place(request_for(open_model(folder)), environment(tmp_path), None, NoProgress())
+    assert sorted(path.name for path in folder.glob(".*")) == sorted(others)
+
+
 @pytest.mark.parametrize("part", ["environment", "configuration", "stub", "release file"])
 def test_each_part_that_changes_counts(folder, tmp_path, placed, binary, part):
     place(request_for(configured(folder)), environment(tmp_path), binary, NoProgress())
