@@ -31,6 +31,7 @@ from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import pip_indexes, run_uv
 
+_NOT_IN_CACHE = "Network connectivity is disabled"  # what uv says offline of a wheel that its cache does not have
 _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache does not have
 
 
@@ -233,17 +234,24 @@ def install_pip(
                 variables=_named_indexes(indexes),
             )
 
-    missing = _not_cached(packages, installed)
+    missing = _not_cached(packages, installed, prefix.parent)
     ended = installed(missing) if missing else None
     if ended and ended.returncode != 0:
-        raise uv_error(ended, [f"{package.name}=={package.version}" for package in missing], prefix.parent)
+        raise _not_installed(ended, missing, prefix.parent)
 
 
-def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., CompletedProcess]) -> Sequence[PipPackage]:
+def _not_installed(ended: CompletedProcess, packages: Sequence[PipPackage], storage: Path) -> Exception:
+    return uv_error(ended, [f"{package.name}=={package.version}" for package in packages], storage)
+
+
+def _not_cached(
+    packages: Sequence[PipPackage], installed: Callable[..., CompletedProcess], storage: Path
+) -> Sequence[PipPackage]:
     """Install the wheels that uv has in its cache; returns the others.
 
     Many mirrors send no cache lifetime. uv then downloads cached wheels again, although the same hash means the same
-    content.
+    content. After any other failure than that a wheel is not in its cache, uv may take a package for installed of which
+    some files are missing.
     """
     tried = [package for package in packages if package.is_wheel]
     for _ in range(_TRIES):
@@ -252,6 +260,8 @@ def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., Complet
         ended = installed(tried, "--offline")
         if ended.returncode == 0:
             return [package for package in packages if package not in tried]
+        if _NOT_IN_CACHE not in ended.stderr:
+            raise _not_installed(ended, tried, storage)
         guilty = failing_requirement(ended.stderr, [package.name for package in tried])
         tried = [package for package in tried if guilty not in ("", package.name)]
     return packages

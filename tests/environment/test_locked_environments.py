@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from envpack.conda.engine import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import read_inventory
 from envpack.environment.store import MANIFEST
 from envpack.lock.lockfile import read_lock, write_lock
+from envpack.lock.pip import install_pip
 from envpack.requirements.model import Requirements
 from tests.built import build_environment, environment_of
 
@@ -65,6 +67,18 @@ def test_what_an_incomplete_cache_lacks_is_named_without_the_network(served, tmp
     assert error.kind == "not-in-cache", error.details
     assert "leaf==1.0" in error.message
     assert list((tmp_path / "environments").glob("[!.]*")) == []
+
+
+def test_a_package_that_is_only_installed_in_part_is_an_error(served, tmp_path):
+    """uv takes it for installed when it is asked again; a disk that is full leaves it so."""
+    lock = lock_for(BOTH, served, tmp_path)
+    environment_of(lock, cache=tmp_path)  # from now on uv has the wheels
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python3.*/site-packages")
+    (site / "tree.py").mkdir()  # in the way of a file of it
+    error = refused(install_pip, lock.pip, venv, lock.target, python=venv / "bin/python")
+    assert "tree.py" in error.message
 
 
 @pytest.mark.thorough
