@@ -18,7 +18,7 @@ _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 NEWEST_PATCH = 99
 _MINORS = range(40)
 _ALL_MINORS = ("2.6", "2.7", *(f"3.{minor}" for minor in _MINORS))
-_PATCHES = range(30)
+_PATCHES = (NEWEST_PATCH, *range(29, -1, -1))
 _LONGEST_RANGE, _MOST_ALTERNATIVES = 1000, 50  # a hundred versions are tried with each
 
 
@@ -94,8 +94,13 @@ def marker_environment(target: Target) -> dict[str, str]:
 
 def allows_minor(python_range: str, minor: str) -> bool:
     """Whether some patch of a Python minor version lies in a range."""
-    alternatives = _alternatives(python_range)
-    return any(allowed.contains(f"{minor}.{patch}") for allowed in alternatives for patch in _PATCHES)
+    return bool(newest_in(python_range, minor))
+
+
+def newest_in(python_range: str, minor: str) -> str:
+    """The newest patch of a Python minor version in a range, ``""`` without any."""
+    versions = (f"{minor}.{patch}" for patch in _PATCHES)
+    return next((it for it in versions if any(one.contains(it) for one in _alternatives(python_range))), "")
 
 
 @functools.lru_cache

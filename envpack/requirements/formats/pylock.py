@@ -17,7 +17,7 @@ from envpack.requirements.location import local_path, read_text
 from envpack.requirements.locked_packages import locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.outdated_locks import refuse_outdated, versions_of
-from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
+from envpack.requirements.target import Target, marker_environment, newest_in, single_minor, wheel_tags
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.tables import Location, parse_toml, quote
@@ -76,6 +76,8 @@ def _select_wheels(
                 hint='choose one: --python 3.10, or python = "3.10" in envpack.toml',
             )
         target = replace(target, python=python)
+    if python_range and target.minor == target.python:
+        target = replace(target, python=newest_in(python_range, target.python) or target.python)
     lock = _validated(_with_files(content, target), source)
     named = {"extras": (extras, lock.extras or ()), "groups": (groups, lock.dependency_groups or ())}
     warnings = [_check_selected(kind, *names, location) for kind, names in named.items()]

@@ -77,6 +77,13 @@ def test_uv_lock_gives_the_locked_wheels_of_the_target(write):
     assert versions(read_requirements(lock, python="3.10")) == {"click": "8.1", "six": "1.16", "idna": "3.4"}
 
 
+@every_row("allowed", ["==3.10.14", ">=3.10,<3.10.20"])
+def test_a_lock_for_some_patches_of_a_python_is_read(write, allowed):
+    write("pyproject.toml", PROJECT.replace(">=3.9", allowed))
+    lock = write("uv.lock", UV_LOCK.replace(">=3.9", allowed))
+    assert versions(read_requirements(lock, python="3.10")) == {"click": "8.1"}
+
+
 def test_uv_lock_without_its_project_or_damaged_is_refused(write, refused):
     lock = write("uv.lock", UV_LOCK)
     assert "uv export --no-emit-project" in refused(lock).hint
