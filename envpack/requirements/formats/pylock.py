@@ -275,6 +275,7 @@ _WITHOUT_HASHES = (
 )
 
 
+_OF_PROJECT = re.compile(r'^source = \{ (?:virtual|editable) = "\." \}', re.MULTILINE)  # not of groups alone
 _OVERRIDING = {"override-dependencies", "exclude-dependencies"}  # settings of uv that change what is required
 
 
@@ -290,7 +291,7 @@ def read_uv_lock(source: Source) -> Requirements:
     from envpack.support.uv import run_uv
 
     location, path, project = source.location, source.path, source.project.path
-    if not project.is_file():
+    if not project.is_file() or ("project" not in source.project.toml and _OF_PROJECT.search(source.text)):
         raise location.error(
             "is read together with the pyproject.toml of its project, which is not beside it",
             hint="run uv export --no-emit-project --format pylock.toml --output-file pylock.toml there, and name that",

@@ -87,6 +87,8 @@ def test_a_lock_for_some_patches_of_a_python_is_read(write, allowed):
 def test_uv_lock_without_its_project_or_damaged_is_refused(write, refused):
     lock = write("uv.lock", UV_LOCK)
     assert "uv export --no-emit-project" in refused(lock).hint
+    write("pyproject.toml", "[tool.ruff]\nline-length = 100\n")  # from which uv would export nothing
+    assert "uv export --no-emit-project" in refused(lock, python="3.10").hint
     write("pyproject.toml", PROJECT)
     write("uv.lock", UV_LOCK.replace("[[package]]", "[[package", 1))
     error = refused(lock, python="3.10")
