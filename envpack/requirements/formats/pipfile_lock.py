@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import replace
 
@@ -49,7 +48,10 @@ def read_pipfile_lock(source: Source) -> Requirements:
     places = source.places(_KEYS, start=source.text.find('"default"'))
     of_python = source.place('"python_')
     pythons = _python_range(meta.table("requires"), of_python)
-    target = replace(source.target, python=source.target.python or (single_minor(pythons) if pythons else ""))
+    python = source.target.python or (single_minor(pythons) if pythons else "")
+    if not python and source.choose:
+        python = source.choose(reader.requirements(source.path, pythons, of_python))
+    target = replace(source.target, python=python)
     for name in packages.values:
         place = places.get(name, location)
         if not isinstance(content["default"][name], dict):
@@ -94,21 +96,23 @@ def _line(name: str, entry: Table, target: Target) -> str:
     """A package as a line of a requirements file, ``""`` for one that pipenv did not lock and the target excludes."""
     extras = ",".join(text for text, _ in entry.texts("extras"))
     extras = f"[{extras}]" if extras else ""
-    marker = f" ; {text}" if (text := entry.text("markers", "")) else ""
+    text = entry.text("markers", "")
+    try:
+        marker = reduced_marker(text, target)
+    except ValueError:  # which the reader reports
+        marker = text
     hashes = "".join(f" --hash={digest}" for digest, _ in entry.texts("hashes"))
-    place = entry.text("file", "") or entry.text("path", "")
-    if place:
-        return f"{name}{extras} @ {place}{marker}{hashes}"
+    if place := entry.text("file", "") or entry.text("path", ""):  # a folder cannot have a marker
+        return "" if marker is None else f"{name}{extras} @ {place}{marker and f' ; {marker}'}{hashes}"
     for tool in ("git", "hg", "svn", "bzr"):
         if address := entry.text(tool, ""):
             return f"{name} @ {tool}+{address.removeprefix(f'{tool}+')}"
     version = entry.text("version", "")
     if version == "*":  # which pipenv writes if the system or Python that it runs on cannot have the package
-        with contextlib.suppress(ValueError):
-            if reduced_marker(entry.text("markers", ""), target) is None:
-                return ""
+        if marker is None:
+            return ""
         hint = f"remove {name} from the Pipfile if only another system or Python has it, and {_HINT}"
         raise entry.location.error(f"{quote(name)} has no version", hint=hint)
     if not version.startswith("=="):
         raise entry.location.error(f"{quote(name)} has no version", hint=_HINT)
-    return f"{name}{extras}{version}{marker}{hashes}"
+    return f"{name}{extras}{version}{text and f' ; {text}'}{hashes}"

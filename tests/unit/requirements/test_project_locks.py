@@ -300,7 +300,7 @@ def test_what_pipenv_takes_from_elsewhere_is_refused_with_its_line(write, refuse
     assert says in refused(write("Pipfile.lock", json.dumps(content, indent=1)), 4).message
 
 
-@every_row(("requires", "python"), [({}, "3.11"), ({"python_version": "3.11"}, "")])
+@every_row(("requires", "python"), [({}, "3.11"), ({}, lambda _: "3.11"), ({"python_version": "3.11"}, "")])
 def test_what_pipenv_did_not_lock_is_left_out_if_the_target_does_not_need_it(write, requires, python):
     unlocked = {"tomli": {"version": "*", "markers": "python_version < '3.11'"}}
     content = {"_meta": {"requires": requires}, "default": {**unlocked, "six": {"version": "==1.16.0"}}}
@@ -356,6 +356,17 @@ def test_a_wrong_python_of_a_pipfile_lock_is_corrected_in_the_pipfile(write, ref
     content = {"_meta": {"requires": {"python_version": "^3.12"}}, "default": {}}
     hint = refused(write("Pipfile.lock", json.dumps(content))).hint
     assert hint == "correct it in the Pipfile, like 3.12, and write the lock again: pipenv lock"
+
+
+def test_a_project_of_a_pipfile_lock_counts_if_its_marker_holds(write, tmp_path):
+    """pipenv writes the Python that a project requires as its marker."""
+    write("lib/pyproject.toml", "")
+    packages = {
+        "lib": {"editable": True, "path": "./lib", "markers": "python_version >= '3.8'"},
+        "other": {"path": "./other", "markers": "sys_platform == 'win32'"},
+    }
+    lock = write("Pipfile.lock", json.dumps({"_meta": {}, "default": packages}))
+    assert read_requirements(lock, python=lambda _: "3.10").projects == (tmp_path / "lib",)
 
 
 def test_a_pipfile_lock_without_hashes_is_read_and_a_wheel_keeps_its_hash(write):
