@@ -159,8 +159,8 @@ def is_model_file(path: str) -> bool:
 
 def default_file(config: ModelConfig, backend: str) -> str:
     """The file that a version of a model must have; ``""`` for a backend whose files are not known."""
-    if config.default_model_filename:
-        return config.default_model_filename
+    if config.default_model_filename:  # of which another backend may do without, as fastertransformer does
+        return config.default_model_filename if backend in BACKENDS or backend.startswith("python_") else ""
     if config.platform or config.runtime:  # the same backend may have others, as PyTorch's has model.pt2 and model.py
         files = [known.file for known in KNOWN if known.platform and known.platform == config.platform]
     else:

@@ -421,6 +421,8 @@ def test_a_model_of_another_backend_has_versions_with_its_file(project, release)
     (net / "config.pbtxt").write_text('backend: "onnxruntime" default_model_filename: "/model.onnx"')
     (net / "1/model.onnx").touch()
     assert kinds(project, release) == []
+    (net / "config.pbtxt").write_text('backend: "fastertransformer" default_model_filename: "gpt3_345M"')
+    assert kinds(project, release) == [], "nobody knows what it loads"
     (net / "config.pbtxt").unlink()  # the server completes it
     assert kinds(project, release) == []
     (net / "config.pbtxt").write_text('backend: "of_our_own"')
