@@ -20,7 +20,7 @@ _METHOD = "auto_complete_config"
 _REQUEST = re.compile(r"InferenceRequest\s*\(|\b(?:import|from)\s+tritonclient\.(?:http|grpc)\b")
 _CALL = re.compile(r"""InferenceRequest\s*\([^()]*?\bmodel_name\s*=\s*(["'])([^"'{}\n]+)\1""")
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
-_DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
+_DOCSTRING = re.compile(r'"""(?:\\[\s\S]|[^\\])*?"""|^[ \t]*#.*', re.MULTILINE)  # or a line of a comment
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _OF_EVERY_SERVER = re.compile(
     r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|run|s?bin|sys|tmp|usr|var/(?:log|run|tmp))(?:/|$)|$)"

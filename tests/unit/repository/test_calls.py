@@ -49,6 +49,7 @@ def test_names_in_strings_of_the_code(asker, code, called):
         ('InferenceRequest(model_name="scale"); InferenceRequest(model_name=name)', ()),
         ("InferenceRequest(model_name=f'{one}_gone'); Other(model_name='gone')", ()),
         ('"""InferenceRequest(model_name="gone")"""', ()),
+        ("    # InferenceRequest(\n    #     model_name='gone'\n", ()),
     ],
 )
 def test_models_that_code_calls_and_that_are_not_there(asker, code, missing):
