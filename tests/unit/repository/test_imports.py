@@ -75,8 +75,23 @@ def test_packages_provide_modules_by_name(module, packages, provided):
     assert is_provided(module, packages) is provided
 
 
-def test_the_package_of_a_module_is_known():
-    modules = ("cv2", "PIL", "yaml", "sklearn", "flash_attn", "bson", "ffmpeg", "hydra", "awq", "llama_cpp")
-    packages = ["opencv-python-headless", "pillow", "pyyaml", "scikit-learn", "flash-attn", "pymongo", "ffmpeg-python"]
-    packages += ["hydra-core", "autoawq", "llama-cpp-python"]
-    assert [package_of(module) for module in modules] == packages
+@every_row(
+    ("module", "package"),
+    [
+        ("cv2", "opencv-python-headless"),
+        ("PIL", "pillow"),
+        ("yaml", "pyyaml"),
+        ("sklearn", "scikit-learn"),
+        ("flash_attn", "flash-attn"),
+        ("bson", "pymongo"),
+        ("ffmpeg", "ffmpeg-python"),
+        ("hydra", "hydra-core"),
+        ("awq", "autoawq"),
+        ("llama_cpp", "llama-cpp-python"),
+        ("cuda", "cuda-python"),
+        ("cupy", "cupy-cuda12x"),
+        ("fastdeploy", "fastdeploy-python"),
+    ],
+)
+def test_the_package_of_a_module_is_known(module, package):
+    assert package_of(module) == package
