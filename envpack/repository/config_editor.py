@@ -110,12 +110,11 @@ def _with_field(text: str, name: str, value: str) -> str:
 
 def _with_parameter(text: str, key: str, value: str) -> str:
     literal = _quoted(value)
-    entry = None
-    for candidate in _parameter_entries(_tokens(text)):
-        if _string(_last(candidate, "key")) == key:
-            entry = candidate
-    if entry is None:
-        return _appended(text, key, literal)
+    entries = _entries(_tokens(text), key)
+    if not entries:
+        lines = ["parameters {", f"  key: {_quoted(key)}", f"  value {{ string_value: {literal} }}", "}"]
+        return _with_lines(text, lines)
+    entry = entries[-1].value
     holder = _last(entry, "value")
     if not holder:
         return _inserted(text, entry[-1].start, f" value {{ string_value: {literal} }} ")
@@ -123,10 +122,6 @@ def _with_parameter(text: str, key: str, value: str) -> str:
     if not strings:
         return _inserted(text, holder[0].end, f" string_value: {literal} ")
     return _replaced(text, strings, literal)
-
-
-def _appended(text: str, key: str, literal: str) -> str:
-    return _with_lines(text, ["parameters {", f"  key: {_quoted(key)}", f"  value {{ string_value: {literal} }}", "}"])
 
 
 def _with_lines(text: str, lines: list[str]) -> str:
@@ -147,8 +142,7 @@ def _replaced(text: str, strings: tuple[Token, ...], literal: str) -> str:
 def _without_entry(text: str, key: str) -> str:
     """The text without the last entry of ``parameters`` that has a key, and without the separator that it needed."""
     tokens = _tokens(text)
-    entries = [field for field in _fields(tuple(tokens)) if field.name == _PARAMETERS]
-    entry = next(field for field in reversed(entries) if _string(_last(field.value, "key")) == key)
+    entry = _entries(tokens, key)[-1]
     end = entry.value[-1].end
     before = [token for token in tokens if token.start < entry.start]
     after = [token for token in tokens if token.start >= end]
@@ -204,11 +198,10 @@ def _tokens(text: str) -> list[Token]:
     return found
 
 
-def _parameter_entries(tokens: list[Token]) -> Iterator[tuple[Token, ...]]:
-    """The messages under ``parameters``, in order, in either notation of a list."""
-    for field in _fields(tuple(tokens)):
-        if field.name == _PARAMETERS:
-            yield field.value
+def _entries(tokens: list[Token], key: str) -> list[Field]:
+    """The entries of ``parameters`` with a key, in order, in either notation of a list."""
+    entries = (field for field in _fields(tuple(tokens)) if field.name == _PARAMETERS)
+    return [entry for entry in entries if _string(_last(entry.value, "key")) == key]
 
 
 def _last(message: tuple[Token, ...], name: str) -> tuple[Token, ...]:
