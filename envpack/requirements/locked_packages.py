@@ -103,6 +103,14 @@ def check_once(packages: Iterable[CondaPackage | PipPackage], places: Iterable[L
             )
 
 
+def checked_project(folder: Path | None, written: str, location: Location) -> Path:
+    """The folder of a project beside the packages of a lock, which names it by a path."""
+    if folder is None or not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
+        what = f"there is no Python project in the folder {quote(written)}"
+        raise location.error(what, hint="the path starts at the folder of the lock")
+    return folder
+
+
 def python_minor(packages: Iterable[CondaPackage]) -> str:
     """The minor version of Python among locked packages, ``""`` if there is none."""
     version = next((package.version for package in packages if package.name == "python"), "")

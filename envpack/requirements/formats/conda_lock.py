@@ -14,6 +14,7 @@ from envpack.support.tables import Location, Table, quote
 _HINT = "write the lock again with conda-lock"
 _CATEGORY = "main"
 _EXPLICIT_MARK = "@EXPLICIT"
+_EXPLICIT = re.compile(r"(?:[^\S\n]*(?:#.*)?\n)*[^\S\n]*@EXPLICIT[^\S\n]*$", re.MULTILINE)  # below comments
 _SHA256_DIGITS = 64
 _PIP_COMMENT = re.compile(r"#\s*pip\s+[\w.-]+\s*(@|==)")
 
@@ -40,8 +41,7 @@ def read_conda_lock(source: Source) -> Requirements:
     of_pip = [entry for entry in entries if entry.text("manager") == "pip"]
     conda = [_conda_package(entry, target) for entry in of_conda]
     python = python_minor(conda)
-    if python and not target.python.startswith(python):
-        target = replace(target, python=python)
+    target = replace(target, python=python or target.python)
     wheels = [
         locked_wheel(entry.text("url"), entry.table("hash").text("sha256", ""), entry.location, target)
         for entry in of_pip
@@ -93,16 +93,7 @@ def _conda_package(entry: Table, target: Target) -> CondaPackage:
     )
 
 
-def _is_explicit(source: Source) -> bool:
-    """Whether ``@EXPLICIT`` is the first line that is neither empty nor a comment."""
-    for line in source.text[:100_000].splitlines():
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            return stripped == _EXPLICIT_MARK
-    return False
-
-
-@reads(order=0, recognises=_is_explicit)
+@reads(order=0, recognises=lambda source: _EXPLICIT.match(source.text) is not None)
 def read_explicit(source: Source) -> Requirements:
     """`@EXPLICIT` lists (`conda list --explicit`, `conda-lock --kind explicit`)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.location import local_path
 from envpack.requirements.locked_packages import (
     check_once,
+    checked_project,
     is_conda_archive,
     locked_channels,
     locked_conda,
@@ -62,8 +62,7 @@ def read_pixi_lock(source: Source) -> Requirements:
     conda = [_conda_package(entry, target) for entry in of_conda]
     check_once(conda, [entry.table.location for entry in of_conda])
     python = python_minor(conda)
-    if python and not target.python.startswith(python):
-        target = replace(target, python=python)
+    target = replace(target, python=python or target.python)
     path = content.location.path
     pip = [entry for entry in entries if entry.kind != "conda"]
     folders = {entry: local_path(entry.url_or_path, path.parent.absolute()) for entry in pip}
@@ -78,7 +77,11 @@ def read_pixi_lock(source: Source) -> Requirements:
         channels=locked_channels(environment.tables("channels")),
         locked_conda=tuple(conda),
         locked_pip=tuple(wheels),
-        projects=tuple(_checked_project(entry, projects[entry]) for entry in projects if entry not in own),
+        projects=tuple(
+            checked_project(projects[entry], entry.url_or_path, entry.table.location)
+            for entry in projects
+            if entry not in own
+        ),
         platform=target.platform,
         files=(path,),
         warnings=tuple(
@@ -86,15 +89,6 @@ def read_pixi_lock(source: Source) -> Requirements:
             for entry in own
         ),
     )
-
-
-def _checked_project(entry: LockedEntry, folder: Path) -> Path:
-    if not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
-        raise entry.table.location.error(
-            f"there is no Python project in the folder {quote(entry.url_or_path)}",
-            hint="the path starts at the folder of the lock",
-        )
-    return folder
 
 
 def default_environment(content: Table) -> Table:

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.location import local_path, read_text
-from envpack.requirements.locked_packages import locked_source, locked_wheel, wrong_platform
+from envpack.requirements.locked_packages import checked_project, locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.outdated_locks import refuse_outdated, versions_of
 from envpack.requirements.target import Target, marker_environment, newest_in, single_minor, wheel_tags
@@ -226,12 +226,7 @@ def _project(name: str, directory: PackageDirectory, location: Location) -> Path
             f"{name} is the project that the lock is of; a model's code is in its own folder",
             hint="uv export --no-emit-project --format pylock.toml --output-file pylock.toml",
         )
-    if folder is None or not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
-        raise location.error(
-            f"{name}: there is no Python project in the folder {quote(directory.path)}",
-            hint="the path starts at the folder of the lock",
-        )
-    return folder
+    return checked_project(folder, directory.path, location)
 
 
 def _not_selected(error: PylockSelectError, source: Source, target: Target) -> InputError:
