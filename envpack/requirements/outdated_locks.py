@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source
+from envpack.requirements.formats.pyproject import read_required
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target, minors_in
 from envpack.support.tables import Location, quote
@@ -19,7 +20,7 @@ Versions = Mapping[Any, Collection[str]]  # of each package in a lock, by its no
 
 
 def refuse_outdated(project: Source, lock: Location, locked: Versions, command: str, *, pythons: str) -> None:
-    """Refuse a lock that lacks a package of ``[project] dependencies``, or has another version of it.
+    """Refuse a lock that lacks a package which the project requires, or has another version of it.
 
     So is one for a Python that the project does not allow. Requirements with a marker count only if it certainly holds
     for the target.
@@ -27,9 +28,8 @@ def refuse_outdated(project: Source, lock: Location, locked: Versions, command: 
     table = project.toml.get("project", {})
     table = table if isinstance(table, dict) else {}
     refuse_other_python(str(table.get("requires-python", "")), pythons, project, lock, command)
-    dependencies = table.get("dependencies", [])
     own = canonicalize_name(str(table.get("name", "")))
-    for text in dependencies if isinstance(dependencies, list) else ():
+    for text in read_required(project):
         requirement = _parsed(text, project.target)
         if requirement is not None and canonicalize_name(requirement.name) != own:
             specifier = "" if requirement.url else str(requirement.specifier)
@@ -68,10 +68,10 @@ def versions_of(packages: Iterable[Any]) -> Versions:
     return found
 
 
-def _parsed(text: object, target: Target) -> Requirement | None:
+def _parsed(text: str, target: Target) -> Requirement | None:
     """A requirement that certainly applies to a target; ``None`` for any other, and for none, which others report."""
     try:
-        requirement = Requirement(str(text))
+        requirement = Requirement(text)
         applies = requirement.marker is None or reduced_marker(str(requirement.marker), target) == ""
     except ValueError:
         return None

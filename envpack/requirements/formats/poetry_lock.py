@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -96,21 +96,21 @@ class _Reader:
         extras, groups = read_selection(self._source.project)
         selected = {name for extra in extras for name in self._extra(extra)}
         groups = [_MAIN, *map(canonicalize_name, groups)]
-        self._refuse_outdated(selected)
+        self._refuse_outdated(groups, selected)
         if all(_WITH_GROUPS in package for package in self._packages):
             return list(self._of_groups(groups, extras, selected))
         roots = _Roots(self._source.project, self._location)
         reachable = _Reachable(self._packages, self._target)
         return reachable.of([edge for group in groups for edge in roots.of(group, selected)])
 
-    def _refuse_outdated(self, selected: set[str]) -> None:
+    def _refuse_outdated(self, groups: list[str], selected: set[str]) -> None:
         """Refuse a lock that lacks a dependency of the project beside it."""
         project, locked = self._source.project, versions_of(self._source.toml.get("package", ()))
         of_target, pythons = replace(project, target=self._target), self._python_range()
         refuse_outdated(of_target, self._location, locked, _COMMAND, pythons=pythons)
         roots = _Roots(project, self._location)
         refuse_other_python(_range_of(roots.main.text("python", "")), pythons, project, self._location, _COMMAND)
-        for edge in roots.of(_MAIN, selected) if roots.main.values else ():
+        for edge in (edge for group in groups if roots.table(group) for edge in roots.of(group, selected)):
             if _reduced(edge.marker, edge.location, self._target, []) == "":
                 where = project.place(edge.name)
                 refuse_unlocked(edge.name, _range_of(edge.versions), locked, where, self._location, _COMMAND)
@@ -178,31 +178,32 @@ class _Roots:
 
     def of(self, group: str, selected: set[str]) -> Iterator[_Edge]:
         """The dependencies of a group, of the optional ones those that are selected."""
-        dependencies = self._table(group)
+        dependencies = self.table(group) or self._missing(group)
         for name, (entry, location) in dependencies.values.items():
             parts = list(_parts(entry, location))
             optional = all(isinstance(part, Table) and part.text("optional", "") == "true" for part in parts)
             if name != "python" and (canonicalize_name(name) in selected or not optional):
                 yield from _edges(name, entry, location)
 
-    def _table(self, group: str) -> Table:
-        if group == _MAIN and "dependencies" in self._poetry:
-            return self.main
+    def table(self, group: str) -> Table | None:
+        """The dependencies of a group in Poetry's own tables."""
+        if group == _MAIN:
+            return self.main if "dependencies" in self._poetry else None
+        if group == _DEV and _DEV_DEPENDENCIES in self._poetry:
+            return self._poetry.table(_DEV_DEPENDENCIES)
+        groups = self._poetry.table("group")
+        name = next((name for name in groups.values if canonicalize_name(name) == group), "")
+        return groups.table(name).table("dependencies") if name else None
+
+    def _missing(self, group: str) -> NoReturn:
         if group == _MAIN:
             raise self._lock.error(
                 "this version of the lock is read together with the [tool.poetry.dependencies] of its project,"
                 " which are not beside it",
                 hint=_HINT,
             )
-        if group == _DEV and _DEV_DEPENDENCIES in self._poetry:
-            return self._poetry.table(_DEV_DEPENDENCIES)
-        groups = self._poetry.table("group")
-        name = next((name for name in groups.values if canonicalize_name(name) == group), "")
-        if not name:
-            raise self._poetry.location.error(
-                f"there is no group {quote(group)} in [tool.poetry.group]", hint="correct tool.envpack.groups"
-            )
-        return groups.table(name).table("dependencies")
+        what = f"there is no group {quote(group)} in [tool.poetry.group]"
+        raise self._poetry.location.error(what, hint="correct tool.envpack.groups")
 
 
 class _Reachable:

@@ -58,6 +58,15 @@ def read_selection(project: Source) -> tuple[list[str], list[str]]:
     return _Reader(project).selection()
 
 
+def read_required(project: Source) -> list[str]:
+    """What a project requires, with the extras and groups that it selects if they are no tables of another tool."""
+    reader = _Reader(project)
+    try:
+        return reader.dependencies(*reader.selection())
+    except InputError:
+        return reader.dependencies([], [])
+
+
 class _Reader:
     def __init__(self, source: Source) -> None:
         self._content = content = source.toml
@@ -74,13 +83,16 @@ class _Reader:
         extras = self._texts(self._selection, "extras", "tool.envpack.extras")
         return extras, self._texts(self._selection, "groups", "tool.envpack.groups")
 
+    def dependencies(self, extras: list[str], groups: list[str]) -> list[str]:
+        own = self._texts(self._project, "dependencies", "project.dependencies")
+        return own + self._extras(extras) + self._groups(groups)
+
     def requirements(self) -> Requirements:
         extras, groups = self.selection()
         self._tools.refuse_unread()
         self._read_dynamic()
-        dependencies = self._texts(self._project, "dependencies", "project.dependencies")
-        dependencies += self._extras(extras) + self._groups(groups)
-        indexes = [index for text in dict.fromkeys(dependencies) if (index := self._add(text))]
+        dependencies = dict.fromkeys(self.dependencies(extras, groups))
+        indexes = [index for text in dependencies if (index := self._add(text))]
         for option in self._tools.options():
             self._pip.read_lines(option, self._line(option.split()[-1]))
         self._pip.options += self._tools.choices()

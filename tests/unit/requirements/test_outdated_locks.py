@@ -58,6 +58,43 @@ def test_a_lock_that_lacks_a_requirement_is_refused(write, refused, name, lock, 
     assert error.message == f"'portalocker>=2.8' is required, and {name} has 2.7.0: the lock is older"
 
 
+EXTRA = """
+[package.optional-dependencies]
+more = [{ name = "portalocker" }]
+[package.dev-dependencies]
+more = [{ name = "portalocker" }]
+[package.metadata]
+provides-extras = ["more"]
+[package.metadata.requires-dev]
+more = [{ name = "portalocker" }]
+"""
+IN_POETRY = POETRY_LOCK.replace('["main"]', '["main", "more"]') + '[extras]\nmore = ["portalocker"]\n'
+
+
+@every_row(
+    ("selected", "table"),
+    [
+        ("extras", "[project.optional-dependencies]\nmore = "),
+        ("groups", "[dependency-groups]\nmore = "),
+        ("groups", "[tool.poetry.group.more.dependencies]\n"),
+    ],
+)
+def test_a_lock_that_lacks_what_a_selected_extra_or_group_requires_is_refused(write, refused, selected, table):
+    in_uv = UV_LOCK.replace('"portalocker" }]', f'"portalocker" }}]{EXTRA}', 1)
+    head, is_poetrys = project("portalocker") + f'[tool.envpack]\n{selected} = ["more"]\n', "poetry" in table
+    for name, lock, command in [("poetry.lock", IN_POETRY, "poetry lock"), ("uv.lock", in_uv, "uv lock")][
+        : 2 - is_poetrys
+    ]:
+        file = write(name, lock)
+        write("pyproject.toml", head + table + ('portalocker = "*"' if is_poetrys else '["portalocker"]'))
+        found = read_requirements(file, python="3.10")
+        assert len((*found.pip, *found.locked_pip)) == 1
+        write("pyproject.toml", head + table + ('idna = "*"' if is_poetrys else '["portalocker", "idna"]'))
+        error = refused(file, line=9, python="3.10")
+        assert error.message == f"'idna' is required, and {name} does not have it: the lock is older"
+        assert error.hint == f"write the lock again: {command}"
+
+
 @pytest.mark.parametrize(("name", "lock", "command"), LOCKS)
 def test_a_lock_that_has_what_applies_to_the_target_is_read(write, name, lock, command):
     write("pyproject.toml", project(*FITTING))
