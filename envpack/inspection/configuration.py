@@ -92,9 +92,8 @@ def _is_complete(model: Model) -> bool:
     return bool(model.config.input and model.config.output) and not completes_itself(model.folder)
 
 
-def flow_faults(config: ModelConfig) -> Iterator[str]:
+def flow_faults(ensemble: Any) -> Iterator[str]:
     """What is wrong with the steps of an ensemble and the tensors between them, whatever the models are."""
-    ensemble: Any = config
     if ensemble.platform != "ensemble" or ensemble.backend:
         yield 'an ensemble must have platform: "ensemble" and no backend'
     if ensemble.instance_group:
@@ -144,9 +143,8 @@ def _circle_faults(inputs: set[str], steps: Sequence[Any]) -> Iterator[str]:
         yield f"the steps {', '.join(step.model_name for step in waiting)} wait for each other's tensors"
 
 
-def fit_faults(config: ModelConfig, models: Mapping[str, ModelConfig]) -> Iterator[str]:
+def fit_faults(ensemble: Any, models: Mapping[str, ModelConfig]) -> Iterator[str]:
     """What keeps an ensemble from being loaded with the models that its steps name, in the words of the server."""
-    ensemble: Any = config
     known = {entry.name: (entry, ensemble) for entry in (*ensemble.input, *ensemble.output)}
     for step in ensemble.ensemble_scheduling.step:
         model: Any = models.get(step.model_name)

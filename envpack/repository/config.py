@@ -44,48 +44,6 @@ _COMMENT = re.compile(r"[ \t]*#.*")
 _SHOWN_BLANKS = 5
 
 
-class Parameter(Protocol):
-    """One entry of ``parameters``."""
-
-    string_value: str
-
-
-class EnsembleStep(Protocol):
-    """One step of an ensemble."""
-
-    model_name: str
-
-
-class EnsembleScheduling(Protocol):
-    """The steps of an ensemble, in any order."""
-
-    step: Sequence[EnsembleStep]
-
-
-class Tensor(Protocol):
-    """An input or output that a model declares."""
-
-    name: str
-
-
-class InstanceGroup(Protocol):
-    """Instances of a model on one kind of device."""
-
-    kind: int
-
-
-class SpecificVersions(Protocol):
-    """Versions by number."""
-
-    versions: Sequence[int]
-
-
-class VersionPolicy(Protocol):
-    """Which versions a server loads; the message has other kinds of policies too."""
-
-    specific: SpecificVersions
-
-
 class ModelConfig(Protocol):
     """The part of Triton's ``inference.ModelConfig`` that envpack uses; the object is the real protobuf message."""
 
@@ -95,12 +53,12 @@ class ModelConfig(Protocol):
     max_batch_size: int
     default_model_filename: str
     runtime: str
-    version_policy: VersionPolicy
-    input: Sequence[Tensor]
-    output: Sequence[Tensor]
-    parameters: MutableMapping[str, Parameter]
-    ensemble_scheduling: EnsembleScheduling
-    instance_group: Sequence[InstanceGroup]
+    version_policy: Any  # messages, whose fields have the names in model_config.toml
+    input: Sequence[Any]
+    output: Sequence[Any]
+    parameters: MutableMapping[str, Any]
+    ensemble_scheduling: Any
+    instance_group: Sequence[Any]
 
     def HasField(self, field_name: str) -> bool:  # noqa: N802 - protobuf's name
         """Whether an optional message field is set."""

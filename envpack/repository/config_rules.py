@@ -110,9 +110,8 @@ def _sizes(dims: Iterable[int]) -> list[int]:
     return sizes
 
 
-def _batch_faults(config: ModelConfig) -> Iterator[str]:
-    model: Any = config
-    inputs, outputs = ({tensor.name for tensor in tensors} for tensors in (config.input, config.output))
+def _batch_faults(model: Any) -> Iterator[str]:
+    inputs, outputs = ({tensor.name for tensor in tensors} for tensors in (model.input, model.output))
     for kind, entries in (("batch_input", model.batch_input), ("batch_output", model.batch_output)):
         for entry in entries:
             if len(entry.source_input) != 1:
@@ -131,10 +130,9 @@ def _batch_faults(config: ModelConfig) -> Iterator[str]:
         yield "a batch_output has no target_name"
 
 
-def _fixed_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
+def _fixed_faults(model: Any, folder: Path) -> Iterator[str]:
     """What is wrong with a configuration whatever the model or its backend adds to it."""
-    model: Any = config
-    if config.max_batch_size < 0:
+    if model.max_batch_size < 0:
         yield "'max_batch_size' must be non-negative value"
     for output in model.output:
         name = output.label_filename
@@ -143,9 +141,9 @@ def _fixed_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
     for group in model.instance_group:
         if group.gpus and group.kind in _KINDS:
             yield f"an instance_group has {_KINDS[group.kind]} and gpus"
-        if group.profile and config.backend and config.backend != "tensorrt":
+        if group.profile and model.backend and model.backend != "tensorrt":
             yield "an instance_group has a profile, which only TensorRT takes"
-    yield from _parameter_faults(config)
+    yield from _parameter_faults(model)
     if model.response_cache.enable and model.model_transaction_policy.decoupled:
         yield "response_cache is enabled, and a decoupled model cannot have one"
     if model.HasField("dynamic_batching"):
@@ -275,8 +273,7 @@ def warmup_faults(config: ModelConfig, folder: Path, *, is_complete: bool) -> It
     yield from _warmup_data_faults(config, folder)
 
 
-def _warmup_input_faults(config: ModelConfig) -> Iterator[str]:
-    model: Any = config
+def _warmup_input_faults(model: Any) -> Iterator[str]:
     declared = {entry.name: entry for entry in model.input}
     for warmup in model.model_warmup:
         where = f"the warm-up {warmup.name!r}"
@@ -297,8 +294,7 @@ def _warmup_input_faults(config: ModelConfig) -> Iterator[str]:
                 yield f"{where} lacks the input {name!r}"
 
 
-def _warmup_data_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
-    model: Any = config
+def _warmup_data_faults(model: Any, folder: Path) -> Iterator[str]:
     for warmup in model.model_warmup:
         where = f"the warm-up {warmup.name!r}"
         for name, value in warmup.inputs.items():
