@@ -144,6 +144,14 @@ def poetry_range(text: str) -> str:
     return python_range("|".join(",".join(re.split(r"[\s,]+", one.strip(" ,"))) for one in alternatives))
 
 
+def version_range(text: str) -> str:
+    """As `python_range`, ``""`` for versions that no Python package can have."""
+    try:
+        return python_range(text)
+    except ValueError:
+        return ""
+
+
 def _between(match: re.Match[str]) -> str:
     """A caret keeps the first number that is not 0, a tilde the second number."""
     numbers = [int(part) for part in match[2].split(".")]

@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from packaging.utils import canonicalize_name
+
+from envpack.requirements.conda_spec import parse_spec, version_range
 from envpack.requirements.format import Source, reads
+from envpack.requirements.formats.conda_environment import read_conda_environment
+from envpack.requirements.location import read_text
 from envpack.requirements.locked_packages import check_once, locked_channels, locked_conda, locked_wheel, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
+from envpack.requirements.outdated_locks import refuse_unlocked
 from envpack.requirements.target import Target
+from envpack.support.errors import InputError
 from envpack.support.tables import Location, Table, quote
 
 _HINT = "write the lock again with conda-lock"
@@ -48,6 +55,7 @@ def read_conda_lock(source: Source) -> Requirements:
     ]
     check_once(conda, [entry.location for entry in of_conda])
     check_once(wheels, [entry.location for entry in of_pip])
+    _refuse_outdated(content, source, conda)
     path = content.location.path
     return Requirements(
         python=python,
@@ -58,6 +66,25 @@ def read_conda_lock(source: Source) -> Requirements:
         platform=target.platform,
         files=(path,),
     )
+
+
+def _refuse_outdated(content: Table, source: Source, packages: list[CondaPackage]) -> None:
+    """Refuse a lock that lacks a conda package, or a version, that a file requires from which it was made."""
+    locked = {canonicalize_name(package.name): (package.version,) for package in packages}
+    for text, _ in content.table("metadata").texts("sources"):
+        file = source.path.parent / text
+        if file.suffix not in (".yml", ".yaml") or not file.is_file():
+            continue
+        made_from = replace(source, path=file, text=read_text(file))
+        try:
+            required = read_conda_environment(made_from)
+        except InputError:  # of what only conda-lock reads
+            continue
+        if "category" in made_from.yaml:  # of all packages in that file
+            continue
+        wanted = [(spec.name, version_range(spec.version)) for spec in map(parse_spec, required.conda)]
+        for name, versions in (*wanted, *([("python", required.pythons)] if required.pythons else [])):
+            refuse_unlocked(name, versions, locked, made_from.place(name), source.location, "conda-lock")
 
 
 def _entries(content: Table, target: Target) -> list[Table]:

@@ -188,6 +188,29 @@ def test_conda_lock_that_conda_lock_writes():
     assert [package.name for package in read_requirements(file, platform="linux-aarch64").locked_conda] == ["tzdata"]
 
 
+@every_row(
+    ("content", "required"),
+    [
+        ("dependencies: [python=3.10, tzdata, {pip: [six]}]", ""),
+        ("dependencies: [tzdata>=2023, pip, numpy]  # [win]", ""),
+        ("dependencies: [numpy]\ncategory: dev", ""),
+        ("dependencies: [{pip: [git+https://example.org/x]}, numpy]", ""),
+        ("dependencies: [tzdata, ruamel.yaml]", "'ruamel.yaml' is required, and conda-lock.yml does not have it"),
+        ("dependencies: [tzdata=2019.1]", "'tzdata==2019.1.*' is required, and conda-lock.yml has 2024a"),
+        ("dependencies: [python=3.11]", "'python==3.11.*' is required, and conda-lock.yml has 3.10.13"),
+    ],
+)
+def test_a_conda_lock_is_compared_with_the_files_it_was_made_from(write, refused, content, required):
+    write("environment.yml", content)
+    file = write("conda-lock.yml", (LOCKS / "conda-lock.yml").read_text())
+    if required:
+        error = refused(file, line=1)
+        assert error.message == f"{required}: the lock is older"
+        assert error.hint == "write the lock again: conda-lock"
+    else:
+        assert len(read_requirements(file).locked_conda) == 2
+
+
 PYTHON_PARTS = ("python", "3.10.13", "hd12c33a_1_cpython", "linux-64")
 
 
