@@ -10,6 +10,10 @@ _FORM = "correct this line, or give the one before it its value; Triton's model 
 _NO_VALUE = re.compile(r'Enum type "(?P<type>[\w.]+)" has no value named')
 _NO_FIELD = re.compile(r'Message type "(?P<type>[\w.]+)" has no field named "(?P<name>\w+)"')
 _NOTHING = "TYPE_INVALID"  # what a type is that is not set
+_FIRST = {  # what a configuration cannot begin with
+    "\ufeff": "save the file as UTF-8 without a byte order mark, which a server does not read",
+    "{": "this is JSON: write the fields without the braces around them and the quotes around their names",
+}
 _TRAILING_COMMA = re.compile(r",(?:\s|#[^\n]*\n)*\]")
 
 
@@ -22,8 +26,8 @@ def syntax_fix(reason: str, text: str, line: int, pool: Any) -> str:
         line: number of the line that protobuf names, from 1; 0 if it names none.
         pool: the descriptors of the configuration's messages and enumerations.
     """
-    lines = text.splitlines()[:line]
-    return _name_fix(reason, pool) or _form_fix(reason, "\n".join(lines), lines[-1].strip() if lines else "")
+    before = "\n".join(text.splitlines()[:line])
+    return _FIRST.get(text.lstrip()[:1]) or _name_fix(reason, pool) or _form_fix(reason, before)
 
 
 def _name_fix(reason: str, pool: Any) -> str:
@@ -40,9 +44,9 @@ def _name_fix(reason: str, pool: Any) -> str:
     return ""
 
 
-def _form_fix(reason: str, before: str, line: str) -> str:
+def _form_fix(reason: str, before: str) -> str:
     """What to write in another form; ``before`` is the text up to the end of the line with the error."""
-    if line.startswith("/"):
+    if before.rpartition("\n")[2].lstrip().startswith("/"):
         return "begin a comment with #"
     if "Expected string" in reason:
         return "put the text in double quotes"

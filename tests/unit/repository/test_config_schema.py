@@ -120,6 +120,19 @@ def test_an_error_in_the_syntax_has_a_fix_of_its_own(text, fix):
     assert caught.value.hint.startswith(fix)
 
 
+@every_row(
+    ("text", "fix"),
+    [
+        ('{\n  "backend": "python"\n}\n', "this is JSON: write the fields without the braces around them"),
+        ('\ufeffbackend: "python"\n', "save the file as UTF-8 without a byte order mark"),
+    ],
+)
+def test_what_no_configuration_begins_with_is_named(text, fix):
+    with pytest.raises(InputError) as caught:
+        parse_config(text, "config.pbtxt")
+    assert caught.value.hint.startswith(fix)
+
+
 def test_an_error_quotes_the_line_in_full():
     with pytest.raises(InputError) as caught:
         parse_config('name: "m"\ninput { dims: x }  # a : b\n', "config.pbtxt")
