@@ -188,17 +188,20 @@ def failures_to_finalize(log: str) -> tuple[str, ...]:
 
 def _messages(log: str) -> Iterator[tuple[str, str]]:
     """The severity and the text of each message of a server's logger."""
-    severity, lines = "", list[str]()
+    severity = text = ""
+    is_whole = False
     for line in log.splitlines():
         head = _SERVER_LINE.search(line)  # what a model printed without the end of a line can precede it
         if head:
             if severity:
-                yield severity, unquoted("\n".join(lines))
-            severity, lines = head.group()[0], [line[head.end() :]]
-        else:  # servers before 24.03 write a message of several lines as it is
-            lines.append(line)
+                yield severity, text
+            written = line[head.end() :]
+            severity, text = head.group()[0], unquoted(written)
+            is_whole = text != written
+        elif not is_whole:  # servers before 24.03 write a message of several lines as it is
+            text += f"\n{line}"
     if severity:
-        yield severity, unquoted("\n".join(lines))
+        yield severity, text
 
 
 def unquoted(text: str) -> str:

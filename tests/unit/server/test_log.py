@@ -95,7 +95,7 @@ def test_the_end_of_a_models_process_is_a_failure_of_its_instance(is_quoted):
         "'core_0_0' was restarted (2, process 9): killed",
     )
     entry = json.dumps(text) if is_quoted else text
-    assert request_failures(f"W{head}{entry}\n") == {"core_0_0": "killed"}
+    assert request_failures(f"W{head}{entry}\nloading the weights\n") == {"core_0_0": "killed"}
     assert request_failures(f"I{head}{entry}\n") == {}
 
 
