@@ -212,7 +212,7 @@ def execute(self, requests):
         self.number += 1
         if self.number % 2:
             self.kept = given(request) * 2
-            time.sleep(0.02)  # in which the requests of other clients arrive
+            time.sleep(0.1)  # in which the requests of other clients arrive
             request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
             responses.append(None)
         else:
