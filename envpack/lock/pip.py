@@ -22,7 +22,7 @@ from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_text
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.folders import cache_folder
 from envpack.support.processes import CompletedProcess, clean_environment
 from envpack.support.redaction import public_url
@@ -31,7 +31,6 @@ from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name
 from envpack.support.uv import pip_indexes, run_uv
 
-_NOT_IN_CACHE = "Network connectivity is disabled"  # what uv says offline of a wheel that its cache does not have
 _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache does not have
 
 
@@ -240,7 +239,9 @@ def install_pip(
         raise _not_installed(ended, missing, prefix.parent)
 
 
-def _not_installed(ended: CompletedProcess, packages: Sequence[PipPackage], storage: Path) -> Exception:
+def _not_installed(
+    ended: CompletedProcess, packages: Sequence[PipPackage], storage: Path
+) -> EnvironmentBuildError | StorageError:
     return uv_error(ended, [f"{package.name}=={package.version}" for package in packages], storage)
 
 
@@ -260,8 +261,9 @@ def _not_cached(
         ended = installed(tried, "--offline")
         if ended.returncode == 0:
             return [package for package in packages if package not in tried]
-        if _NOT_IN_CACHE not in ended.stderr:
-            raise _not_installed(ended, tried, storage)
+        error = _not_installed(ended, tried, storage)
+        if error.kind != "not-in-cache":
+            raise error
         guilty = failing_requirement(ended.stderr, [package.name for package in tried])
         tried = [package for package in tried if guilty not in ("", package.name)]
     return packages

@@ -182,7 +182,7 @@ def request_failures(log: str) -> dict[str, str]:
 
 
 def failures_to_finalize(log: str) -> tuple[str, ...]:
-    """The messages with exceptions of ``finalize``, which a server reports to nobody, for `read_model_error`."""
+    """The messages in which ``finalize`` raised an exception, for `read_model_error`; no client receives them."""
     return tuple(text for _, text in _messages(log) if "): finalize" in text)
 
 

@@ -67,7 +67,7 @@ def test_build_stub_and_verify(installed, python, repository, variables, tmp_pat
 
 @pytest.mark.thorough
 def test_the_lowest_versions_that_it_requires_are_enough(dist, python, repository, variables, tmp_path):
-    """Whoever has other packages beside it may not have the newest of what both require."""
+    """Other packages in the same Python environment may exclude newer versions."""
     venv, uv = tmp_path / "venv", Path(sys.executable).with_name("uv")
     run(uv, "venv", "--quiet", "--python", sys.executable, venv)
     install = [uv, "pip", "install", "--quiet", "--python", venv / "bin/python", "--find-links", dist]

@@ -70,7 +70,7 @@ def test_what_an_incomplete_cache_lacks_is_named_without_the_network(served, tmp
 
 
 def test_a_package_that_is_only_installed_in_part_is_an_error(served, tmp_path):
-    """uv takes it for installed when it is asked again; a disk that is full leaves it so."""
+    """A full disk leaves a package like that, and a second run of uv skips it as installed."""
     lock = lock_for(BOTH, served, tmp_path)
     environment_of(lock, cache=tmp_path)  # from now on uv has the wheels
     venv = tmp_path / "venv"

@@ -187,7 +187,7 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
 
 @check("finalize", of="server", step="unload")
 def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check | None:
-    """Only shown if `finalize` of a model raised an exception, of which a server says nothing: a warning"""
+    """Only shown if `finalize` of a model raised an exception, which only the server's log reports: a warning"""
     for text, model in itertools.product(failures_to_finalize(log), models):
         error = read_model_error(text, server.server_path(model.folder))
         if error.frames:
