@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from envpack.cli.console import Console, Failure, plain
-from envpack.support.errors import EnvpackError, storage_error
+from envpack.support.errors import EnvpackError, system_error
 
 if TYPE_CHECKING:
     from envpack.fleet.tasks import Done, Task
@@ -36,7 +36,7 @@ class EachModel:
             try:
                 results.append(work(name))
             except (EnvpackError, OSError) as error:
-                explained = error if isinstance(error, EnvpackError) else storage_error(error)
+                explained = error if isinstance(error, EnvpackError) else system_error(error)
                 if explained is None or len(self._names) == 1:
                     raise
                 self._errors[name] = explained

@@ -15,7 +15,7 @@ import envpack
 from envpack.cli import interrupts
 from envpack.cli.console import SAID_REPOSITORY, Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
-from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, storage_error, system_limit
+from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError, system_error
 from envpack.support.interruption import repeat_unhandled
 
 # Each command with the module that it is in and its line in `envpack --help`, which imports none of them.
@@ -211,10 +211,6 @@ def _explained(error: Exception) -> EnvpackError | None:
             what = "no folder for temporary files can be written to"
             fix = "set TMPDIR to a folder that you can write to"
             return StorageError("not-writable", what, fix, os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - only named
-        case OSError():
-            return storage_error(error)
-        case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or "new thread" in str(error):
-            return system_limit(str(error) or "out of memory")
         case UnicodeEncodeError() if _is_undecodable(error):
             what = "a name is not valid UTF-8, which Triton's files and envpack's records need"
             return InputError("name-not-text", what, "rename it", ascii(error.object))
@@ -222,7 +218,7 @@ def _explained(error: Exception) -> EnvpackError | None:
             what = "folders, links or data are nested more deeply than envpack can follow"
             fix = "look for a folder or a file in which the same thing is repeated"
             return InputError("nested-too-deeply", what, fix)
-    return None
+    return system_error(error)
 
 
 def _is_undecodable(error: UnicodeEncodeError) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.support.entry_locks import being_made, in_use
-from envpack.support.errors import EnvironmentBuildError, disk_full_by_program, says_disk_full
+from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import link_or_copy, new_folder
 from envpack.support.temp_dirs import temp_dir
@@ -40,12 +40,11 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
             [python, "-s", "-S", "-B", _CHILD, prefix, file_list],
             env=bare_environment() | {"PYTHONHASHSEED": "0"},  # byte code contains sets in their order
         )
-    if says_disk_full(completed.stderr):
-        raise disk_full_by_program(prefix.parent)
     if completed.returncode != 0:
         what = f"Python files could not be compiled: {completed.last_lines(2)}"
         fix = "check for a package that replaces modules of Python's standard library"
-        raise EnvironmentBuildError("bytecode-failed", what, fix, str(prefix))
+        refused = completed.refused_by_system(prefix.parent)
+        raise refused or EnvironmentBuildError("bytecode-failed", what, fix, str(prefix))
 
 
 def _groups(packages: Iterable[Sequence[str]]) -> Iterator[list[str]]:

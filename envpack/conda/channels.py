@@ -21,7 +21,14 @@ from envpack.conda.interpreter_package import fingerprint, make_package
 from envpack.conda.interpreters import Interpreter
 from envpack.support.bounded_reading import first_endless, read_json, sha256_of
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
-from envpack.support.errors import EnvironmentBuildError, InputError, require_programs, storage_errors
+from envpack.support.errors import (
+    EnvironmentBuildError,
+    EnvpackError,
+    InputError,
+    refused_by_system,
+    require_programs,
+    storage_errors,
+)
 from envpack.support.folders import cache_folder, cache_root, data_root
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
@@ -100,7 +107,8 @@ def _make_local(interpreter: Interpreter, folder: Path) -> None:
         index_channel(folder)
     except EngineError as error:
         what = f"the local channel could not be indexed: {error}"
-        raise EnvironmentBuildError("engine-failed", what, ENGINE_HINT) from error
+        failed = EnvironmentBuildError("engine-failed", what, ENGINE_HINT)
+        raise refused_by_system(str(error), folder) or failed from error
     _describe(folder, package, sha256_of(package))
 
 
@@ -251,13 +259,14 @@ def _index(folder: Path) -> None:
             _publish(platform, folder / platform.name)
 
 
-def _index_error(error: EngineError, folder: Path, packages: list[Path]) -> EnvironmentBuildError:
+def _index_error(error: EngineError, folder: Path, packages: list[Path]) -> EnvpackError:
     """The error for a failed index; names the damaged package, which the engine does not."""
     damaged = next((file for file in packages if file.suffix == ".conda" and not zipfile.is_zipfile(file)), None)
     if damaged:
         return _not_a_package(damaged)
     what = f"the channel could not be indexed: {error}"
-    return EnvironmentBuildError("engine-failed", what, ENGINE_HINT, str(folder))
+    failed = EnvironmentBuildError("engine-failed", what, ENGINE_HINT, str(folder))
+    return refused_by_system(str(error), folder) or failed
 
 
 def _not_a_package(file: Path) -> EnvironmentBuildError:

@@ -15,6 +15,7 @@ del sys.path[0]  # modules beside this file must not hide those of Python
 import errno  # noqa: E402
 import os  # noqa: E402
 import py_compile  # noqa: E402
+import signal  # noqa: E402
 import warnings  # noqa: E402
 
 
@@ -48,7 +49,8 @@ def compile_groups(groups):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
         if running == cores or (group is None and running):
             _, status = os.wait()
             running -= 1
-            failed.append(os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EIO)
+            killed = errno.ENOMEM if os.WTERMSIG(status) == signal.SIGKILL else errno.EIO
+            failed.append(os.WEXITSTATUS(status) if os.WIFEXITED(status) else killed)
         if group is not None:
             running += 1
             compile_group(group)  # type: ignore[no-untyped-call]

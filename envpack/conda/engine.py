@@ -82,7 +82,8 @@ def run_engine(
             result: dict[str, Any] = read_json(result_file)
         except (OSError, ValueError) as error:
             what = f"the conda engine ended without a result (status {completed.returncode}): {completed.last_lines(4)}"
-            raise EnvironmentBuildError("engine-failed", what, ENGINE_HINT) from error
+            failed = EnvironmentBuildError("engine-failed", what, ENGINE_HINT)
+            raise completed.refused_by_system(folder) or failed from error
     if "error" in result:
         raise EngineError(result["error_type"], result["error"], result.get("culprits", ()))
     return result

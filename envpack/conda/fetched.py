@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from envpack.conda.probe import Facts, ProbeMemory
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.entry_locks import being_made, mark_used
-from envpack.support.errors import disk_full_by_program, says_disk_full, storage_errors
+from envpack.support.errors import storage_errors
 from envpack.support.folders import cache_folder, real_path
 from envpack.support.processes import CompletedProcess
 from envpack.support.progress import Progress
@@ -143,9 +143,7 @@ def _install(download: _Download, entry: Path) -> None:
     again = ["--reinstall"] if (entry / download.key).exists() else []
     completed = _run("install", download.key, "--install-dir", entry, "--no-bin", *again)
     if completed.returncode != 0:
-        if says_disk_full(completed.stderr):
-            raise disk_full_by_program(entry)
-        raise _failed(completed)
+        raise completed.refused_by_system(entry) or _failed(completed)
     _check(entry / download.key, download)
     write_text(entry / _RECORD, json.dumps({"schema": 1, "installation": download.key}))
 

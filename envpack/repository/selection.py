@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envpack.repository.folders import elsewhere, find_folder, looks_like_model, no_models
 from envpack.repository.model import Model, examine_model, not_in_python, open_model
-from envpack.support.errors import EnvpackError, InputError, storage_error
+from envpack.support.errors import EnvpackError, InputError, system_error
 
 
 def find_cycles(steps: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
@@ -126,7 +126,7 @@ def examine_readable(folder: Path) -> tuple[Model | None, tuple[EnvpackError, ..
     try:
         return examine_model(folder)
     except OSError as error:
-        explained = storage_error(error)
+        explained = system_error(error)
         if explained is None:
             raise
         return None, (explained,)
@@ -153,7 +153,7 @@ def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, 
                 raise
             errors[name] = error
         except OSError as error:
-            explained = storage_error(error)
+            explained = system_error(error)
             if explained is None:
                 raise
             errors[name] = explained

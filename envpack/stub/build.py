@@ -29,7 +29,7 @@ from envpack.stub.toolchain import (
 )
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import in_use, kept
-from envpack.support.errors import StubError, UsageError, disk_full_by_program, says_disk_full, scarce_folder
+from envpack.support.errors import StubError, UsageError, disk_full, scarce_folder
 from envpack.support.folders import cache_folder
 from envpack.support.installation import repair_command
 from envpack.support.placed_files import STUB_NAME
@@ -87,8 +87,10 @@ class BuildTree:
     def _failure(self, done: CompletedProcess) -> Exception:
         storage = self.folder if self.folder.exists() else self.folder.parent
         # CMake's own trials fail on a full disk with errors of other kinds.
-        if says_disk_full(done.stdout + done.stderr) or shutil.disk_usage(scarce_folder(storage)).free < _ROOM:
-            return disk_full_by_program(storage)
+        if refused := done.refused_by_system(storage):
+            return refused
+        if shutil.disk_usage(scarce := scarce_folder(storage)).free < _ROOM:
+            return disk_full(scarce)
         if old := _OLD_CMAKE.search(done.stderr):
             return old_cmake(find_tool("cmake"), old[1])
         return StubError("compile-failed", f"the stub does not compile:\n{_first_error(done)}", OTHER_COMPILER)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from envpack.support.bounded_reading import opened
-from envpack.support.errors import EnvironmentBuildError, disk_full_by_program, says_disk_full
+from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import program_beside, repair_command
 from envpack.support.processes import bare_environment, run
 from envpack.support.replacement import replaced_file
@@ -144,11 +144,10 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
     if not files:
         return
     completed = run([_patchelf(), "--set-rpath", runpath, *files], env=bare_environment())
-    if says_disk_full(completed.stderr):
-        raise disk_full_by_program(files[0])
     if completed.returncode != 0:
         what = f"the library path of a file could not be set: {completed.last_lines(2)}"
-        raise EnvironmentBuildError("patchelf-failed", what, f"{repair_command()}, then build again")
+        refused = completed.refused_by_system(files[0])
+        raise refused or EnvironmentBuildError("patchelf-failed", what, f"{repair_command()}, then build again")
 
 
 def strip_environment(prefix: Path) -> set[Path]:

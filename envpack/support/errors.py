@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,7 @@ def finding_of_error(error: EnvpackError, where: Path) -> Finding:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LIMITS = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+_OF_TARGETS = {*_FULL, errno.EFBIG, errno.EROFS}  # of a copy or a link, these are said of the new file
 _OF_FILES = {errno.EIO, errno.ESTALE, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.EROFS, errno.ELOOP}
 _REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM}
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EIO}  # of file systems without symbolic links
@@ -166,8 +168,16 @@ def require_programs(folder: Path, fix: str = _ELSEWHERE) -> None:
         raise StorageError("noexec", what, fix, str(folder))
 
 
-def storage_error(error: OSError) -> StorageError | None:
-    """The error for what the system says of a file; None if it says nothing of a file."""
+def system_error(error: Exception) -> StorageError | None:
+    """The error for what the system refuses: a file, memory, another process; None for other causes."""
+    if isinstance(error, OSError):
+        return _file_error(error)
+    if isinstance(error, MemoryError):
+        return system_limit(str(error) or "out of memory")
+    return _limit_said_in(str(error))  # a library's own exceptions
+
+
+def _file_error(error: OSError) -> StorageError | None:
     if error.errno in _FULL:
         return disk_full(_name_of(error)) if _name_of(error) else _some_disk_full()
     if error.errno in _LIMITS or (error.errno == errno.EAGAIN and not _name_of(error)):
@@ -178,7 +188,7 @@ def storage_error(error: OSError) -> StorageError | None:
         return refused
     if error.errno in _REFUSED:
         return _refused(error, Path(_name_of(error)))
-    fix = "look at what this path is, and give another one or repair it"
+    fix = _SMALLER if error.errno == errno.EFBIG else "look at what this path is, and give another one or repair it"
     return StorageError("file-unusable", f"cannot be read or written: {error.strerror}", fix, _name_of(error))
 
 
@@ -205,10 +215,12 @@ def system_limit(reason: str) -> StorageError:
     return StorageError("system-limit", f"the system refuses more of what this command needs: {reason}", fix)
 
 
+_SMALLER = "raise the limit for the size of files (ulimit -f unlimited), or use a file system that has larger ones"
+
+
 def _unnamed(error: OSError) -> StorageError:
     fix = "check the disks and mounts of the repository, the cache and the folder for temporary files"
-    if error.errno == errno.EFBIG:
-        fix = "raise the limit for the size of files (ulimit -f unlimited), or use a file system that has larger ones"
+    fix = _SMALLER if error.errno == errno.EFBIG else fix
     return StorageError("file-unusable", f"a file cannot be read or written: {error.strerror}", fix)
 
 
@@ -218,7 +230,8 @@ def _some_disk_full() -> StorageError:
 
 
 def _name_of(error: OSError) -> str:
-    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    name = error.filename2 if error.errno in _OF_TARGETS and error.filename2 else error.filename
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else ""
 
 
 def scarce_folder(storage: Path) -> Path:
@@ -237,9 +250,21 @@ def says_disk_full(output: str) -> bool:
     return any(os.strerror(code) in output for code in _FULL)
 
 
-def disk_full_by_program(storage: Path) -> StorageError:
-    """The error for a full disk that a program reports, which does not say which one."""
-    return disk_full(scarce_folder(storage))
+def refused_by_system(output: str, storage: Path) -> StorageError | None:
+    """The error if the output of a program says that a disk is full, or a limit reached; it does not say which disk."""
+    return disk_full(scarce_folder(storage)) if says_disk_full(output) else _limit_said_in(output)
+
+
+# Of the system, of Python, of zstd, of programs in Rust, and of a compiler's driver.
+_LIMIT = re.compile(
+    r"can't start new thread|not enough memory|memory allocation of \d+ bytes failed|Killed signal terminated program|"
+    + "|".join(os.strerror(code) for code in sorted(_LIMITS))
+)
+
+
+def _limit_said_in(output: str) -> StorageError | None:
+    said = _LIMIT.search(output)
+    return system_limit(said[0]) if said else None
 
 
 def disk_full(where: Path | str) -> StorageError:

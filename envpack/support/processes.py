@@ -24,8 +24,7 @@ from pathlib import Path
 from envpack.support.errors import (
     EnvironmentBuildError,
     StorageError,
-    disk_full_by_program,
-    says_disk_full,
+    refused_by_system,
     system_limit,
 )
 
@@ -123,6 +122,9 @@ def is_no_program(error: OSError) -> bool:
     return error.errno in _NO_PROGRAM and error.filename != os.devnull
 
 
+_OF_LIMITS = {signal.SIGKILL, signal.SIGXFSZ, signal.SIGXCPU}  # by which the system ends what exceeds a limit
+
+
 @dataclass(frozen=True)
 class CompletedProcess:
     """A program that has ended."""
@@ -135,6 +137,12 @@ class CompletedProcess:
         """The last lines of standard error, or of standard output if that is empty, for an error message."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return "\n".join(lines[-count:])
+
+    def refused_by_system(self, storage: Path) -> StorageError | None:
+        """The error if the system ended it, or refused it room in ``storage`` or something else; None otherwise."""
+        if -self.returncode in _OF_LIMITS:
+            return system_limit(f"a program was ended by {signal_name(-self.returncode)}")
+        return refused_by_system(self.stdout + self.stderr, storage)
 
 
 _PROGRAMS: ContextVar[RunningPrograms | None] = ContextVar("programs", default=None)
@@ -318,14 +326,12 @@ class ErrorPattern:
 def error_from_output(
     patterns: Iterable[ErrorPattern], output: str, *, storage: Path, where: str = "", details: str = "", **fields: str
 ) -> EnvironmentBuildError | StorageError:
-    """The error for a program's output: a full disk or too many files if it mentions them, else of the first pattern.
+    """The error for a program's output: what the system refused if it says so, else of the first pattern.
 
     The last pattern matches everything. The fields fill the braces in messages and hints.
     """
-    if says_disk_full(output):
-        return disk_full_by_program(storage)
-    if (too_many := os.strerror(errno.EMFILE)) in output:
-        return system_limit(too_many)
+    if refused := refused_by_system(output, storage):
+        return refused
     pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))
     values = fields | match.groupdict()
     what = pattern.message.format(**values)

@@ -19,7 +19,7 @@ from envpack.settings.project import Project
 from envpack.settings.pythons import PYBIND11, SUPPORTED
 from envpack.stub.prebuilt import prebuilt_pythons
 from envpack.stub.toolchain import boost_folder, check_cmake, find_tool, find_toolchain, pybind11_folder
-from envpack.support.errors import EnvpackError, StubError, storage_error
+from envpack.support.errors import EnvpackError, StubError, system_error
 from envpack.support.folders import cache_root
 from envpack.support.installation import install_command
 from envpack.support.platforms import is_supported, this_machine
@@ -291,7 +291,7 @@ def _observed(name: str, probe: Probe, project: Project) -> tuple[Observation, .
     except EnvpackError as error:
         return (_missing(name, error),)
     except Exception as error:  # a fault of one probe must not hide the others
-        explained = storage_error(error) if isinstance(error, OSError) else None
+        explained = system_error(error)
         if explained is not None:
             return (_missing(name, explained),)
         what = f"the probe failed: {type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.local.starting import Output, Python, _command_line, _environment, start_stub
-from envpack.support.errors import ServerError, storage_error
+from envpack.support.errors import ServerError, system_error
 
 STUB, PREFIX = Path("/opt/stub"), Path("/opt/env")
 
@@ -64,7 +64,7 @@ def test_what_the_system_refuses_to_any_program_is_not_blamed_on_the_stub(tmp_pa
         with pytest.raises(BlockingIOError) as raised:
             start_stub(Python(tmp_path / "stub", tmp_path), 2508, 0, {}, stdout=out.fileno(), output=output)
         assert output.end() == "", "nothing holds the other end open"
-    assert storage_error(raised.value).kind == "system-limit"
+    assert system_error(raised.value).kind == "system-limit"
 
 
 def test_a_stub_that_cannot_be_started_says_where_it_should_be(tmp_path):

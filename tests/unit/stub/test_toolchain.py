@@ -19,7 +19,7 @@ from envpack.stub.toolchain import (
     pybind11_folder,
 )
 from envpack.support import installation
-from envpack.support.errors import EnvpackError, StubError, storage_error
+from envpack.support.errors import EnvpackError, StubError, system_error
 from envpack.support.installation import install_command
 from tests.tables import every_row
 
@@ -118,7 +118,7 @@ def test_what_the_system_refuses_to_any_program_is_not_blamed_on_the_compiler(ma
     monkeypatch.setattr(toolchain, "run", refuse)
     with pytest.raises(BlockingIOError) as raised:
         find_toolchain()
-    assert storage_error(raised.value).kind == "system-limit"
+    assert system_error(raised.value).kind == "system-limit"
 
 
 def test_a_compiler_that_does_not_answer_is_an_error(machine, tmp_path, monkeypatch):
