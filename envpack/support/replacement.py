@@ -96,16 +96,19 @@ def _errors_of(destination: Path, temporary: Path | None = None) -> Iterator[Non
     try:
         yield
     except OSError as error:
-        inside = _inside(error.filename, temporary) if temporary else Path()
-        if inside is None:
+        if temporary is None:
+            raise OSError(error.errno, error.strerror, str(destination)) from error
+        names = [_moved(name, temporary, destination) for name in (error.filename, error.filename2)]
+        if names == [error.filename, error.filename2]:
             raise
-        raise OSError(error.errno, error.strerror, str(destination / inside)) from error
+        raise OSError(error.errno, error.strerror, names[0], None, names[1]) from error
 
 
-def _inside(name: object, folder: Path) -> Path | None:
+def _moved(name: object, folder: Path, destination: Path) -> object:
+    """A path below a folder as a path below the destination; any other value as it is."""
     if not isinstance(name, str | bytes | os.PathLike) or not Path(os.fsdecode(name)).is_relative_to(folder):
-        return None
-    return Path(os.fsdecode(name)).relative_to(folder)
+        return name
+    return str(destination / Path(os.fsdecode(name)).relative_to(folder))
 
 
 def _copy_attributes(source: Path, target: Path) -> bool:

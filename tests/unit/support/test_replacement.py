@@ -130,6 +130,9 @@ def test_an_error_of_what_is_written_names_the_place_that_it_would_have(tmp_path
     with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "place"):
         (tmp_path / "absent/file").touch()
     assert caught.value.filename == str(tmp_path / "absent/file")
+    with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "place") as partial:
+        os.link("/bin/true", partial / "absent/file")
+    assert (caught.value.filename, caught.value.filename2) == ("/bin/true", str(tmp_path / "place/absent/file"))
 
 
 def test_a_link_or_a_copy_replaces_the_target(tmp_path, monkeypatch):
