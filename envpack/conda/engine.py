@@ -251,6 +251,12 @@ _ERROR_PATTERNS = (
         hint=CREDENTIALS_HINT,
     ),
     ErrorPattern(
+        kind="engine-failed",
+        pattern=r"failed to link '.{1,2000}(?:could not update file modification|not permitted|not implemented)",
+        message="{package} cannot be unpacked on the file system of the cache: {reason}",
+        hint="set ENVPACK_CACHE_DIR to a folder on another one",
+    ),
+    ErrorPattern(
         kind="channel-invalid",
         pattern=r"(?i)^(?!.*response body).*(?:invalid zip archive|invalid checksum|unknown frame descriptor"
         r"|zstd stream|incomplete frame|bzip2: |getting cksum|decompression not finished|no data was read"

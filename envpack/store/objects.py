@@ -38,6 +38,8 @@ _REASONS = (
     (re.compile(r"TimedOut|timed out|operation timeout", re.IGNORECASE), "it does not answer in time"),
     (re.compile(r"IncompleteMessage|UnexpectedEof|ConnectionReset|end of file|body"), "it ends its answers too early"),
 )
+# The library makes a file that must not exist yet as a hard link to a complete one.
+_NO_HARD_LINKS = re.compile(r"Unable to rename file: .*(?:not permitted|not supported|not implemented)")
 _CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"
 
 
@@ -317,14 +319,23 @@ class Objects:
             return self._forbidden()
         if name := _BAD_PATH.search(text):
             return self._bad_name(name[1])
-        if self.location.folder is None and (fault := tls_fault(text)):
+        return self._unusable_folder(text) if self.location.folder is not None else self._unusable_service(text)
+
+    def _unusable_folder(self, text: str) -> StorageError:
+        if _NO_HARD_LINKS.search(text):
+            fix = "give a folder of another file system; `envpack layout --output` writes models without them"
+            return self._unusable("its file system has no hard links", fix)
+        return self._unusable(
+            _reason(text), "look at the folder and what is in it, such as links, or give another address"
+        )
+
+    def _unusable_service(self, text: str) -> StorageError:
+        if fault := tls_fault(text):
             return self._unusable(fault.reason, fault.hint)
         proxy = proxy_to(self.location) if _PROXY.search(text) else ""
         return self._failing_proxy(proxy, text) if proxy else self._unusable(_reason(text))
 
     def _unusable(self, reason: str, fix: str = _CHECK) -> StorageError:
-        if self.location.folder is not None:
-            fix = "look at the folder and what is in it, such as links, or give another address"
         return StorageError("store-unreachable", f"the store cannot be used: {reason}", fix, str(self.location))
 
     def _failing_proxy(self, proxy: str, text: str) -> StorageError:

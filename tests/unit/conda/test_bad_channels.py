@@ -182,6 +182,10 @@ def _install_error_of(folder, file):
         ),
         ("failed to read 'paths.json' Caused by: EOF while parsing", "channel-invalid"),
         ("failed to link 'share/x' Caused by: failed to copy file: No such file or directory", "channel-invalid"),
+        (
+            "failed to link 'lib/x' Caused by: could not update file modification and access time: No such file",
+            "engine-failed",
+        ),
         ("failed to unpack `share/x`: Not a directory (os error 20)", "channel-invalid"),
         ("failed to unpack `share/x` Caused by: error decoding response body", "channel-unreachable"),
         ("HTTP status client error (404 Not Found) for url (http://h/python-3.10.2-0.tar.bz2)", "channel-unreachable"),

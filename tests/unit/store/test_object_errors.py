@@ -90,6 +90,12 @@ def test_each_error_of_the_library_is_one_line_with_a_remedy(text, kind, message
             "look at the folder",
         ),
         (
+            "Generic LocalFileSystem error: Unable to rename file: Operation not permitted (os error 1)",
+            "store-unreachable",
+            "the store cannot be used: its file system has no hard links",
+            "give a folder of another file system; `envpack layout",
+        ),
+        (
             'invalid path: Error parsing Path "/m/a\nb": Encountered illegal character',
             "store-corrupt",
             "an object there has a name that is no path: /m/a\\nb",
