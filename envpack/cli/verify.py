@@ -59,6 +59,7 @@ def verify(
 
     address = models[0] if models and "://" in models[0] else ""
     project = open_project(repository, said)
+    console.warned("" if address else project.overlooked)
     models = models[1:] if address else model_names(project, models)
     if require_signature and not address:
         raise click.UsageError("--require-signature is for the address of a published repository.")

@@ -62,10 +62,17 @@ class Project:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know of the release, and of settings that apply to nothing."""
+        """What the user should know of the release, and of settings that apply to nothing or are not read."""
         names = " and ".join(self.absent)
         unused = f"{FILE_NAME} has settings for {names}, and there is no such folder" if names else ""
-        return tuple(text for text in (self.release.warning, unused) if text)
+        return tuple(text for text in (self.release.warning, unused, self.overlooked) if text)
+
+    @property
+    def overlooked(self) -> str:
+        """A warning of an `envpack.toml` that is not this repository's, where one may be looked for; else ``""``."""
+        near = (Path(FILE_NAME), self.repository.parent / FILE_NAME)  # the first one in the working folder
+        found = None if os.path.lexists(self.file) else next((file for file in near if file.is_file()), None)
+        return f"{found} is not read: the settings of this repository belong in {self.file}" if found else ""
 
     @property
     def absent(self) -> tuple[str, ...]:

@@ -43,6 +43,19 @@ def test_settings_for_a_model_that_is_not_there_are_mentioned(tmp_path):
     assert open_project(tmp_path).warnings == ()
 
 
+def test_a_file_beside_the_repository_is_not_read_without_a_word(tmp_path, monkeypatch):
+    repository = tmp_path / "clone/models"
+    repository.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert not open_project(repository).warnings
+    belongs = f"is not read: the settings of this repository belong in {repository}/envpack.toml"
+    for beside, name in ((tmp_path / "clone", f"{tmp_path}/clone/envpack.toml"), (tmp_path, "envpack.toml")):
+        (beside / "envpack.toml").write_text("nothing = valid")
+        assert open_project(repository).warnings == (f"{name} {belongs}",)
+    (repository / "envpack.toml").touch()
+    assert not open_project(repository).warnings
+
+
 def test_a_repository_above_the_working_folder_is_the_same_as_by_its_name(tmp_path, monkeypatch):
     """Its backends lie beside it, not in the model's folder."""
     (tmp_path / "models/m/1").mkdir(parents=True)
