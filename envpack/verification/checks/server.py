@@ -1,5 +1,5 @@
-"""Checks of the server as a whole: other folders in the repository, all models together, a clean unload; and what those
-of several servers say together.
+"""Checks of the server as a whole: other folders in the repository, a second load of all models together, a clean
+unload; and what those of several servers say together.
 """
 
 from __future__ import annotations
@@ -148,6 +148,22 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
         name, reason = next(iter(broken.items()))
         return failed("together", f"loaded at the same time, {name} fails: {reason.splitlines()[0]}", _COMPETE)
     return passed("together", f"all {len(models)} loaded at the same time in {time.monotonic() - started:.1f} s")
+
+
+@check("again", of="server", step="together", kind="again")
+def check_again(client: Client, model: str, timeout: float) -> Check:
+    """Only of a single model, or where all do not load together: it loads a second time, as where a server starts again
+
+    A model loads once and not again. Something is left of its first load: a file or a folder that it makes and that
+    may not exist, a lock, a port. Let `finalize` remove it, or let `initialize` accept it: a server that was killed
+    and starts again does not call `finalize`.
+    """
+    started = time.monotonic()
+    if error := request_load(client, model, timeout):
+        what = f"loaded a second time, {model} fails: {error.message.splitlines()[0]}"
+        fix = "look for what its first load leaves behind: a file, a folder, a lock, a port"
+        return failed("again", what, fix)
+    return passed("again", f"{model} loaded a second time in {time.monotonic() - started:.1f} s")
 
 
 def failed_together(model: str, failure: Failure) -> Check:

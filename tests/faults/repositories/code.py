@@ -60,15 +60,19 @@ def _port(site: Site):
 
 
 def _lock(site: Site):
-    """Two models that lock the same file; each lets go of it when it starts by itself, the first two times.
+    """Two models that lock the same file; only the third start does not let go of it.
 
     What is counted, not what is timed, decides whether they meet: two that start at once may still be seconds apart.
     """
     take = f"import fcntl; file = open({str(site.repository.parent / 'lock')!r}, 'a')"
     lock = "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    keep = "file.write('x'); self.file = file if file.seek(0, 2) > 2 else file.close()"
+    keep = "file.write('x'); self.file = file if file.seek(0, 2) == 3 else file.close()"
     written(initialize=f"{take}; {lock}; {keep}")(site)
     shutil.copytree(site.model, site.model.with_name(f"{site.model.name}_second"))
+
+
+def _once(site: Site):
+    written(initialize=f"open({str(site.repository.parent / 'state')!r}, 'x')")(site)
 
 
 def by_verify(name, what, change, kind, reason, fix, **more):
@@ -266,6 +270,16 @@ ENTRIES = (
         "together",
         "loaded at the same time, … fails: … BlockingIOError",
         "each loads alone, so they compete for memory",
+        alone=True,
+        step="together",
+    ),
+    by_verify(
+        "loads-once",
+        "a file that the model makes keeps it from a second load",
+        _once,
+        "again",
+        "loaded a second time, … fails: … FileExistsError",
+        "look for what its first load leaves behind",
         alone=True,
         step="together",
     ),

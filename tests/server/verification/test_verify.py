@@ -97,6 +97,7 @@ def test_one_good_model(good):
     assert verdict.leftovers == ()
     assert {check.id: check.status for check in verdict.checks} == {
         "repository": "ok",
+        "again": "ok",
         "shutdown": "ok",
         "stop": "ok",
     }

@@ -151,6 +151,7 @@ def test_a_repository_that_is_removed_meanwhile_is_named_and_no_model_or_limit_i
     monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
     monkeypatch.setattr(module, "unload_all", lambda *_: passed("shutdown", "gone"))
     monkeypatch.setattr(module, "check_together", lambda *_: remove_and_fail(failed("together", "x", FILES_LIMIT)))
+    monkeypatch.setattr(module, "check_again", lambda *_: failed("again", "x", FILES_LIMIT))
     monkeypatch.setattr(Judge, "_verdict_before_load", lambda *_: None)
     monkeypatch.setattr(Judge, "_check_loaded", lambda _, model, __: replace(ready, name=model.name))
     monkeypatch.setattr("envpack.verification.judge.load_model", load)

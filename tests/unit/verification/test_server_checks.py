@@ -14,6 +14,7 @@ from envpack.server.kserve import IndexEntry, RequestError
 from envpack.support.placed_files import STUB_NAME
 from envpack.verification.checks import server as checks
 from envpack.verification.checks.server import (
+    check_again,
     check_finalize,
     check_published,
     check_repository,
@@ -122,6 +123,20 @@ def test_a_model_that_does_not_load_beside_the_others_is_a_fault(errors, states,
     check = check_together(Client(errors, [states]), ["a", "b"], 7.0)
     assert (check.id, check.status) == ("together", "failed")
     assert check.evidence.endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("errors", "status", "evidence"),
+    [
+        ({}, "ok", "b loaded a second time in "),
+        ({"b": "first\nsecond"}, "failed", "loaded a second time, b fails: first"),
+    ],
+)
+def test_a_model_has_to_load_a_second_time(errors, status, evidence):
+    client = Client(errors, [])
+    check = check_again(client, "b", 7.0)
+    assert (check.id, check.status, client.asked) == ("again", status, [("load", "b", 7.0)])
+    assert check.evidence.startswith(evidence)
 
 
 def test_models_are_unloaded_in_reverse_and_leave_nothing():
