@@ -31,7 +31,8 @@ class RequestError(Exception):
         self.status = status
         self.timed_out = timed_out
         self.streamed = streamed
-        self.sent = ""  # what was special about the request, of several, as in "with two items in one request"
+        # Of a request after one that was answered: what is special about it, and how many items it has.
+        self.sent, self.items = "", 0
 
     @property
     def connection_lost(self) -> bool:

@@ -35,7 +35,7 @@ from envpack.verification.loading import (
     suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.requests import REFUSES, TOGETHER, Chosen, choose_requests, record_sample
+from envpack.verification.requests import Chosen, NoRequest, choose_requests, record_sample
 from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import (
@@ -219,7 +219,7 @@ class Judge:
             phases = read_phases(self.server.log(), self._log())
             verdict = replace(verdict, stub=running.stub if running else None, phases=phases)
         result = self._infer_all(model)
-        error = _error_answer(result)
+        error = result.error
         if unverified := self._missing.check_of_answer(model, error) or self._check_of_caller(model, error):
             result = _InferenceResult((unverified,))
         elif result.ok and not error and (without := self._missing.check_of_call(model)):
@@ -286,8 +286,8 @@ class Judge:
         config = read_served_config(client.config(model.name))
         memory = {p.pid: self.server.memory_bytes(p.pid) for p in stub_processes(self.server, model.name)}
         chosen = before or choose_requests(self.server, client, model, config)
-        if isinstance(chosen, Check):
-            return _InferenceResult((chosen,))
+        if isinstance(chosen, NoRequest):
+            return _InferenceResult((chosen.check,), refusal=chosen.refusal)
         loaded = LoadedModel(client, model.name, config)
         requests, samples = chosen.requests, None if before else chosen.samples
         checks = inference.check_smoke(loaded, requests)
@@ -324,7 +324,7 @@ class Judge:
         details = model_error.frames or (*plain_lines(log), *blocked)
         fix = locate(fix, model_error.frames) or _suggest_fix(model, blocked or model_error.frames, error)
         sent = f"sent {error.sent}: " if error.sent else ""
-        if error.sent.endswith(TOGETHER) and kind == "inference-failed":
+        if error.items > 1 and kind == "inference-failed":
             fix += ", or set max_batch_size to the number of items that it takes"
         if kind == "stub-died" and not (model.folder / SAMPLES_FILE).is_file():
             fix += f"; if no client sends such a request as was generated here, {record_sample(model)}"
@@ -345,18 +345,18 @@ class _InferenceResult:
     latency: Latency | None = None
     failure: Failure | None = None
     chosen: Chosen | None = None
+    refusal: str = ""  # the error with which the model answers every generated request
+
+    @property
+    def error(self) -> str:
+        """The error with which the model answers requests that the server accepts; ``""`` for another result."""
+        if self.failure and self.failure.kind == "inference-failed":
+            return self.failure.reason
+        return self.refusal
 
     @property
     def ok(self) -> bool:
         return self.failure is None and all(check.ok for check in self.checks)
-
-
-def _error_answer(result: _InferenceResult) -> str:
-    """The error with which a model answers to requests that the server accepts; ``""`` for another result."""
-    if result.failure:
-        return result.failure.reason if result.failure.kind == "inference-failed" else ""
-    refusals = (check.evidence for check in result.checks if check.evidence.startswith(REFUSES))
-    return next(refusals, "").removeprefix(REFUSES)
 
 
 @check("files", of="model", kind="environment-changed")

@@ -29,7 +29,7 @@ _MOST_FILLINGS = 64
 _SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
 _MOST_IN_A_BATCH = 4 << 20  # elements, or bytes of strings, of a full batch
 _FULL_BATCH_SECONDS = 5.0  # that a full batch may take, by what fewer items have taken
-TOGETHER = "items in one request"
+_TOGETHER = "items in one request"
 _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
@@ -111,7 +111,7 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
         yield SmokeRequest("without the optional inputs", needed, parameters)
     if config.largest_batch > 1 and not config.sequence and 2 * _elements(config, filling.size) <= _MOST_ELEMENTS:
         two = _inputs(config, filling, filling.number, batch=2)
-        yield SmokeRequest(f"with two {TOGETHER}", two, parameters)
+        yield SmokeRequest(f"with two {_TOGETHER}", two, parameters)
 
 
 def and_full_batch(config: ServedConfig, requests: Sequence[SmokeRequest]) -> Iterator[SmokeRequest]:
@@ -134,7 +134,7 @@ def and_full_batch(config: ServedConfig, requests: Sequence[SmokeRequest]) -> It
         tensor.shape[:1] == (items,) and not tensor.size_fault for tensor in request.inputs
     ):
         full = tuple(_with_items(tensor, count) for tensor in request.inputs)
-        yield replace(request, description=f"with {count} {TOGETHER}", inputs=full)
+        yield replace(request, description=f"with {count} {_TOGETHER}", inputs=full)
 
 
 def items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
@@ -220,8 +220,15 @@ def _number(datatype: str, number: int) -> Value:
     return float(number) if datatype in FLOATING else number
 
 
-REFUSES = "loads; needs a sample, since it refuses generated inputs: "
 _FILLING_SECONDS = 10.0  # for generated requests that the model refuses
+
+
+@dataclass(frozen=True)
+class NoRequest:
+    """Why a model is sent no request."""
+
+    check: Check
+    refusal: str = ""  # the error with which it answers every generated request
 
 
 @dataclass(frozen=True)
@@ -236,26 +243,27 @@ class Chosen:
     other: SmokeRequest | None = None
 
 
-def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | Check:
-    """The user's samples, or generated requests that the model accepts; a check that says why there are none."""
+def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | NoRequest:
+    """The user's samples, or generated requests that the model accepts."""
     file = model.folder / SAMPLES_FILE
     samples = read_samples(file, config) if os.path.lexists(file) else None
     inputs = [sample.inputs for sample in samples.samples] if samples else [()]
     reason = next(filter(None, (unsendable(config, each) for each in inputs)), "")
     if reason:
-        return unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC")
+        return NoRequest(unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC"))
     if samples:
         return Chosen(_first_request(samples), samples, other=_other_sample(samples))
     if not config.inputs:
         why = "not sent: neither config.pbtxt nor the model names an input"
         fix = "declare them in config.pbtxt, or in auto_complete_config with types like TYPE_FP32 (others are ignored)"
-        return unchecked("infer", why, fix)
+        return NoRequest(unchecked("infer", why, fix))
     if inputs_too_large(config):
         why = "not sent: config.pbtxt declares inputs too large to make up"
-        return unchecked("infer", why, f"provide samples: {model.name}/{SAMPLES_FILE}")
+        return NoRequest(unchecked("infer", why, f"provide samples: {model.name}/{SAMPLES_FILE}"))
     filling, refusal = _find_filling(server, client, model, config)
     if filling is None:
-        return unchecked("infer", f"{REFUSES}{refusal}", record_sample(model))
+        why = f"loads; needs a sample, since it refuses generated inputs: {refusal}"
+        return NoRequest(unchecked("infer", why, record_sample(model)), refusal)
     requests = tuple(generate_requests(config, filling))
     # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.
     other = generate_other(config, requests[0], filling)

@@ -56,13 +56,14 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
     sent = []
     for request in and_full_batch(config, requests):
         sent.append(request.description)
+        items = items_of(config, request.inputs)
         try:
             responses = model.ask(request.inputs, request.parameters)
         except RequestError as error:
-            error.sent = request.description if request is not requests[0] else ""
+            if request is not requests[0]:
+                error.sent, error.items = request.description, items
             raise
         shown = shown or _in_words(responses, config)
-        items = items_of(config, request.inputs)
         for outputs in responses:
             mismatch = configuration_mismatch(config, outputs)
             if mismatch:
