@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 _HOSTS_VARIABLE = "ENVPACK_SECRET_HOSTS"
 _NO_PORT = r"(?![0-9]{1,5}(?:[\s/?#\\\"'<>`]|$))"
@@ -51,11 +52,7 @@ def redact(text: str) -> str:
 
 def has_secret(url: str) -> bool:
     """Whether a URL carries a user name, a password, a token or a signature."""
-    match = _ADDRESS.search(url)
-    if match is None:
-        return False
-    rest = match["rest"]
-    return bool(_account(rest) or (_on_server(match) and _CONDA_TOKEN.search(rest)) or _SIGNATURE.search(rest))
+    return any(True for _ in _secrets(url))
 
 
 def gives_secret_away(url: str) -> bool:
@@ -64,18 +61,24 @@ def gives_secret_away(url: str) -> bool:
     Stricter than `has_secret`: not an account of ssh without a password, a variable, the topic of a forum, or a piece
     of a vocabulary.
     """
+    return any(re.search(r"\w", secret) and not _FILLED_IN.fullmatch(secret) for secret in _secrets(url))
+
+
+def _secrets(url: str) -> Iterator[str]:
+    """What opens something, of each part of an address that has the form of a secret; ``""`` if that opens nothing."""
     match = _ADDRESS.search(url)
     if match is None:
-        return False
+        return
     rest = match["rest"]
-    account, host = rest[: _account(rest)].rstrip("@"), rest[_account(rest) :]
-    user, colon, password = account.partition(":")
-    nameless = user.lower() == "git" or _SSH.match(match["scheme"])
-    secrets = [] if not host else [password] if colon else [] if nameless else [user]
-    if _on_server(match) and not _TOPIC.search(rest):
-        secrets += [found[0].strip("/").removeprefix("t/") for found in _CONDA_TOKEN.finditer(rest)]
-    secrets += [found[0].removeprefix(found["name"]) for found in _SIGNATURE.finditer(rest)]
-    return any(re.search(r"\w", secret) and not _FILLED_IN.fullmatch(secret) for secret in secrets)
+    if end := _account(rest):
+        user, colon, password = rest[:end].rstrip("@").partition(":")
+        nameless = user.lower() == "git" or _SSH.match(match["scheme"]) or not rest[end:]
+        yield password if colon and rest[end:] else "" if nameless else user
+    if _on_server(match):
+        for token in _CONDA_TOKEN.finditer(rest):
+            yield "" if _TOPIC.search(rest) else token[0].strip("/").removeprefix("t/")
+    for signature in _SIGNATURE.finditer(rest):
+        yield signature[0].removeprefix(signature["name"])
 
 
 def public_url(url: str) -> str:
