@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envpack.repository.code import completes_itself
-from envpack.repository.config import ModelConfig, unfilled_parameters
+from envpack.repository.config import DeclaredTensor, ModelConfig, Step, unfilled_parameters
 from envpack.repository.config_rules import agree, config_faults, data_type, later_fields, warmup_faults
 from envpack.repository.folders import version_folders
 from envpack.repository.model import Model
@@ -72,8 +72,7 @@ def ensemble_findings(model: Model, models: Mapping[str, Model]) -> Iterator[Fin
 
 
 def _version_faults(model: Model, models: Mapping[str, Model]) -> Iterator[str]:
-    steps: Any = model.config.ensemble_scheduling.step
-    for number, step in enumerate(steps):
+    for number, step in enumerate(model.config.ensemble_scheduling.step):
         used, version = models.get(step.model_name), step.model_version
         if version == 0:
             yield f"step {number} has no model_version, so it names version 0 of {step.model_name}"
@@ -81,8 +80,8 @@ def _version_faults(model: Model, models: Mapping[str, Model]) -> Iterator[str]:
             yield f"step {number} names version {version} of {step.model_name}, which a server does not load"
 
 
-def _named(model: Model) -> Any:
-    config: Any = copy.deepcopy(model.config)
+def _named(model: Model) -> ModelConfig:
+    config = copy.deepcopy(model.config)
     config.name = model.name
     return config
 
@@ -92,7 +91,7 @@ def _is_complete(model: Model) -> bool:
     return bool(model.config.input and model.config.output) and not completes_itself(model.folder)
 
 
-def flow_faults(ensemble: Any) -> Iterator[str]:
+def flow_faults(ensemble: ModelConfig) -> Iterator[str]:
     """What is wrong with the steps of an ensemble and the tensors between them, whatever the models are."""
     if ensemble.platform != "ensemble" or ensemble.backend:
         yield 'an ensemble must have platform: "ensemble" and no backend'
@@ -112,7 +111,7 @@ def flow_faults(ensemble: Any) -> Iterator[str]:
         yield from _tensor_faults(ensemble, steps)
 
 
-def _tensor_faults(ensemble: Any, steps: Sequence[Any]) -> Iterator[str]:
+def _tensor_faults(ensemble: ModelConfig, steps: Sequence[Step]) -> Iterator[str]:
     inputs = {entry.name for entry in ensemble.input}
     outputs = {entry.name for entry in ensemble.output}
     written = Counter(tensor for step in steps for tensor in step.output_map.values())
@@ -134,7 +133,7 @@ def _tensor_faults(ensemble: Any, steps: Sequence[Any]) -> Iterator[str]:
         yield from _circle_faults(inputs, steps)
 
 
-def _circle_faults(inputs: set[str], steps: Sequence[Any]) -> Iterator[str]:
+def _circle_faults(inputs: set[str], steps: Sequence[Step]) -> Iterator[str]:
     available, waiting = set(inputs), list(steps)
     while ready := [step for step in waiting if available.issuperset(step.input_map.values())]:
         waiting = [step for step in waiting if not available.issuperset(step.input_map.values())]
@@ -143,11 +142,12 @@ def _circle_faults(inputs: set[str], steps: Sequence[Any]) -> Iterator[str]:
         yield f"the steps {', '.join(step.model_name for step in waiting)} wait for each other's tensors"
 
 
-def fit_faults(ensemble: Any, models: Mapping[str, ModelConfig]) -> Iterator[str]:
+def fit_faults(ensemble: ModelConfig, models: Mapping[str, ModelConfig]) -> Iterator[str]:
     """What keeps an ensemble from being loaded with the models that its steps name, in the words of the server."""
+    known: dict[str, tuple[DeclaredTensor, ModelConfig]]
     known = {entry.name: (entry, ensemble) for entry in (*ensemble.input, *ensemble.output)}
     for step in ensemble.ensemble_scheduling.step:
-        model: Any = models.get(step.model_name)
+        model = models.get(step.model_name)
         if model is None:
             continue
         if 0 < model.max_batch_size < ensemble.max_batch_size:
@@ -164,7 +164,7 @@ def fit_faults(ensemble: Any, models: Mapping[str, ModelConfig]) -> Iterator[str
                     yield from _type_faults(where, *known.setdefault(tensor, (entry, model)), entry, model)
 
 
-def _name_faults(ensemble: Any, step: Any, model: Any) -> Iterator[str]:
+def _name_faults(ensemble: ModelConfig, step: Step, model: ModelConfig) -> Iterator[str]:
     inputs = {entry.name: entry for entry in model.input}
     outputs = {entry.name for entry in model.output}
     where = f"in ensemble {ensemble.name}, "
@@ -179,7 +179,9 @@ def _name_faults(ensemble: Any, step: Any, model: Any) -> Iterator[str]:
             yield f"{where}ensemble tensor {tensor} is mapped from non-existing output {own} in model {model.name}"
 
 
-def _type_faults(where: str, other: Any, owner: Any, entry: Any, model: Any) -> Iterator[str]:
+def _type_faults(
+    where: str, other: DeclaredTensor, owner: ModelConfig, entry: DeclaredTensor, model: ModelConfig
+) -> Iterator[str]:
     if other.data_type != entry.data_type:
         yield (
             f"{where}: inconsistent data type: {data_type(other)} is inferred from model {owner.name} while "
@@ -193,7 +195,7 @@ def _type_faults(where: str, other: Any, owner: Any, entry: Any, model: Any) -> 
         )
 
 
-def _full_dims(entry: Any, model: Any) -> list[int]:
+def _full_dims(entry: DeclaredTensor, model: ModelConfig) -> list[int]:
     """The dimensions with that of the batch."""
     return [*([-1] if model.max_batch_size > 0 else []), *entry.dims]
 

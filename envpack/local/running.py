@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import envpack
 from envpack.local.model_process import LogLine
@@ -84,8 +84,7 @@ def needs_server(model: Model) -> str:
 def _needs_server_by_code(model: Model) -> str:
     if gives_configurations(model.folder):
         return "gives load_model() another configuration or files"
-    groups: Any = model.config.instance_group
-    if sum(max(group.count, 1) for group in groups) > 1 and calls_itself(model.folder):
+    if sum(max(group.count, 1) for group in model.config.instance_group) > 1 and calls_itself(model.folder):
         return "sends requests to itself, for which it has several instances"
     return ""
 

@@ -44,6 +44,54 @@ _COMMENT = re.compile(r"[ \t]*#.*")
 _SHOWN_BLANKS = 5
 
 
+class Parameter(Protocol):
+    """``inference.ModelParameter``."""
+
+    string_value: str
+
+
+class DeclaredTensor(Protocol):
+    """What ``inference.ModelInput`` and ``ModelOutput`` have in common."""
+
+    name: str
+    data_type: int
+    dims: Sequence[int]
+    reshape: Any
+    is_shape_tensor: bool
+    is_non_linear_format_io: bool
+
+    def HasField(self, field_name: str) -> bool:  # noqa: N802 - protobuf's name
+        """Whether an optional message field is set."""
+
+
+class DeclaredInput(DeclaredTensor, Protocol):
+    """``inference.ModelInput``."""
+
+    optional: bool
+
+
+class InstanceGroup(Protocol):
+    """``inference.ModelInstanceGroup``."""
+
+    kind: int
+    count: int
+
+
+class Step(Protocol):
+    """``inference.ModelEnsembling.Step``."""
+
+    model_name: str
+    model_version: int
+    input_map: Mapping[str, str]
+    output_map: Mapping[str, str]
+
+
+class Ensemble(Protocol):
+    """``inference.ModelEnsembling``."""
+
+    step: Sequence[Step]
+
+
 class ModelConfig(Protocol):
     """The part of Triton's ``inference.ModelConfig`` that envpack uses; the object is the real protobuf message."""
 
@@ -53,12 +101,12 @@ class ModelConfig(Protocol):
     max_batch_size: int
     default_model_filename: str
     runtime: str
-    version_policy: Any  # messages, whose fields have the names in model_config.toml
-    input: Sequence[Any]
-    output: Sequence[Any]
-    parameters: MutableMapping[str, Any]
-    ensemble_scheduling: Any
-    instance_group: Sequence[Any]
+    version_policy: Any  # a message, whose fields have the names in model_config.toml
+    input: Sequence[DeclaredInput]
+    output: Sequence[DeclaredTensor]
+    parameters: MutableMapping[str, Parameter]
+    ensemble_scheduling: Ensemble
+    instance_group: Sequence[InstanceGroup]
 
     def HasField(self, field_name: str) -> bool:  # noqa: N802 - protobuf's name
         """Whether an optional message field is set."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from envpack.repository.config import ModelConfig
+from envpack.repository.config import DeclaredTensor, ModelConfig
 from envpack.repository.folders import file_in, is_too_long
 from envpack.support.bounded_reading import opened
 from envpack.support.text import counted
@@ -66,7 +66,7 @@ def _declaration_faults(config: ModelConfig) -> Iterator[str]:
     yield from _batch_faults(config)
 
 
-def _fault(entry: Any, kind: str, *, is_batched: bool) -> str:
+def _fault(entry: DeclaredTensor, kind: str, *, is_batched: bool) -> str:
     who = f"{kind} '{entry.name}'"
     shape = entry.reshape.shape
     reshapes = entry.HasField("reshape")
