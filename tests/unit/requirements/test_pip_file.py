@@ -8,6 +8,10 @@ from envpack.requirements.format import read_requirements
 from tests.tables import every_row
 
 HASH = "sha256:" + "0123456789abcdef" * 4
+EXAMPLE = (
+    "requirements.txt",
+    f"--index-url https://example.org/a\n-r base.txt\nsix[x]==1 ; os_name=='a' --hash={HASH}\n",
+)
 
 
 @pytest.fixture

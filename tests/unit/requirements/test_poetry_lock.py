@@ -4,6 +4,7 @@ import re
 
 from envpack.requirements.format import read_requirements
 from tests.tables import every_row
+from tests.unit.requirements.test_odd_files import parsed_toml, toml_file
 
 PROJECT = """
 [tool.poetry.dependencies]
@@ -87,6 +88,8 @@ web = ["uvicorn (>=0.30)"]
 lock-version = "2.1"
 python-versions = "^3.9"
 """
+SELECTED = "[tool.envpack]\nextras = ['web']\ngroups = ['serve']\n"
+EXAMPLE = ("poetry.lock", toml_file, parsed_toml(LOCK), {"pyproject.toml": PROJECT + SELECTED})
 
 
 def lock_of(version):

@@ -1,7 +1,9 @@
 """A file with one value of another type gives requirements or one clear error, in every format that is registered."""
 
 import contextlib
+import importlib
 import json
+from pathlib import Path
 
 from envpack.requirements.format import all_formats, read_requirements
 from envpack.requirements.model import Requirements
@@ -17,7 +19,7 @@ from tests.unit.requirements.test_odd_files import (
     toml_file,
     yaml_of,
 )
-from tests.unit.requirements.test_poetry_lock import LOCK as POETRY_LOCK, PROJECT as POETRY_PROJECT, lock_of
+from tests.unit.requirements.test_poetry_lock import PROJECT as POETRY_PROJECT, SELECTED, lock_of
 
 A = "a" * 64
 NEW = (5, None, [], {}, "x", [5], [[]], [{"x": 5}], {"x": 5}, {"x": [{}]})
@@ -65,28 +67,30 @@ PIPFILE_LOCK = {
 }
 POETRY_OLD = parsed_toml(lock_of("1.1")) | {"metadata": {"lock-version": "1.1", "python-versions": "^3.9", "files": {}}}
 POETRY_OLD["metadata"]["files"] = {"tomli": [{"file": "tomli-1.0.tar.gz", "hash": f"sha256:{A}"}]}
-SELECTED = "[tool.envpack]\nextras = ['web']\ngroups = ['serve']\n"
 BASE = {"base.txt": "numpy\n", "click-1-py3-none-any.whl": "", "requirements.txt": "six\n"}
 # The name of a file, the function that writes it, its content, and the files beside it.
 TABLES = [
     ("pixi.lock", json.dumps, yaml_of(PIXI_6), {}),
     ("conda-lock.yml", json.dumps, CONDA_LOCK, {}),
     ("pylock.toml", toml_file, parsed_toml(PYLOCK), {}),
-    ("poetry.lock", toml_file, parsed_toml(POETRY_LOCK), {"pyproject.toml": POETRY_PROJECT + SELECTED}),
     ("poetry.lock", toml_file, POETRY_OLD, {"pyproject.toml": POETRY_PROJECT + SELECTED}),
     ("Pipfile.lock", json.dumps, PIPFILE_LOCK, {}),
     ("environment.yml", json.dumps, ENVIRONMENT, BASE),
     ("python_env.yaml", json.dumps, PYTHON_ENV, BASE),
     ("pyproject.toml", toml_file, parsed_toml(PYPROJECT), BASE),
 ]
+# Tests of other formats have such a row, or one of the list below, as EXAMPLE.
+OWN = [
+    importlib.import_module(f"tests.unit.requirements.{file.stem}").EXAMPLE
+    for file in sorted(Path(__file__).parent.glob("test_*.py"))
+    if "\nEXAMPLE = " in file.read_text()
+]
+TABLES += [row for row in OWN if len(row) > 2]
 LINES = [
     ("list.txt", f"@EXPLICIT\nhttps://example.org/c/linux-64/python-3.10.1-0.conda#{A[:32]}\n"),
-    (
-        "requirements.txt",
-        f"--index-url https://example.org/a\n-r base.txt\nsix[x]==1 ; os_name=='a' --hash=sha256:{A}\n",
-    ),
     ("setup.cfg", "[options]\ninstall_requires =\n    numpy<2\n    six\npython_requires = >=3.8,<3.9\n"),
 ]
+LINES += [row for row in OWN if len(row) == 2]
 # uv itself reads the values of uv.lock; the others are refused by their name.
 NOT_READ = {"uv.lock", "pdm.lock", "pixi.toml", "Pipfile", "setup.py"}
 
