@@ -173,7 +173,7 @@ class Field:
     kind: Kind  # what its values are
     default: Any  # its value if it is not said
     help: str  # what it means, in a few words, for ``--help``
-    otherwise: str = ""  # what holds if it is not said, for ``--help`` and the reference
+    otherwise: str = ""  # what holds if it is not said, for ``--help`` and the reference; the default, unless given
     explained: str = ""  # what the reference says instead of ``help``, as Markdown
     option: str = ""  # its option, ``""`` for ``--`` and the name
     has_option: tuple[str, ...] = ()  # the commands that have this option
@@ -201,6 +201,7 @@ def setting(kind: Kind, help_text: str, *, has: str = "", has_set: str = "", **m
     """A field of `envpack.settings.table.Settings`; words are names of commands, other arguments those of `Field`."""
     empty: dict[str, object] = {"texts": (), "flag": False, "text": ""}
     default = more.pop("default", empty.get(kind.form))
+    more.setdefault("otherwise", str(default or ""))
     row = {"kind": kind, "default": default, "help": help_text, "has_option": tuple(has.split())}
     metadata = row | {"has_set": tuple(has_set.split())} | more
     return dataclasses.field(default=UNSAID, metadata=metadata)

@@ -81,7 +81,6 @@ class Settings:
     python_preference: PythonPreference = setting(
         Choice(example="managed", values=("system", "managed", "only-system", "only-managed")),
         "Where Pythons come from: this machine first, those of uv first, or only one of them.",
-        otherwise="system",
         explained='where Python comes from: `"system"`, `"managed"`, `"only-system"` or `"only-managed"`; see '
         "[Fetched by uv](../guides/add-a-python.md#fetched-by-uv)",
         has_set=f"stub channel-add-python init {_RESOLVES}",
@@ -144,14 +143,12 @@ class Settings:
     packer: PackerName = setting(
         Choice(example="conda-pack", values=("envpack", "conda-pack")),
         "What makes archives: envpack, or conda-pack's library.",
-        otherwise="envpack",
         has_set="build",
         default="envpack",
     )
     link_mode: LinkMode = setting(
         Choice(example="copy", values=("auto", "clone", "hardlink", "copy")),
         "How environments get from the cache to the models: as clones, hard links or copies.",
-        otherwise="auto",
         explained='how environments get from the cache to the models: `"clone"`, `"hardlink"` or `"copy"`; see '
         "[Clones, links and copies](../explanation/archives.md#clones-links-and-copies)",
         has_set="build layout",
@@ -232,7 +229,6 @@ class Settings:
     runtime: RuntimeName = setting(
         Choice(example="process", values=("auto", "docker", "process")),
         "Run a container or a process.",
-        otherwise="auto",
         explained="where the server runs: in a container (`docker`, also podman through its socket), or as a `process` "
         "of this machine; `auto` is a container if a daemon is there and has the image",
         has="verify",
@@ -261,7 +257,6 @@ class Settings:
     timeout: int = setting(
         Number(example="300", least=1, most=_WEEK, metavar="SECONDS"),
         "Time for a load, and for an answer.",
-        otherwise="120",
         explained="how long a model may take to load, and to answer a request, in seconds",
         has="verify run test dev kubernetes-verify",
         default=120,
@@ -310,7 +305,6 @@ class Settings:
     requests: int = setting(
         Number(example="100", least=0, most=1_000_000, metavar="N"),
         "Requests to each model whose time is measured, within a second.",
-        otherwise="20",
         has_set="verify kubernetes-verify",
         default=20,
     )
@@ -347,7 +341,6 @@ class Settings:
     group: int = setting(
         Number(example="4", least=1, most=10_000, metavar="N"),
         "With --on: how many models share a server.",
-        otherwise="1",
         has_set="verify",
         default=1,
     )
