@@ -58,9 +58,8 @@ def test_equal_environments_are_one_task(project):
     assert (first.needs, first.store) == (("platform linux-64",), "")
     recipe = recipe_of(first)
     assert recipe.target == Target("linux-64", "3.10", find_release("24.10").glibc, find_release("24.10").cuda)
-    assert (recipe.channels, recipe.sources, recipe.python_preference, recipe.lock) == ((CHANNEL,), (), "system", "")
-    assert (recipe.triton, recipe.abi, recipe.strip) == ("24.10", "", False)
-    assert (recipe.stub, recipe.toolchain) == ("auto", "auto")
+    assert (recipe.channels, recipe.sources, recipe.lock) == ((CHANNEL,), (), "")
+    assert (recipe.triton, recipe.abi) == ("24.10", "")
     assert recipe.requirements.pip == ("numpy",)
 
 

@@ -47,7 +47,7 @@ def test_an_ensemble_needs_no_environment(ready):
 
 
 def test_a_stub_is_placed_where_one_is_wanted(ready, stubs):
-    built = build(ready, stub="always")
+    built = build(ready, stub="always", toolchain="auto")
     assert (built.stub, stubs) == (ready.folder / STUB_NAME, [("3.10", (), "auto")])
     built = build(ready, stub="always", layout="backend")
     assert built.backend == "python_3_10"
@@ -104,7 +104,7 @@ def test_a_stub_that_needs_a_newer_glibc_is_made_by_zig(ready, stubs, monkeypatc
 
     monkeypatch.setattr(module, "find_mismatches", mismatches)
     found["system"] = [Mismatch("glibc-too-old")]
-    build(ready, stub="always")
+    build(ready, stub="always", toolchain="auto")
     assert [toolchain for *_, toolchain in stubs] == ["auto", "zig"]
     found["zig"] = [Mismatch("glibc-too-old")]
     stubs.clear()

@@ -19,7 +19,7 @@ from .conftest import CONFIG, build
 
 
 def planned(machine, **options):
-    plan = plan_model(machine.project.saying(Settings(**options)), "m")
+    plan = plan_model(machine.project.saying(Settings(**{"link_mode": "auto", **options})), "m")
     return [(change.action, change.reason) for change in plan.changes]
 
 
