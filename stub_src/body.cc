@@ -1,5 +1,4 @@
-// The half of the stub that embeds Python: a shared library inside the executable, which a worker loads after
-// libpython.
+// The half of the stub that embeds Python: a shared library in the executable, loaded after libpython.
 #include "two_halves/body.h"
 
 #include <pybind11/pybind11.h>

@@ -38,14 +38,12 @@ class BaseSession : public Interface {
         commands_(region_, control().stub_message_queue, journal_->mark(QueueId::kCommands)),
         answers_(region_, control().parent_message_queue, journal_->mark(QueueId::kAnswers)) {}
 
-  // Sends the startup message. The server waits for it before it does anything else, until 25.07 without a
-  // timeout.
+  // Sends the startup message, for which the server waits first, until 25.07 without a timeout.
   void Announce() {
     if (release_ >= kFirstWithStartupMessage) answers_.Push(records::kDummy);
   }
 
-  // Reports to the server that the stub is alive. Call it about every 300 ms. Locks only the mutex of the
-  // record.
+  // Reports that the stub is alive. Call it about every 300 ms. Locks only the mutex of the record.
   void Beat() {
     try {
       const shm::BriefLock lock(&control().stub_health_mutex, std::chrono::seconds(1));

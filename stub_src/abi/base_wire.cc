@@ -73,8 +73,7 @@ void BaseWire::EndStream(StreamId stream) {
   journal_->CloseStream(stream);
 }
 
-// `message` is a MetricFamily or Metric record. Returns a copy of the enclosing record as the server has
-// filled it.
+// `message`: a MetricFamily or a Metric. Returns the enclosing record as the server has filled it.
 records::CustomMetrics BaseWire::ExchangeMetrics(Writer& writer, CommandKind kind, Handle message) {
   records::CustomMetrics record{};
   record.message = message;

@@ -60,8 +60,7 @@ class BaseWire : public BaseSession<Wire> {
 
 // The two-way exchange of most requests of the stub: sends the record, waits until the server has filled it,
 // lets `finish` copy the answer, and only then releases the server. Each step wakes the server's thread, so
-// the mutex is not held when the record is sent and when the server is released: otherwise the thread would
-// block on it.
+// the mutex is held neither when the record is sent nor when the server is released.
 template <typename Record, typename Finish>
 void BaseWire::Exchange(Writer& writer, CommandKind kind, const Record& record, Finish finish) {
   const shm::Block& block = writer.Make(sizeof(record));

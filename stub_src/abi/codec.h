@@ -29,8 +29,7 @@ class Reader {
   CorrelationId ReadCorrelationId(Handle handle) const;
   Trace ReadTrace(Handle handle) const;
 
-  // The error message of the server. Call it before the record is acknowledged: afterwards the server frees
-  // the text.
+  // The server's error message. Call it before the record is acknowledged: then the server frees the text.
   std::string ErrorText(bool is_set, Handle text, const char* otherwise = "the server gives no reason") const;
 
   // A String followed by its bytes, at `offset`. Advances `offset` to the end of the bytes.
@@ -58,8 +57,7 @@ class Writer {
 
   // Each returns the handle of the new block.
   Handle WriteString(std::string_view text);
-  // A text for which the region has no room is cut off: the server waits for the first answer without a
-  // limit.
+  // A text without room in the region is cut off: the server waits for the first answer without a limit.
   Handle WriteReason(const std::string& text);
   Handle WriteDict(const std::map<std::string, std::string>& dict);
   Handle WriteCorrelationId(const CorrelationId& id);

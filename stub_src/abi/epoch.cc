@@ -108,9 +108,8 @@ class EpochWire final : public BaseWire {
     }
   }
 
-  // Each response is sent like one of a response sender, and the answer contains none. Once the first
-  // response is sent, the batch can no longer fail as a whole, so errors are sent to the request that they
-  // belong to.
+  // Sends each response like one of a response sender; the answer contains none. After the first, the batch
+  // can no longer fail as a whole, so each request gets its own error.
   void SendAll(const std::vector<std::optional<Response>>& responses) {
     for (std::size_t i = 0; i < responses.size() && i < origins_.size(); ++i) {
       if (!responses[i]) continue;
@@ -125,8 +124,7 @@ class EpochWire final : public BaseWire {
   }
 
   // Both sides take turns: the server sends the response, reports the result, and waits until the stub has
-  // read it. For tensors on a GPU there is an additional turn before, in which the server sends the
-  // destination buffers.
+  // read it. Before that, for tensors on a GPU, the server sends the destination buffers.
   void Send(const Origin& origin, const std::optional<Response>& response, std::uint32_t flags) override {
     EpochWriter<kEpoch> writer(region_);
     records::ResponseSend<kEpoch> record{};
@@ -377,8 +375,7 @@ class EpochWire final : public BaseWire {
     }
   }
 
-  // The server requests the GPU tensors of the last answer, and waits for an acknowledgement also after an
-  // error.
+  // The server requests the last answer's GPU tensors, and waits for an acknowledgement even after an error.
   void LoadGpuBuffers(Handle buffers) {
     const auto tensors = std::move(pending_device_tensors_);
     if (!tensors.empty()) --journal_->device_buffers;

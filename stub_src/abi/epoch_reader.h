@@ -20,14 +20,12 @@
 
 namespace envpack::abi {
 
-// Reads what the server of an epoch has written. Every function throws shm::CorruptRegion for an invalid
-// record. Tensors keep the blocks with their bytes alive, so they must not outlive the constructor's
-// arguments.
+// Reads what the server of an epoch has written. Throws shm::CorruptRegion for an invalid record. Tensors
+// keep the blocks with their bytes alive, so they must not outlive the constructor's arguments.
 template <Release kEpoch>
 class EpochReader : public Reader {
  public:
-  // `released` is the queue for device buffers that are no longer used; `device_buffers` counts those that
-  // are.
+  // `released`: the queue for device buffers that are no longer used. `device_buffers` counts the others.
   EpochReader(shm::Region& region, GpuMemory& gpu, shm::Queue& released,
               std::atomic<std::int32_t>& device_buffers)
       : Reader(region), gpu_(gpu), released_(released), device_buffers_(device_buffers) {}

@@ -45,8 +45,7 @@ class EpochWriter : public Writer {
       reused_records_.push_back(tensor.record);
       return static_cast<const shm::Block*>(tensor.record.get())->handle();
     }
-    // One without elements counts as one on the host: 24.10 crashes on such a device buffer in an answer to
-    // BLS.
+    // Without elements it counts as one on the host: 24.10 crashes on such a buffer in an answer to BLS.
     const bool on_device = tensor.memory_type == MemoryType::kGpu && tensor.byte_size != 0;
     const std::size_t room = on_device ? sizeof(IpcHandle) : tensor.byte_size;
     const std::size_t memory_at = MemoryAt(tensor);

@@ -1,5 +1,4 @@
-// The GPU operations that a Wire needs. Records only describe tensors in device memory; they do not contain
-// the bytes.
+// The GPU operations that a Wire needs: records describe tensors in device memory, without their bytes.
 #pragma once
 
 #include <array>
@@ -10,8 +9,7 @@
 
 namespace envpack::abi {
 
-// Identifies an allocation of another process: a CUipcMemHandle or a cudaIpcMemHandle_t, which are the same
-// 64 bytes.
+// An allocation of another process: a CUipcMemHandle or cudaIpcMemHandle_t, which are the same 64 bytes.
 using IpcHandle = std::array<char, 64>;
 
 // The GPU, its driver or its memory cannot be used. The message says which and why.
@@ -20,8 +18,7 @@ class GpuError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Device memory of the server: `offset` bytes into the pool that it shares with its stubs, or into a separate
-// allocation.
+// Device memory of the server: `offset` bytes into the pool that stubs share, or into a separate allocation.
 struct DeviceMemory {
   std::int64_t device = 0;
   std::uint64_t offset = 0;

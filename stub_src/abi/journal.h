@@ -138,9 +138,8 @@ struct Journal {
 // A journal in memory that child processes share. Throws std::system_error.
 std::shared_ptr<Journal> MakeJournal();
 
-// A copy of what a dead worker has noted, which no process that it has left behind can change. This is where
-// the notes are checked: a model may have overwritten them. Nothing if they are damaged. Throws
-// std::system_error.
+// A copy of a dead worker's notes, which no process that it has left behind can change. Nothing if they are
+// damaged, since a model may have overwritten them. Throws std::system_error.
 std::shared_ptr<Journal> ReadJournal(const Journal& noted);
 
 // A journal in a memory file, which can be sent to processes that are no children. Throws std::system_error.

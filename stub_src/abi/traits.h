@@ -25,9 +25,7 @@ constexpr bool ErrorsHaveCodes(Release release) { return release >= 2309; }
 constexpr bool AnswersBySender(Release release) { return release >= 2406 && release < 2410; }
 constexpr bool AnswersInOneBlock(Release release) { return release >= 2410; }
 constexpr bool HasResponseParameters(Release release) { return release >= 2502; }
-constexpr bool ErrorsHaveStreamId(Release release) {
-  return release >= 2504;
-}  // in responses to BLS requests
+constexpr bool ErrorsHaveStreamId(Release release) { return release >= 2504; }  // of BLS
 // The stub deletes each request's response factory. Before and after, the server does.
 constexpr bool StubDeletesFactories(Release release) { return release >= 2312 && release < 2410; }
 

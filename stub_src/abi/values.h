@@ -195,8 +195,7 @@ std::optional<Failure> Attempt(Action action) {
 using AutoCompleteAnswer = std::variant<std::string, Failure>;  // the completed configuration, JSON
 using InitializeAnswer = std::optional<Failure>;
 
-// A failed batch. Each request's response factory in the server must be deleted exactly once: by the server,
-// unless `factories_deleted` is set.
+// A failed batch. The server deletes the requests' response factories, unless `factories_deleted` is set.
 struct ExecuteFailure {
   std::string text;
   bool factories_deleted = false;

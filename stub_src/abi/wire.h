@@ -97,8 +97,7 @@ class Wire : public Session {
   // Whether the client has cancelled a request whose final response has not been sent. Any thread.
   virtual bool IsCancelled(const Origin& origin) = 0;
 
-  // Sets what happens to a request when execute() has returned: kReleaseAll or kReleaseReschedule. Does not
-  // block.
+  // Sets what happens to a request after execute(): kReleaseAll or kReleaseReschedule. Does not block.
   virtual void SetReleaseFlags(const Origin& origin, std::uint32_t flags) = 0;
 
   // Sends a request of the model to another model (BLS), and waits for the first response. With `decoupled`

@@ -1,6 +1,5 @@
-// Replaces the demangler of the C++ runtime, a twentieth of the stub in each half. It is used for the types
-// of uncaught exceptions and for pybind11's texts. They name types in namespaces; other names stay as they
-// are.
+// Replaces the demangler of the C++ runtime, a twentieth of the stub in each half. It names the types of
+// uncaught exceptions and those in pybind11's texts, which lie in namespaces; other names stay as they are.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -9,8 +8,7 @@ namespace {
 
 constexpr int kInvalidName = -2;
 
-// "N7envpack3shm10RegionFullE" as "envpack::shm::RegionFull", "St9exception" as "std::exception"; "" for
-// other names.
+// "N7envpack3shm10RegionFullE" as "envpack::shm::RegionFull", "St9exception" as "std::exception"; or "".
 std::string Demangle(const char* at) {
   std::string text;
   const bool is_nested = *at == 'N';

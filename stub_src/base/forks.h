@@ -10,15 +10,13 @@ namespace envpack::forks {
 // has installed its own handlers. Call it once, after this process has installed its handlers.
 void Watch();
 
-// Forks a process that takes the place of this one: it counts as the process that called Watch(). Otherwise
-// as fork().
+// Forks a process that takes the place of this one: it counts as the process that called Watch().
 pid_t ForkSuccessor();
 
 // How many forks lie between the process that called Watch() and this one.
 int Depth();
 
-// Records which process created an object. Only that process gives back what the object holds in the region
-// or in the server.
+// Records which process created an object. Only that one gives back what it holds in region and server.
 class OwnerProcess {
  public:
   bool IsThisProcess() const { return depth_ == Depth(); }

@@ -30,8 +30,7 @@ std::string Beginning(const std::string& text, std::size_t most) {
   return text.substr(0, most) + "...";
 }
 
-// glibc locks one stream after the other, the standard ones last, so the thread may never come to them, and
-// never end.
+// glibc locks one stream after the other, the standard ones last: the thread may never come to them, nor end.
 void FlushOutput() noexcept {
   for (std::FILE* stream : {stdout, stderr}) {
     if (ftrylockfile(stream) != 0) continue;

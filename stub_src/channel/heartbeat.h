@@ -1,5 +1,4 @@
-// The thread that reports to the server every 300 ms that this process is alive, and detects the death of the
-// server.
+// The thread that reports every 300 ms that this process is alive, and detects the death of the server.
 #pragma once
 
 #include <condition_variable>
@@ -11,9 +10,8 @@
 
 namespace envpack::channel {
 
-// Runs from construction to destruction. Uses neither the GIL nor locks of other components, so a model that
-// computes for hours still counts as alive. When the server dies, removes the region's name and ends the
-// process with status 1.
+// Runs from construction to destruction, without the GIL or locks of other components: a model that computes
+// for hours counts as alive. When the server dies, removes the region's name and exits with status 1.
 class Heartbeat {
  public:
   Heartbeat(abi::FrontSession& server, std::int64_t server_pid);

@@ -8,8 +8,7 @@
 
 namespace envpack::channel {
 
-// After a failed start the server waits for this process to end. It sends no requests to a stub that is not
-// initialized.
+// After a failed start the server waits for this process to end, and sends no requests.
 bool Refuse(abi::Session& server, const abi::Command& command, const std::string& reason) {
   const abi::Failure failure{reason};
   if (std::holds_alternative<abi::AutoCompleteCommand>(command)) {

@@ -17,8 +17,7 @@ bool Refuse(abi::Session& server, const abi::Command& command, const std::string
 // The heartbeat should be running.
 void RefuseEverything(abi::Session& server, const std::string& reason);
 
-// For a stub that cannot start: prints the reason, and answers every command of the server with it. Returns
-// the exit status.
+// For a stub that cannot start: prints the reason and answers every command with it. Returns the exit status.
 int RefuseLaunch(const abi::Launch& launch, abi::Release release, const std::string& reason);
 
 // The same after the startup message.

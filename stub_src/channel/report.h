@@ -26,8 +26,7 @@ class Report {
 
   int descriptor() const { return file_.number(); }
 
-  // The worker's side. An answer is the completed configuration or a failure; a worker that serves requests
-  // gives none.
+  // The worker's side. An answer is the completed configuration or a failure; a serving worker gives none.
   void Reach(Step step);
   void Finish(const abi::AutoCompleteAnswer& answer);
 

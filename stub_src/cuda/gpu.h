@@ -1,8 +1,7 @@
 // Memory on GPUs, through NVIDIA's driver.
 //
-// The driver is loaded on first use, so the same stub runs on machines with and without a GPU. The stub uses
-// the driver and not the CUDA runtime: the driver is one library that every machine with a GPU has and that
-// all frameworks share.
+// The driver is loaded on first use, so the same stub runs on machines without a GPU. The stub uses it and
+// not the CUDA runtime, since every machine with a GPU has it, and all frameworks share it.
 #pragma once
 
 #include <cstddef>

@@ -22,8 +22,7 @@ struct Settings {
   static Settings Of(const abi::Command& command);
 };
 
-// The `string_value` of the parameter `name` in a configuration, JSON as the server writes it. Nothing if
-// there is none.
+// The `string_value` of a parameter in a configuration, JSON as the server writes it; or nothing.
 std::optional<std::string> FindParameter(std::string_view configuration, std::string_view name);
 
 }  // namespace envpack::front

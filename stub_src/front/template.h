@@ -8,9 +8,8 @@
 
 namespace envpack::front {
 
-// The stub's executable runs as a template if it is started with the server's arguments and, behind them,
-// this one, the descriptor of a listening socket, the server's release, and whether the model has an
-// environment (0 or 1).
+// Behind the server's arguments: runs the executable as a template. Behind it: the descriptor of a listening
+// socket, the server's release, and whether the model has an environment (0 or 1).
 inline constexpr char kTemplateOption[] = "--template";
 inline constexpr int kTemplateArguments = 4;
 

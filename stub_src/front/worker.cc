@@ -176,8 +176,7 @@ void Worker::AwaitStart(milliseconds limit) {
   if (passes_signals_) PassSignals();
 }
 
-// The template reaps the worker and sends its status, unless it has died: then the kernel has killed the
-// worker.
+// The template sends the worker's status, unless it has died: then the kernel has killed the worker.
 int Worker::Status() {
   PassSignalsBy(nullptr, 0);
   process_.Close();

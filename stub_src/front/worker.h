@@ -38,8 +38,7 @@ class Worker {
   // said which process it is.
   void AwaitPid();
 
-  // Waits for the end. Returns the status of waitpid(), or nothing if the limit has passed. Throws
-  // std::system_error.
+  // Waits for the end: the status of waitpid(), or nothing after the limit. Throws std::system_error.
   std::optional<int> WaitFor(std::chrono::milliseconds limit);
   int Wait();
 
@@ -63,8 +62,7 @@ class Worker {
   Descriptor process_;  // while a fork of the template runs
 };
 
-// Starts the workers of one stub: cold, by a fork of this process, or warm, by a fork of the model's
-// template.
+// Starts the workers of one stub: cold, by a fork of this process, or warm, by a fork of the template.
 class Starter {
  public:
   // The heartbeat must outlive the starter, and the starter its workers.

@@ -27,9 +27,8 @@ namespace envpack::model {
 
 namespace {
 
-// Answers the server's readiness probes, from 26.03 on, with the model's is_ready(): one after the other in a
-// separate thread, since is_ready() may take long, and neither requests nor responses of streams may wait for
-// it.
+// Answers the server's readiness probes, from 26.03 on, with the model's is_ready(): in a separate thread,
+// since that may take long, and neither requests nor responses of streams may wait for it.
 class Readiness : public std::enable_shared_from_this<Readiness> {
  public:
   // Sets the model. Probes fail after its destruction. Needs the GIL.
@@ -81,9 +80,8 @@ class Readiness : public std::enable_shared_from_this<Readiness> {
   bool is_serving_ = false;
 };
 
-// Raises the server's counter of this model by one, by which people notice that its process has died. The
-// objects stay in the server when this process dies, so the counter keeps its value for the next one. Throws
-// abi::ServerError.
+// Raises the server's counter of the restarts of this model. It stays in the server when this process dies,
+// so it keeps its value for the next one. Throws abi::ServerError.
 void CountRestart(abi::Wire& wire, const std::string& labels) {
   if (!wire.Has(abi::Feature::kMetrics)) return;
   const abi::ServerAddress family = wire.CreateMetricFamily(
@@ -204,8 +202,7 @@ class CommandLoop {
     return true;
   }
 
-  // From now on the server runs no requests of this stub. The streams must be ended before the answer is
-  // sent.
+  // From now on the server runs no requests of this stub. The streams must end before the answer is sent.
   bool Serve(abi::FinalizeCommand&) {
     module::SetServerLink({&wire_, launch_.name, nullptr});
     module::Unlocked([this] {

@@ -21,8 +21,7 @@ std::optional<abi::Failure> TakeFailure(const py::object& future) {
 }
 
 // asyncio hands SystemExit and KeyboardInterrupt of a coroutine to its future, and raises them out of
-// run_forever() too. Then the future's owner has not been told yet, and other coroutines are not at their
-// end.
+// run_forever() too: before the future's owner knows of them, and while other coroutines run.
 void RunUntilStopped(const py::object& loop) {
   for (;;) {
     try {

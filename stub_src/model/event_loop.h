@@ -16,8 +16,7 @@ class EventLoop {
  public:
   ~EventLoop();
 
-  // Whether a value is a coroutine, also one of a compiler such as Cython, which has a type of its own. A
-  // generator is none.
+  // Whether a value is a coroutine, also one of a compiler such as Cython. A generator is none.
   static bool IsCoroutine(const pybind11::object& value);
 
   // Runs a coroutine and returns its result, or raises its exception. Releases the GIL meanwhile.
@@ -26,9 +25,8 @@ class EventLoop {
   // Stops the loop, if it runs. Does not cancel running coroutines.
   void Stop();
 
-  // Starts a coroutine, and keeps it until it ends: asyncio itself has weak references only. Ignores its
-  // result. Logs its exception. Calls `on_end` in the loop's thread, with the exception as text if there is
-  // one.
+  // Starts a coroutine, and keeps it until it ends, since asyncio has weak references only. Ignores its
+  // result, logs its exception, and calls `on_end` in the loop's thread, with the exception's text if any.
   using EndHandler = std::function<void(const std::optional<abi::Failure>&)>;
   void Spawn(const pybind11::object& coroutine, const EndHandler& on_end);
 

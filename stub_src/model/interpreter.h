@@ -29,9 +29,8 @@ void PrintTracebacksOn(int signal);
 // counts as the process that started the interpreter.
 pid_t ForkInterpreter();
 
-// Runs the model's atexit functions and flushes its output. Ends the process if that takes longer than some
-// seconds, and does not wait for threads that the model has left running: the server would wait for this
-// process.
+// Runs the model's atexit functions and flushes its output. Ends the process after some seconds, and does not
+// wait for threads that the model has left running: the server would wait for this process.
 void ShutDownInterpreter();
 
 // A process that the model forks can return, or raise, from the model's code. It exits here as a Python
@@ -39,9 +38,8 @@ void ShutDownInterpreter();
 void ExitIfForked();
 void ExitIfForked(pybind11::error_already_set& error);
 
-// Runs `action`, which calls code of the model. Returns the message of what it raised, if anything.
-// SystemExit and KeyboardInterrupt count too: a model that calls sys.exit() fails its request but does not
-// end the process.
+// Runs `action`, which calls code of the model. Returns the message of what it raised, if anything, also of
+// SystemExit and KeyboardInterrupt: sys.exit() fails the request but does not end the process.
 template <typename Action>
 std::optional<abi::Failure> CallModel(Action action) {
   auto failure = abi::Attempt([&] {

@@ -14,10 +14,9 @@ struct WarmStart {
   std::unique_ptr<PythonModel> model;  // initialized if the assignment asks for that
 };
 
-// Imports the model and serves fronts until no one needs the template; then the process ends. Returns in each
-// worker. Returns nothing if the model cannot be imported, or leaves too little of something: the workers are
-// then started without a template, and report why. Needs a running Python and the GIL. Throws
-// std::system_error.
+// Imports the model and serves fronts until none needs the template; then the process ends. Returns in each
+// worker. Returns nothing if the model cannot be imported, or leaves too little room: workers then start
+// without a template, and report why. Needs a running Python and the GIL. Throws std::system_error.
 std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task);
 
 }  // namespace envpack::model

@@ -18,13 +18,11 @@ abi::DataType FromNumpy(const pybind11::dtype& dtype);
 // Throws ModelException for types that NumPy lacks.
 pybind11::dtype ToNumpy(abi::DataType dtype);
 
-// The format of BYTES tensors: for each element, in C order, four bytes with its length (little-endian), then
-// its bytes. `array` is C-contiguous with dtype object or S<n>. Elements that are neither bytes nor str are
-// converted by str().
+// The format of BYTES tensors: for each element, in C order, its length in four bytes (little-endian), then
+// its bytes. `array` is C-contiguous with dtype object or S<n>. str() converts other elements.
 std::string SerializeBytes(const pybind11::array& array);
 
-// An object array of bytes with the shape `dims`. Throws ModelException if the data has another number of
-// elements.
+// An object array of bytes with the shape `dims`. Throws ModelException for another number of elements.
 pybind11::array DeserializeBytes(const char* data, std::size_t size, const std::vector<std::int64_t>& dims);
 
 // By Python's module `json`.

@@ -197,8 +197,7 @@ void Delete(Managed* record) {
   const std::unique_ptr<Export> gone(static_cast<Export*>(record->context));
 }
 
-// Called at the destruction of a capsule. A consumed capsule has another name, and the consumer owns its
-// memory.
+// The destructor of a capsule. A consumed capsule has another name: its consumer owns the memory.
 void DropCapsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, Managed::kName) == 0) return;
   Delete(static_cast<Managed*>(PyCapsule_GetPointer(capsule, Managed::kName)));

@@ -14,8 +14,7 @@ class ModelException : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A str in UTF-8, with escapes for what has none: Python represents bytes of file names that are not UTF-8 by
-// such characters.
+// A str in UTF-8, with escapes for surrogates, by which Python represents other bytes of file names.
 std::string TextOf(pybind11::handle text);
 
 // What Python raised, and where. Use it in place of what(), which ends the process if the name of a file or

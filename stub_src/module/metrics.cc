@@ -96,8 +96,7 @@ class Metric {
     return address_;
   }
 
-  // Held during an operation of the server, so that the metric is not deleted meanwhile. Never locked with
-  // the GIL held.
+  // Held during an operation of the server, so that the metric lives. Never locked with the GIL held.
   std::mutex mutex_;
   abi::ServerAddress address_;
   const forks::OwnerProcess owner_process_;

@@ -136,8 +136,7 @@ void RegisterModule() { PyImport_AppendInittab(kName, &Init); }
 void CompleteUtilities(py::module_& utilities, const std::string& model_directory) {
   auto ours = py::module_::import(kName);
   for (const char* name : kPublicNames) utilities.attr(name) = ours.attr(name);
-  // Names that the utilities of later servers have: with them a model gets the error that its server lacks
-  // the feature.
+  // Names of later servers' utilities: with them a model gets the error that its server lacks the feature.
   for (const auto& [name, flags] : kReleaseFlags) {
     if (!py::hasattr(utilities, name)) utilities.attr(name) = flags;
   }

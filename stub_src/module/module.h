@@ -21,8 +21,7 @@ void CompleteUtilities(pybind11::module_& utilities, const std::string& model_di
 // Gives the module the connection to the server, which must live as long as the interpreter.
 void ConnectModule(abi::Wire& wire);
 
-// Each adds the classes of one file to the module. A class must be added before it is used as a default
-// argument.
+// Each adds the classes of one file. A class must be added before it is used as a default argument.
 void BindErrors(pybind11::module_& module);
 void BindTensor(pybind11::module_& module);
 void BindResponses(pybind11::module_& module);

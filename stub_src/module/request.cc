@@ -145,9 +145,9 @@ class ResponseIterator {
   bool is_exhausted_ = false;
 };
 
-// Sends the request and waits for the response without the GIL. Returns an InferenceResponse, or with
-// `decoupled` a ResponseIterator. An error of the other model is a response with an error. Throws
-// ModelException outside of execute().
+// Sends the request and waits without the GIL. Returns an InferenceResponse, with `decoupled` a
+// ResponseIterator. An error of the other model is a response with an error. Throws ModelException outside of
+// execute().
 py::object Infer(const std::shared_ptr<InferenceRequest>& request, bool decoupled) {
   const ServerLink& link = TheServer();
   const auto streams = link.streams;

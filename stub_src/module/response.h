@@ -33,9 +33,8 @@ class InferenceResponse {
   const std::optional<abi::Error>& error() const { return error_; }
   const std::string& parameters() const { return parameters_; }
 
-  // Removes the outputs that are not requested from outputs(), as the official stub does. An empty set
-  // requests all. They live as long as this response: another request that it answers may still be sending
-  // them.
+  // Removes the outputs that are not requested from outputs(), as the official stub does; an empty set
+  // requests all. They live as long as this response: another request may still be sending them.
   void Prune(const std::set<std::string>& requested);
 
   // Refers to the bytes of the outputs: valid as long as this response lives.
@@ -62,8 +61,7 @@ class ResponseSender {
   ResponseSender(abi::Wire* wire, const abi::Request& request, bool decoupled);
   ~ResponseSender();
 
-  // Throws ModelException in a process that the model has forked: the request is answered and ended by the
-  // process that received it.
+  // Throws ModelException in a process that the model has forked, where no request can be answered.
   void RequireOwner() const;
 
   // Throws ModelException if the response is not allowed, or if the server reports an error.

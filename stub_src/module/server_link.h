@@ -25,8 +25,7 @@ void SetServerLink(ServerLink link);
 // Throws ModelException if the wire is null.
 const ServerLink& TheServer();
 
-// Throws ModelException unless the server has the feature. `what` is the start of the message: "Histograms
-// need".
+// Throws ModelException unless the server has the feature. `what` begins the message: "Histograms need".
 void Require(const abi::Wire& wire, abi::Feature feature, const std::string& what);
 
 // Throws ModelException in a process that the owner of an object has forked. The server and the owner do not
@@ -40,8 +39,7 @@ auto Unlocked(Action action) {
   return action();
 }
 
-// Runs `call` with the wire and without the GIL. An error of the server becomes a ModelException whose
-// message begins with `prefix`.
+// Runs `call` with the wire, without the GIL. An error of the server becomes a ModelException after `prefix`.
 template <typename Call>
 auto CallServer(const std::string& prefix, Call call) {
   abi::Wire& wire = *TheServer().wire;

@@ -13,8 +13,7 @@
 
 namespace envpack::module {
 
-// A tensor of the model or of the server. Creation, destruction and AsNumpy() need the GIL; ToValue() does
-// not.
+// A tensor of the model or the server. Creation, destruction and AsNumpy() need the GIL; ToValue() does not.
 class Tensor {
  public:
   // A model's tensor. Refers to a C-contiguous array; serialises BYTES at once.

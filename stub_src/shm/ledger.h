@@ -22,9 +22,8 @@ struct Reference {
 // region's lock admits one operation at a time, so a dead process leaves at most one unfinished.
 class UndoLog {
  public:
-  // Writes back what an unfinished operation has overwritten, the last word first. `base` is where this
-  // process has mapped the region, with `size` bytes. Returns false, and changes nothing, if not all of it is
-  // known.
+  // Writes back what an unfinished operation has overwritten, the last word first. `base`: where this process
+  // has mapped the region, `size` bytes. Returns false and changes nothing if not all of it is known.
   bool Undo(char* base, std::size_t size) noexcept;
 
   void Clear() noexcept { used_ = 0; }
@@ -50,9 +49,8 @@ class UndoLog {
   Entry entries_[kEntries];
 };
 
-// One operation of this thread on the region, for a scope. The region must be locked. What it overwrites
-// counts only after Finish(): without it the destructor undoes everything, as after an exception. Operations
-// do not nest.
+// One operation of this thread on the locked region, for a scope. What it overwrites counts only after
+// Finish(): otherwise, as after an exception, the destructor undoes everything. Operations do not nest.
 class Operation {
  public:
   // `log` may be null: then nothing is noted, and nothing undone.

@@ -32,9 +32,8 @@ class Mapping {
   // Maps the first `size` bytes of the object. The object must have at least that size.
   void Map(std::size_t size);
 
-  // Extends the object to `size` bytes and reserves the pages behind size(): without the reservation, the
-  // first write to a full /dev/shm raises SIGBUS. On failure, throws std::system_error and leaves the size as
-  // it was.
+  // Extends the object to `size` bytes and reserves the pages behind size(): otherwise, the first write to a
+  // full /dev/shm raises SIGBUS. On failure, throws std::system_error and restores the size.
   void Extend(std::size_t size);
 
   // Removes the object's name. Used when the server, which owns the object, has died.

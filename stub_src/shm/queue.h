@@ -27,20 +27,17 @@ struct QueueRecord {
 // In memory that the process shares with its parent.
 using QueueMark = std::atomic<std::uint32_t>;
 
-// Queues carry handles. The value 0 is never a handle: it acknowledges, wakes up or ends, depending on the
-// exchange.
+// Queues carry handles. 0 is never one: it acknowledges, wakes up or ends, depending on the exchange.
 class Queue {
  public:
-  // Attaches to a queue that the server has created. `mark` must live as long; null if no process watches
-  // this one.
+  // Attaches to a queue of the server. `mark` must live as long; null if no process watches this one.
   Queue(Region& region, Handle handle, QueueMark* mark = nullptr);
 
   // Whether there is a value, which may take some time to come.
   bool HasValueWithin(std::chrono::milliseconds limit);
 
-  // Push() blocks while the queue is full, Pop() while it is empty. Never call them with the GIL held.
-  // `pushed` becomes 1 as soon as the other process may take the value; `taken` becomes the value just before
-  // the queue loses it.
+  // Push() blocks while the queue is full, Pop() while it is empty: never with the GIL held. `pushed` becomes
+  // 1 when the other process may take the value, `taken` becomes the value before the queue loses it.
   void Push(std::int64_t value, std::atomic<std::uint32_t>* pushed = nullptr);
   // The same with a limit. Throws Abandoned when it has passed.
   void PushWithin(std::chrono::milliseconds limit, std::int64_t value);

@@ -1,7 +1,6 @@
 #include "shm/region.h"
 
-// Boost 1.87 changed the layout of the segment manager. Servers are built with older versions; this macro
-// selects the old layout.
+// Boost 1.87 changed the layout of the segment manager. Servers have older versions; this selects theirs.
 #define BOOST_INTERPROCESS_SEGMENT_MANAGER_ABI 1
 #include <pthread.h>
 
@@ -204,8 +203,7 @@ Block Region::Create(std::size_t size, std::size_t alignment) {
   return Block(this, *made, memory_->mapping.base() + made->handle + sizeof(Count), size);
 }
 
-// A block with one reference, or nothing if there is no room. The mutex must be held and the mapping up to
-// date.
+// A block with one reference; nothing if there is no room. The mutex must be held, the mapping up to date.
 std::optional<Reference> Region::Allocate(std::size_t size, std::size_t alignment) {
   char* base = memory_->mapping.base();
   Operation operation = Begin();

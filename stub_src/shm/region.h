@@ -1,7 +1,6 @@
 // The shared-memory region of one stub: an allocator that both processes use, and counted blocks in it.
 //
-// A mutex in the region guards every allocation, release, reference count and growth; see README.md, "The
-// region".
+// A mutex in the region guards every allocation, release, count and growth; see README.md, "The region".
 #pragma once
 
 #include <cstddef>
@@ -20,14 +19,12 @@
 
 namespace envpack::shm {
 
-// Handle is the byte offset of a block from the start of the region. Both processes map the region at
-// different addresses.
+// Handle is a block's offset from the start of the region, which each process maps at another address.
 
 // Of mutexes, and of records that both sides wait in.
 inline constexpr std::size_t kRecordAlignment = 32;
 
-// A handle or an offset points outside the region: the server is of another release, or the region is
-// damaged.
+// A handle or offset points outside the region: the server is of another release, or the region is damaged.
 class CorruptRegion : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -41,8 +38,7 @@ class RegionFull : public std::runtime_error {
 
 class Region;
 
-// One reference to a counted block. The process that drops the last reference frees the block, whichever
-// process created it.
+// One reference to a counted block. Whichever process drops the last reference frees the block.
 class Block {
  public:
   Block() = default;
@@ -87,9 +83,8 @@ class Block {
 };
 
 // Limits how many bytes this thread reads for one message. The blocks of a message do not overlap, so a valid
-// message is never larger than the region. While a ReadBudget lives, reading a multiple of that throws
-// CorruptRegion: otherwise a hostile message could refer to the same bytes over and over. In nested budgets,
-// the inner one applies.
+// one is not larger than the region. While a ReadBudget lives, reading a multiple of that throws
+// CorruptRegion: a hostile message could refer to the same bytes over and over. The inner budget applies.
 class ReadBudget {
  public:
   explicit ReadBudget(Region& region);
@@ -133,8 +128,7 @@ class RegionPause {
 };
 
 // Collects the blocks that this thread drops, and releases them with one lock: at the end of the outermost
-// scope, or when this thread locks the region before that. Not a lock: meanwhile the thread may wait for
-// anything.
+// scope, or when this thread locks the region before that. Not a lock: the thread may wait meanwhile.
 class ReleaseTogether {
  public:
   ReleaseTogether();
@@ -156,9 +150,8 @@ class ReleaseTogether {
 
 class Region {
  public:
-  // Attaches to the region that the server has created. The region grows in steps of `growth` bytes.
-  // References and operations are noted in `ledger`, which must live as long; null if no process watches this
-  // one.
+  // Attaches to the region of the server, which grows in steps of `growth` bytes. Notes references and
+  // operations in `ledger`, which must live as long; null if no process watches this one.
   Region(const std::string& name, std::size_t growth, Ledger* ledger = nullptr);
   ~Region();
 
@@ -179,8 +172,7 @@ class Region {
   void Unlink() noexcept;
 
   // Processes that note their operations in `log` use the region, too. If one dies in the middle of an
-  // operation, the next lock of this region undoes that. Without this call, `log` is the one of the own
-  // ledger.
+  // operation, the next lock here undoes that. Otherwise `log` is that of the own ledger.
   void Watch(UndoLog& log) {
     watched_ = &log;
     watches_another_ = true;

@@ -46,8 +46,7 @@ class BriefLock {
   bool owner_died_ = false;
 };
 
-// Locks a shared mutex for a scope that may wait on a condition. Throws std::system_error if it cannot be
-// locked.
+// Locks a shared mutex for a scope that may wait on a condition. Throws std::system_error if that fails.
 class Lock {
  public:
   explicit Lock(pthread_mutex_t* mutex);

@@ -1,5 +1,4 @@
-// The interface between the two halves of the stub: the front, which needs no Python, and the body, which
-// does.
+// The interface between the halves of the stub: the front, without Python, and the body, which embeds it.
 #pragma once
 
 #include <signal.h>

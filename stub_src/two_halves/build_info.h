@@ -1,5 +1,4 @@
-// What this stub was built for. CMake writes build_info.cc for each Python. All other code that needs no
-// Python is compiled once.
+// What this stub was built for. CMake writes build_info.cc for each Python.
 #pragma once
 
 namespace envpack::build {

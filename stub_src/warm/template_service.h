@@ -20,8 +20,7 @@ class TemplateService {
   struct Actions {
     // Forks as Python does. Returns 0 in the child.
     std::function<pid_t()> fork;
-    // Called with the first order that asks for an initialized template. False: no worker can be forked any
-    // more.
+    // Called with the first order for an initialized template. False: no worker can be forked any more.
     std::function<bool(const Assignment&)> initialize;
   };
 

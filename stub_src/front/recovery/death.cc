@@ -40,8 +40,7 @@ std::string PlaceOf(std::string_view line, std::string_view* file) {
   return std::string(name) + ":" + std::string(line.substr(middle + kMiddle.size()));
 }
 
-// The traceback begins with the innermost call of the thread that crashed; other threads follow an empty
-// line.
+// The traceback begins with the innermost call of the thread that crashed. An empty line ends it.
 std::string FindPlace(std::string_view text, std::string_view model_file) {
   const auto begin = text.find("(most recent call first):");
   if (begin == std::string_view::npos) return {};

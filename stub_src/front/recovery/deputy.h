@@ -46,9 +46,8 @@ class Deputy final : public abi::FrontSession {
   // Fails the batch that the front itself has received.
   void RefuseBatch(const std::string& text, const Meanwhile& meanwhile);
 
-  // Lets the server go on that has sent a response of a stream, and waits until it has, unless the process
-  // holds more than `own` references to the message. Does nothing for other messages of the server: those
-  // have limits.
+  // Releases the server, which has sent a response of a stream, and waits until it goes on, unless this
+  // process holds more than `own` references to the message. The server limits its wait for other messages.
   void Acknowledge(const shm::Block& message, std::uint32_t own);
   // The same for all messages that have come by now.
   void DismissServerMessages();

@@ -54,8 +54,7 @@ shm::Block LoadIf(shm::Region& region, Handle handle) {
 // for the worker, or will when it has processed it.
 class Pending {
  public:
-  // `notes` are those of the worker, `journal` is for the next one; `held` are the blocks that the worker
-  // held.
+  // `notes` are the dead worker's, `held` the blocks that it held; `journal` is for the next worker.
   Pending(Deputy& deputy, abi::Journal& notes, abi::Journal& journal, const Exchange& exchange,
           const std::vector<Handle>& held)
       : deputy_(&deputy),
