@@ -13,9 +13,8 @@ namespace envpack::abi {
 using IpcHandle = std::array<char, 64>;
 
 // The GPU, its driver or its memory cannot be used. The message says which and why.
-class GpuError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+struct GpuError : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 // Device memory of the server: `offset` bytes into the pool that stubs share, or into a separate allocation.

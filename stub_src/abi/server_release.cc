@@ -40,8 +40,7 @@ class ElfFile {
   ~ElfFile() {
     if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
   }
-  ElfFile(const ElfFile&) = delete;
-  ElfFile& operator=(const ElfFile&) = delete;
+  ElfFile(ElfFile&&) = delete;
 
   // The first segment that can be executed.
   std::string_view Code() const { return code_; }

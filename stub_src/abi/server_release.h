@@ -12,9 +12,8 @@
 namespace envpack::abi {
 
 // The release is unknown or contradictory. The message says what to do, in one line.
-class ReleaseError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+struct ReleaseError : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 // The server's release according to one source.

@@ -28,9 +28,8 @@ using RegionFull = shm::RegionFull;
 using ReleaseTogether = shm::ReleaseTogether;
 
 // The server reports that an operation failed.
-class ServerError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+struct ServerError : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 // Whether the model is ready, or why that is unknown.

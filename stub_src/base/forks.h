@@ -32,8 +32,7 @@ class Undisturbed {
  public:
   Undisturbed();
   ~Undisturbed();
-  Undisturbed(const Undisturbed&) = delete;
-  Undisturbed& operator=(const Undisturbed&) = delete;
+  Undisturbed(Undisturbed&&) = delete;
 
  private:
   const bool is_forked_;

@@ -24,8 +24,7 @@ class SoftLimitLifted {
     setrlimit(RLIMIT_FSIZE, &lifted);
   }
   ~SoftLimitLifted() { setrlimit(RLIMIT_FSIZE, &before_); }
-  SoftLimitLifted(const SoftLimitLifted&) = delete;
-  SoftLimitLifted& operator=(const SoftLimitLifted&) = delete;
+  SoftLimitLifted(SoftLimitLifted&&) = delete;
 
  private:
   rlimit before_{};

@@ -82,8 +82,7 @@ class Current {
     Context popped = nullptr;
     TheDriver().context_pop(&popped);
   }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
+  Current(Current&&) = delete;
 };
 
 }  // namespace

@@ -163,8 +163,7 @@ class ForkLimit {
     alarm(0);
     sigaction(SIGALRM, &before_, nullptr);
   }
-  ForkLimit(const ForkLimit&) = delete;
-  ForkLimit& operator=(const ForkLimit&) = delete;
+  ForkLimit(ForkLimit&&) = delete;
 
  private:
   struct sigaction before_{};

@@ -9,9 +9,8 @@
 namespace envpack::module {
 
 // Becomes a TritonModelException in Python.
-class ModelException : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+struct ModelException : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 // A str in UTF-8, with escapes for surrogates, by which Python represents other bytes of file names.

@@ -119,8 +119,7 @@ class MetricFamily {
     }
     abi::Attempt([this] { CallServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
   }
-  MetricFamily(const MetricFamily&) = delete;
-  MetricFamily& operator=(const MetricFamily&) = delete;
+  MetricFamily(MetricFamily&&) = delete;
 
   // `labels` is a dict or None, `buckets` a list or None. Throws ModelException for other types.
   std::shared_ptr<Metric> Make(const py::object& labels, const py::object& buckets) {

@@ -13,9 +13,8 @@
 namespace envpack::shm {
 
 // What was left cannot be put right.
-class Abandoned : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+struct Abandoned : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 // Locks a mutex for a scope, also one that is abandoned: for mutexes that guard single values. `what` names

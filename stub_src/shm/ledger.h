@@ -56,8 +56,7 @@ class Operation {
   // `log` may be null: then nothing is noted, and nothing undone.
   Operation(UndoLog* log, char* base, std::size_t size) noexcept;
   ~Operation();
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
+  Operation(Operation&&) = delete;
 
   void Finish() noexcept;
 

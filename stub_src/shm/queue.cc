@@ -18,8 +18,7 @@ class Queue::Inside {
   ~Inside() {
     if (mark_ != nullptr) --*mark_;
   }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
+  Inside(Inside&&) = delete;
 
  private:
   QueueMark* mark_;

@@ -25,15 +25,13 @@ namespace envpack::shm {
 inline constexpr std::size_t kRecordAlignment = 32;
 
 // A handle or offset points outside the region: the server is of another release, or the region is damaged.
-class CorruptRegion : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+struct CorruptRegion : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 // The region cannot grow, typically because /dev/shm is full.
-class RegionFull : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+struct RegionFull : std::runtime_error {
+  using runtime_error::runtime_error;
 };
 
 class Region;
@@ -89,8 +87,7 @@ class ReadBudget {
  public:
   explicit ReadBudget(Region& region);
   ~ReadBudget();
-  ReadBudget(const ReadBudget&) = delete;
-  ReadBudget& operator=(const ReadBudget&) = delete;
+  ReadBudget(ReadBudget&&) = delete;
 
  private:
   std::size_t left_;
@@ -119,8 +116,7 @@ class RegionPause {
  public:
   RegionPause();
   ~RegionPause();
-  RegionPause(const RegionPause&) = delete;
-  RegionPause& operator=(const RegionPause&) = delete;
+  RegionPause(RegionPause&&) = delete;
 
  private:
   RegionLock* paused_;
@@ -133,8 +129,7 @@ class ReleaseTogether {
  public:
   ReleaseTogether();
   ~ReleaseTogether();
-  ReleaseTogether(const ReleaseTogether&) = delete;
-  ReleaseTogether& operator=(const ReleaseTogether&) = delete;
+  ReleaseTogether(ReleaseTogether&&) = delete;
 
  private:
   friend class Block;

@@ -29,8 +29,7 @@ class BriefLock {
  public:
   explicit BriefLock(pthread_mutex_t* mutex, std::chrono::milliseconds limit = kUnlimited);
   ~BriefLock();
-  BriefLock(const BriefLock&) = delete;
-  BriefLock& operator=(const BriefLock&) = delete;
+  BriefLock(BriefLock&&) = delete;
 
   // Whether a process has died while it held the mutex. What the mutex guards may be half-written.
   bool owner_died() const { return owner_died_; }
@@ -51,8 +50,7 @@ class Lock {
  public:
   explicit Lock(pthread_mutex_t* mutex);
   ~Lock();
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
+  Lock(Lock&&) = delete;
 
   // Waits on `condition` and releases the mutex meanwhile. Spurious wake-ups occur: call it in a loop.
   void Wait(pthread_cond_t* condition);
