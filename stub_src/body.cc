@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -52,7 +51,7 @@ std::optional<abi::Failure> StartPython(bool uses_environment, abi::Release rele
   if (uses_environment) RestoreLibraryPath(release);
   auto failure = model::StartInterpreter(uses_environment);
   if (failure) {
-    std::fprintf(stderr, "envpack stub: %s\n", failure->text.c_str());
+    Print(failure->text);
     failure->text = channel::StartFailure(failure->text);
   }
   return failure;
@@ -172,7 +171,7 @@ extern "C" __attribute__((visibility("default"))) int envpack_stub_run(const env
     std::visit([](const auto* kind) { envpack::Run(*kind); }, task);
     envpack::ExitFlushed(0);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    envpack::Print(error.what());
     envpack::ExitFlushed(1);
   }
 }

@@ -14,6 +14,7 @@
 #include "abi/launch.h"
 #include "abi/release.h"
 #include "abi/server_release.h"
+#include "base/output.h"
 #include "base/signals.h"
 #include "channel/refusal.h"
 #include "front/front.h"
@@ -92,7 +93,7 @@ int main(int argc, char** argv) {
     }
     return Run(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    Print(error.what());
     return 1;
   }
 }

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "abi/epoch_reader.h"
 #include "abi/epoch_writer.h"
 #include "abi/traits.h"
+#include "base/output.h"
 #include "shm/sync.h"
 
 namespace envpack::abi {
@@ -118,7 +118,7 @@ class EpochWire final : public BaseWire {
       } catch (const RegionFull& error) {
         Send(origins_[i], Response{{}, Error{error.what()}, ""}, kResponseFinal);
       } catch (const ServerError& error) {
-        std::fprintf(stderr, "envpack stub: cannot send a response: %s\n", error.what());
+        Print("cannot send a response", error.what());
       }
     }
   }
@@ -274,8 +274,7 @@ class EpochWire final : public BaseWire {
     if (handle == records::kDummy) return false;
     const shm::ReleaseTogether together;
     if (const auto failure = Attempt([&] { ServeMessage(region_.Load(handle), handler); })) {
-      std::fprintf(stderr, "envpack stub: cannot process a message of the server: %s\n",
-                   failure->text.c_str());
+      Print("cannot process a message of the server", failure->text);
     }
     journal_->server_message = kNothing;
     return true;
@@ -381,8 +380,7 @@ class EpochWire final : public BaseWire {
     if (!tensors.empty()) --journal_->device_buffers;
     pending_device_tensors_.clear();
     if (const auto failure = Attempt([&] { FillBuffers(ReadBuffers(buffers), tensors); })) {
-      std::fprintf(stderr, "envpack stub: cannot copy tensors to the server's GPU buffers: %s\n",
-                   failure->text.c_str());
+      Print("cannot copy tensors to the server's GPU buffers", failure->text);
     }
     answers_.Push(records::kDummy);
     ForgetCommand();

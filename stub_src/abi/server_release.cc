@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "abi/values.h"
 #include "base/descriptor.h"
 #include "base/files.h"
+#include "base/output.h"
 
 namespace envpack::abi {
 
@@ -312,11 +312,9 @@ Release FindServerRelease(const Launch& launch, const std::string& stub, Release
   CheckCommandLine(launch, first);
   const auto is_newer = [](const Evidence& each) { return each.is_newer_than_known; };
   if (const auto newer = std::find_if(found.begin(), found.end(), is_newer); newer != found.end()) {
-    std::fprintf(
-        stderr,
-        "envpack stub: %s names %s, which is newer than this stub: the last release that it knows is "
-        "%s; using the protocol of %s\n",
-        newer->source.c_str(), newer->value.c_str(), NameOf(kNewest).c_str(), NameOf(first.release).c_str());
+    Print(newer->source + " names " + newer->value +
+          ", which is newer than this stub: the last release that it knows is " + NameOf(kNewest) +
+          "; using the protocol of " + NameOf(first.release));
   }
   return first.release;
 }

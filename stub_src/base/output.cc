@@ -24,6 +24,12 @@ struct Flushed {
 
 }  // namespace
 
+void Print(std::string_view what, std::string_view why) {
+  const auto size = [](std::string_view text) { return static_cast<int>(text.size()); };
+  std::fprintf(stderr, "envpack stub: %.*s%s%.*s\n", size(what), what.data(), why.empty() ? "" : ": ",
+               size(why), why.data());
+}
+
 std::string Beginning(const std::string& text, std::size_t most) {
   if (text.size() <= most) return text;
   while (most > 0 && (text[most] & 0xC0) == 0x80) --most;  // within a character

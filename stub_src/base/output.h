@@ -3,8 +3,12 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace envpack {
+
+// Prints one line to standard error, which the server shows: `what`, and behind a colon `why`, if any.
+void Print(std::string_view what, std::string_view why = "");
 
 // At most so many bytes of a UTF-8 text, with "..." behind them if it is longer.
 std::string Beginning(const std::string& text, std::size_t most);

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 
+#include "base/output.h"
 #include "base/threads.h"
 
 namespace envpack::channel {
@@ -42,7 +42,7 @@ void Heartbeat::Run() {
   while (!stop_) {
     // The server is the parent process. Its pid would also exist for a zombie.
     if (getppid() != server_pid_) {
-      std::fputs("envpack stub: the server has died; exiting without finalize\n", stderr);
+      Print("the server has died; exiting without finalize");
       server_.UnlinkRegion();
       _exit(1);
     }

@@ -1,9 +1,9 @@
 #include "channel/refusal.h"
 
-#include <cstdio>
 #include <memory>
 #include <variant>
 
+#include "base/output.h"
 #include "channel/heartbeat.h"
 
 namespace envpack::channel {
@@ -34,7 +34,7 @@ void RefuseEverything(abi::Session& server, const std::string& reason) {
 
 int RefuseStart(abi::Session& server, const std::string& reason) {
   const std::string failure = StartFailure(reason);
-  std::fprintf(stderr, "envpack stub: %s\n", failure.c_str());
+  Print(failure);
   RefuseEverything(server, failure);
   return 1;
 }
@@ -48,7 +48,7 @@ int RefuseLaunch(const abi::Launch& launch, abi::Release release, const std::str
     heartbeat = std::make_unique<Heartbeat>(*server, launch.server_pid);
   };
   if (!abi::Attempt(start) || server) return RefuseStart(*server, reason);
-  std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());  // there is no region to answer through
+  Print(reason);  // there is no region to answer through
   return 1;
 }
 

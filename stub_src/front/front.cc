@@ -17,6 +17,7 @@
 #include <variant>
 
 #include "abi/journal.h"
+#include "base/output.h"
 #include "channel/heartbeat.h"
 #include "channel/refusal.h"
 #include "channel/report.h"
@@ -135,8 +136,7 @@ class Instance {
         if (!each.Advance()) return false;
         each.GiveBack();
       } catch (const std::exception& error) {
-        std::fprintf(stderr, "envpack stub: a request of a dead process to another model is lost: %s\n",
-                     error.what());
+        Print("a request of a dead process to another model is lost", error.what());
       }
       return true;
     });
@@ -175,8 +175,8 @@ class Instance {
   }
 
   void PrintNotRestarted(const std::exception& reason) const {
-    std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n",
-                 assignment_.launch.name.c_str(), assignment_.last_death.c_str(), reason.what());
+    Print("'" + assignment_.launch.name + "' is not restarted, since " + assignment_.last_death,
+          reason.what());
   }
 
   // What cannot be put right remains as it is: the server finds a dead stub, as it would without a front.
@@ -252,8 +252,7 @@ class Instance {
       const bool may_restart = CountDeath();
       TakeOverFrom(*ended, Failed(assignment_.last_death));
       if (!may_restart) {
-        std::fprintf(stderr, "envpack stub: '%s' is not restarted any more: %s\n",
-                     assignment_.launch.name.c_str(), assignment_.last_death.c_str());
+        Print("'" + assignment_.launch.name + "' is not restarted any more", assignment_.last_death);
         RefuseRequests(*ended);
       }
       try {

@@ -10,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <thread>
@@ -80,7 +79,7 @@ const struct sigaction& DefaultForChildren() {
   try {
     status = work();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    Print(error.what());
   }
   ExitFlushed(status);
 }
@@ -102,7 +101,7 @@ warm::Message ReceiveFrom(int socket) {
   try {
     return warm::Receive(socket);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    Print(error.what());
     return {};
   }
 }
@@ -207,8 +206,7 @@ void Starter::FindTemplateFor(const Assignment& assignment) {
   try {
     template_ = FindTemplate(assignment, uses_environment_);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: '%s' starts cold: %s\n", assignment.launch.name.c_str(),
-                 error.what());
+    Print("'" + assignment.launch.name + "' starts cold", error.what());
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <list>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/forks.h"
+#include "base/output.h"
 #include "base/packing.h"
 #include "base/threads.h"
 #include "local/connection.h"
@@ -70,7 +70,7 @@ class SocketWire final : public LocalWire {
     try {
       while (std::optional<Message> message = connection_.Receive()) Sort(*std::move(message));
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "envpack stub: %s\n", error.what());
+      Print(error.what());
     }
     {
       const std::lock_guard lock(mutex_);

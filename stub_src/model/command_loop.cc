@@ -3,7 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/output.h"
 #include "base/threads.h"
 #include "channel/log_forwarder.h"
 #include "channel/streams.h"
@@ -59,8 +59,7 @@ class Readiness : public std::enable_shared_from_this<Readiness> {
       try {
         probe(Check());
       } catch (const std::exception& error) {
-        std::fprintf(stderr, "envpack stub: cannot answer a readiness probe of the server: %s\n",
-                     error.what());
+        Print("cannot answer a readiness probe of the server", error.what());
       }
     }
   }
@@ -157,8 +156,7 @@ class CommandLoop {
         while (wire.ServeServerMessage(handle)) {
         }
       } catch (const std::exception& error) {
-        std::fprintf(stderr, "envpack stub: no further message of the server can be received: %s\n",
-                     error.what());
+        Print("no further message of the server can be received", error.what());
       }
     };
     StartThread("pbstub-rx", serve).detach();

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
@@ -165,9 +164,8 @@ void LeavePoolsRunning() {
 void LimitShutdown() {
   const auto end = [] {
     std::this_thread::sleep_for(kMostForShutdown);
-    std::fprintf(stderr,
-                 "envpack stub: '%s' ends although its atexit functions have not returned within %d s\n",
-                 instance_name.c_str(), static_cast<int>(kMostForShutdown.count()));
+    Print("'" + instance_name + "' ends although its atexit functions have not returned within " +
+          std::to_string(kMostForShutdown.count()) + " s");
     ExitFlushed(0);
   };
   try {

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -26,6 +25,7 @@
 
 #include "base/descriptor.h"
 #include "base/files.h"
+#include "base/output.h"
 #include "base/signals.h"
 #include "base/threads.h"
 #include "model/interpreter.h"
@@ -223,7 +223,7 @@ std::optional<std::string> FindObstacle(const std::set<int>& before) {
 }
 
 void PrintColdStart(const std::string& name, const std::string& reason) {
-  std::fprintf(stderr, "envpack stub: '%s' starts cold: %s\n", name.c_str(), reason.c_str());
+  Print("'" + name + "' starts cold", reason);
 }
 
 // Objects that exist now are never examined again: the collector writes to those that it examines, and pages

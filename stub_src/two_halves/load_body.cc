@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <variant>
 
 #include "base/descriptor.h"
 #include "base/files.h"
+#include "base/output.h"
 #include "channel/refusal.h"
 #include "two_halves/body.h"
 #include "two_halves/build_info.h"
@@ -81,7 +81,7 @@ int RunBody(const Task& task) {
   const Body body = LoadBody();
   if (body.entry != nullptr) return body.entry(task);
   if (std::holds_alternative<const TemplateTask*>(task)) return 1;
-  std::fprintf(stderr, "envpack stub: %s\n", body.failure.c_str());
+  Print(body.failure);
   if (const auto* assignment = std::get_if<const Assignment*>(&task)) {
     (*assignment)->report->Finish(abi::Failure{channel::StartFailure(body.failure)});
   }

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/output.h"
 #include "base/signals.h"
 
 namespace envpack::warm {
@@ -47,14 +48,13 @@ Message ReceiveFrom(int socket) {
   try {
     return Receive(socket);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: a template has ignored a process: %s\n", error.what());
+    Print("a template has ignored a process", error.what());
     return {};
   }
 }
 
 void PrintFailure(const char* what, int code) {
-  std::fprintf(stderr, "envpack stub: a template %s, so the model starts cold: %s\n", what,
-               std::strerror(code));
+  Print(std::string("a template ") + what + ", so the model starts cold", std::strerror(code));
 }
 
 // False, with errno set, if there is no room for a further descriptor, or the front has ended.

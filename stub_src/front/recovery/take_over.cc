@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <thread>
 #include <utility>
 
 #include "abi/records.h"
 #include "abi/traits.h"
+#include "base/output.h"
 #include "shm/abandoned.h"
 
 namespace envpack::front {
@@ -182,7 +182,7 @@ TakeOver::TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& err
     AnswerRequests(error);
     for (const auto& stream : notes_->streams) journal_.KeepStream(stream);
   } else {
-    std::fprintf(stderr, "envpack stub: a model's process has damaged its notes of what is open\n");
+    Print("a model's process has damaged its notes of what is open");
     FailLastCommand(error + ". It has damaged the memory that it shares with the stub.");
   }
   journal_.Clear();
