@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "abi/wire.h"
+#include "base/files.h"
 #include "base/output.h"
 #include "channel/refusal.h"
 #include "channel/report.h"
@@ -36,9 +37,8 @@ constexpr abi::Release kFirstWithTwoFolders = 2508;
 // To start the stub, the server prepends <environment>/lib to LD_LIBRARY_PATH. The loader has read it by now;
 // programs that the model starts must get the server's value.
 void RestoreLibraryPath(abi::Release release) {
-  const char* value = std::getenv("LD_LIBRARY_PATH");
-  if (value == nullptr) return;
-  std::string path(value);
+  std::string path = Variable("LD_LIBRARY_PATH").value_or("");
+  if (path.empty()) return;
   const std::string folder = path.substr(0, path.find(':') + 1);
   path.erase(0, folder.size());
   if (release >= kFirstWithTwoFolders && path.compare(0, folder.size(), folder) == 0)

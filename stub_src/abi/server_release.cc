@@ -148,10 +148,7 @@ constexpr Release kFirstWithPlatform = 2307;     // as a ninth argument
 constexpr Release kFirstWithUuidRegions = 2404;  // numbered before
 
 bool IsDigits(std::string_view text) {
-  for (const char c : text) {
-    if (!IsDigit(c)) return false;
-  }
-  return !text.empty();
+  return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit);
 }
 
 // "24.10", also with a suffix ("24.10-py3"), as a number; 0 if it is not a release.
@@ -184,12 +181,6 @@ std::optional<std::string> FirstLine(const std::string& path) {
   if (text.empty()) return std::nullopt;
   const std::string line = text.substr(0, text.find('\n'));
   return line.substr(0, line.find_last_not_of(" \t\r") + 1);
-}
-
-std::optional<std::string> Variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
 }
 
 // The version of the library that the server runs, without the last part ("2.51"), if it can be determined.

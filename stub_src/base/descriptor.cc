@@ -10,12 +10,8 @@
 
 namespace envpack {
 
-namespace {
-
-// The same on every architecture; older headers do not have them.
+// System calls, which older headers do not have. The same on every architecture.
 constexpr long kPidfdSendSignal = 424, kPidfdOpen = 434;
-
-}  // namespace
 
 void FailBySystem(const std::string& what, int code) {
   throw std::system_error(code, std::generic_category(), what);

@@ -57,9 +57,8 @@ inline bool HasEnded(int process, std::chrono::milliseconds limit = std::chrono:
   return IsReadable(process, limit);
 }
 
-// For files in memory: a name without use, all of a text, all that a file holds, up
-// to `most` bytes. Throw std::system_error;
-// `what` says what cannot be done.
+// For files in memory: a name without use, all of a text, up to `most` bytes of what a file holds. Throw
+// std::system_error; `what` says what cannot be done.
 Descriptor MakeMemoryFile(const char* name, const std::string& what);
 void WriteAt(int descriptor, std::string_view text, off_t offset, const std::string& what);
 std::string ReadAll(int descriptor, std::size_t most, const std::string& what);

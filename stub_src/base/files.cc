@@ -11,14 +11,15 @@
 
 namespace envpack {
 
-namespace {
-
-constexpr std::size_t kPart = 1 << 16;
-
-}  // namespace
+std::optional<std::string> Variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
 
 std::string ReadFile(const std::string& path, std::size_t most) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
+  constexpr std::size_t kPart = 1 << 16;
   std::string text;
   while (file != nullptr && text.size() < most) {
     const std::size_t before = text.size();
@@ -43,8 +44,8 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 }
 
 std::string FolderOnPath(const std::string& name, int mode) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest(path != nullptr ? path : "");
+  const std::string path = Variable("PATH").value_or("");
+  std::string_view rest = path;
   while (!rest.empty()) {
     const std::string folder(TakePart(rest, ':'));
     if (access((folder + "/" + name).c_str(), mode) == 0) return folder;

@@ -1,13 +1,16 @@
-// Reads of the file system, and of what it contains. The C++ library's streams and folders would double the
-// size of the stub.
+// Reads of files, folders and variables. The C++ library's streams and folders would double the stub's size.
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace envpack {
+
+// An environment variable; nothing if it is not set, or empty.
+std::optional<std::string> Variable(const char* name);
 
 // The content of a file, at most `most` bytes; empty if it cannot be read.
 std::string ReadFile(const std::string& path, std::size_t most);

@@ -12,11 +12,6 @@ namespace envpack::forks {
 
 namespace {
 
-struct Disposition {
-  int signal;
-  struct sigaction action;
-};
-
 int depth = 0;
 bool is_successor = false;  // the process that is being forked
 std::array<Disposition, 2> ours{{{SIGINT, {}}, {SIGTERM, {}}}};

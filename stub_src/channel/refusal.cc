@@ -27,6 +27,10 @@ std::string StartFailure(const std::string& reason) {
   return "Failed to preinitialize Python stub: " + reason;
 }
 
+std::string RequestFailure(const std::string& instance, const std::string& reason) {
+  return "Failed to process the request(s) for model '" + instance + "', message: " + reason;
+}
+
 void RefuseEverything(abi::Session& server, const std::string& reason) {
   while (Refuse(server, server.Receive(), reason)) {
   }

@@ -23,8 +23,9 @@ int RefuseLaunch(const abi::Launch& launch, abi::Release release, const std::str
 // The same after the startup message.
 int RefuseStart(abi::Session& server, const std::string& reason);
 
-// The load error of a stub that cannot start. Begins with the words that people look for, since the stubs
-// that belong to the releases use them.
+// The load error of a stub that cannot start, and the error of requests that an instance cannot process. Both
+// begin with the words that people look for, since the stubs that belong to the releases use them.
 std::string StartFailure(const std::string& reason);
+std::string RequestFailure(const std::string& instance, const std::string& reason);
 
 }  // namespace envpack::channel

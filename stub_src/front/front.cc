@@ -169,11 +169,6 @@ class Instance {
     return "the model's process " + std::to_string(worker_->pid()) + " " + DescribeEndOf(status);
   }
 
-  // The error of requests.
-  std::string Failed(const std::string& reason) const {
-    return "Failed to process the request(s) for model '" + assignment_.launch.name + "', message: " + reason;
-  }
-
   void PrintNotRestarted(const std::exception& reason) const {
     Print("'" + assignment_.launch.name + "' is not restarted, since " + assignment_.last_death,
           reason.what());
@@ -221,7 +216,8 @@ class Instance {
   // The instance stays until it is unloaded. A request that reaches a dead stub keeps its model from being
   // unloaded (Triton 24.10), and a reload is what brings the model back.
   [[noreturn]] void RefuseRequests(int status) {
-    const std::string error = Failed("it is not restarted any more: " + assignment_.last_death);
+    const std::string error = channel::RequestFailure(
+        assignment_.launch.name, "it is not restarted any more: " + assignment_.last_death);
     const auto tick = [this] {
       Tick();
       deputy_.DismissServerMessages();
@@ -250,7 +246,7 @@ class Instance {
     for (bool has_served = true; ended; has_served = false) {
       assignment_.last_death = DescribeDeath(*ended, has_served);
       const bool may_restart = CountDeath();
-      TakeOverFrom(*ended, Failed(assignment_.last_death));
+      TakeOverFrom(*ended, channel::RequestFailure(assignment_.launch.name, assignment_.last_death));
       if (!may_restart) {
         Print("'" + assignment_.launch.name + "' is not restarted any more", assignment_.last_death);
         RefuseRequests(*ended);

@@ -107,9 +107,8 @@ class Facts {
 
 // <environment>/lib is the first folder of LD_LIBRARY_PATH, by the server.
 void AddEnvironment(Facts& facts) {
-  const char* path = std::getenv("LD_LIBRARY_PATH");
-  const std::string_view folders(path != nullptr ? path : "");
-  const std::string library(folders.substr(0, folders.find(':')));
+  const std::string folders = Variable("LD_LIBRARY_PATH").value_or("");
+  const std::string library = folders.substr(0, folders.find(':'));
   facts.Add("environment", library);
   facts.Add("library", StateOf(library));
   facts.Add("prefix", StateOf(ParentOf(library)));

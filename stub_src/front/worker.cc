@@ -30,11 +30,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kShortest(1), kLongest(20);
 constexpr milliseconds kForPid(2000), kForStatus(2000), kLongestWait(60'000);
 
-struct Passed {
-  int signal;
-  struct sigaction before;
-};
-std::array<Passed, 5> passed{{{SIGHUP, {}}, {SIGQUIT, {}}, {SIGUSR1, {}}, {SIGUSR2, {}}, {SIGWINCH, {}}}};
+std::array<Disposition, 5> passed{
+    {{SIGHUP, {}}, {SIGQUIT, {}}, {SIGUSR1, {}}, {SIGUSR2, {}}, {SIGWINCH, {}}}};
 // Async-signal-safe.
 using PassSignal = void (*)(int target, int signal);
 std::atomic<PassSignal> pass_signal{nullptr};
@@ -53,9 +50,9 @@ void PassSignalsBy(PassSignal pass, int target) {
   receiver = target;
   pass_signal = pass;
   if (std::exchange(passes, true)) return;
-  for (Passed& each : passed) {
-    sigaction(each.signal, nullptr, &each.before);
-    if (each.before.sa_handler != SIG_IGN) SetHandler(each.signal, Pass);
+  for (Disposition& each : passed) {
+    sigaction(each.signal, nullptr, &each.action);
+    if (each.action.sa_handler != SIG_IGN) SetHandler(each.signal, Pass);
   }
 }
 
@@ -73,7 +70,7 @@ const struct sigaction& DefaultForChildren() {
   if (getppid() != front) _exit(1);
   pass_signal = nullptr;
   if (passes) {
-    for (const Passed& each : passed) sigaction(each.signal, &each.before, nullptr);
+    for (const Disposition& each : passed) sigaction(each.signal, &each.action, nullptr);
   }
   int status = 1;
   try {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "channel/refusal.h"
 #include "module/error.h"
 #include "module/server_link.h"
 
@@ -14,10 +15,6 @@ namespace py = pybind11;
 namespace envpack::model {
 
 namespace {
-
-std::string FailureText(const std::string& instance, const std::string& reason) {
-  return "Failed to process the request(s) for model '" + instance + "', message: " + reason;
-}
 
 std::string LossText(const std::string& instance, const std::string& loss, const std::string& advice) {
   return "Python model '" + instance + "' has returned from execute without a final response, and has " +
@@ -74,9 +71,9 @@ void Execution::Spawn(const py::object& coroutine, EventLoop& loop) const {
     for (const auto& sender : *senders) {
       if (sender->IsFactoryDeleted() || sender->IsRescheduled()) continue;
       if (failure) {
-        sender->Fail(FailureText(name, failure->text));
+        sender->Fail(channel::RequestFailure(name, failure->text));
       } else {
-        sender->FailWhenLost(FailureText(name, LossAtReturn(name, true)));
+        sender->FailWhenLost(channel::RequestFailure(name, LossAtReturn(name, true)));
       }
     }
     senders->clear();  // asyncio keeps this function until garbage is collected
@@ -103,8 +100,9 @@ void Execution::FailLost() const {
   if (lost.empty() && kept.empty()) return;
   const std::string text = LossAtReturn(name_, wire_.Decoupled());
   if (!lost.empty() && lost.size() == requests_.size()) throw module::ModelException(text);
-  for (module::ResponseSender* sender : lost) sender->FailWhenLost(FailureText(name_, text));
-  for (module::ResponseSender* sender : kept) sender->FailWhenLost(FailureText(name_, LaterLoss(name_)));
+  for (module::ResponseSender* sender : lost) sender->FailWhenLost(channel::RequestFailure(name_, text));
+  for (module::ResponseSender* sender : kept)
+    sender->FailWhenLost(channel::RequestFailure(name_, LaterLoss(name_)));
 }
 
 abi::ExecuteAnswer Execution::Take(const py::object& result) {
@@ -158,7 +156,7 @@ std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
 // final response has been sent, it would be the second time. In that case the stub deletes the others and
 // reports that. With other servers each sender deletes its own when it is no longer used.
 abi::ExecuteFailure Execution::Fail(const std::string& reason) {
-  const std::string text = FailureText(name_, reason);
+  const std::string text = channel::RequestFailure(name_, reason);
   for (const auto& request : requests_) request->sender()->Close();
   module::Unlocked([&] {
     for (const auto& request : requests_) request->sender()->EndUses();

@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/forks.h"
 #include "base/output.h"
+#include "base/signals.h"
 #include "base/threads.h"
 #include "model/python_api.h"
 #include "module/module.h"
@@ -27,11 +28,6 @@ namespace envpack::model {
 
 namespace {
 
-struct Handler {
-  int signal;
-  struct sigaction before;
-};
-
 constexpr std::chrono::seconds kMostForShutdown(5);
 constexpr std::size_t kMostConfiguration = 1 << 16;  // bytes of pyvenv.cfg
 
@@ -39,7 +35,7 @@ std::string instance_name;
 std::string notice;
 int output = STDERR_FILENO;
 // The signals that faulthandler handles.
-std::array<Handler, 5> handlers{{{SIGSEGV, {}}, {SIGBUS, {}}, {SIGFPE, {}}, {SIGILL, {}}, {SIGABRT, {}}}};
+std::array<Disposition, 5> handlers{{{SIGSEGV, {}}, {SIGBUS, {}}, {SIGFPE, {}}, {SIGILL, {}}, {SIGABRT, {}}}};
 
 // Writes the notice, restores faulthandler's handler and raises the signal again. The signal is blocked until
 // this handler returns. faulthandler writes to standard error, which the front reads.
@@ -47,8 +43,8 @@ void Notice(int signal) {
   dup2(output, STDERR_FILENO);
   const ssize_t written = write(STDERR_FILENO, notice.data(), notice.size());
   static_cast<void>(written);  // standard error may be closed
-  for (const Handler& handler : handlers) {
-    if (handler.signal == signal) sigaction(signal, &handler.before, nullptr);
+  for (const Disposition& handler : handlers) {
+    if (handler.signal == signal) sigaction(signal, &handler.action, nullptr);
   }
   raise(signal);
 }
@@ -56,10 +52,10 @@ void Notice(int signal) {
 // Names the model instance in front of Python's traceback of a crash: the server's log contains the output of
 // all instances. Call it after faulthandler is enabled.
 void InstallCrashNotice() {
-  for (Handler& handler : handlers) {
-    sigaction(handler.signal, nullptr, &handler.before);
-    if (handler.before.sa_handler == SIG_DFL || handler.before.sa_handler == SIG_IGN) continue;
-    struct sigaction action = handler.before;  // on faulthandler's stack, in case of a stack overflow
+  for (Disposition& handler : handlers) {
+    sigaction(handler.signal, nullptr, &handler.action);
+    if (handler.action.sa_handler == SIG_DFL || handler.action.sa_handler == SIG_IGN) continue;
+    struct sigaction action = handler.action;  // on faulthandler's stack, in case of a stack overflow
     action.sa_handler = Notice;
     action.sa_flags &= ~(SA_SIGINFO | SA_NODEFER);
     sigaction(handler.signal, &action, nullptr);
@@ -109,12 +105,7 @@ std::optional<Home> FindHome() {
   return Home{prefix, prefix + "/bin/python3"};
 }
 
-bool VariableIs(const char* name, std::string_view wanted) {
-  const char* value = std::getenv(name);
-  return value != nullptr && value == wanted;
-}
-
-bool UserSiteRequested() { return VariableIs("ENVPACK_USER_SITE", "1"); }
+bool UserSiteRequested() { return Variable("ENVPACK_USER_SITE") == "1"; }
 
 // Adds the user site, overriding PYTHONNOUSERSITE and the environment's pyvenv.cfg.
 void AddUserSite() {
@@ -199,7 +190,7 @@ std::optional<abi::Failure> StartInterpreter(bool uses_environment) {
   module::RegisterModule();
   PythonOptions options;
   // Python itself treats every value as true, also "0".
-  options.tracebacks = !VariableIs("PYTHONFAULTHANDLER", "0");
+  options.tracebacks = Variable("PYTHONFAULTHANDLER") != "0";
   options.no_user_site = uses_environment && !UserSiteRequested();
   if (uses_environment) options.home = FindHome();
   if (const std::string reason = InitializePython(options); !reason.empty()) {

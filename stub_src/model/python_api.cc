@@ -5,6 +5,8 @@
 #include <clocale>
 #include <cstdlib>
 
+#include "base/files.h"
+
 namespace py = pybind11;
 
 namespace envpack::model {
@@ -43,15 +45,10 @@ std::string InitializePython(const PythonOptions& options) {
 
 namespace {
 
-bool IsSet(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && *value != '\0';
-}
-
 // File names are UTF-8 in the C locale too, as from 3.8 on. Python chooses its locale by this variable.
 void ReplaceCLocale() {
   const char* locale = std::setlocale(LC_CTYPE, "");
-  if (locale == nullptr || std::string(locale) != "C" || IsSet("LC_ALL")) return;
+  if (locale == nullptr || std::string(locale) != "C" || Variable("LC_ALL")) return;
   if (std::setlocale(LC_CTYPE, "C.UTF-8") != nullptr) setenv("LC_CTYPE", "C.UTF-8", 1);
 }
 
@@ -64,7 +61,7 @@ void SetHome(const Home& home) {
 // PYTHONWARNINGS, which the program `python3` reads, not the library.
 void ApplyWarningFilters() {
   py::list filters;
-  const py::str variable(IsSet("PYTHONWARNINGS") ? std::getenv("PYTHONWARNINGS") : "");
+  const py::str variable(Variable("PYTHONWARNINGS").value_or(""));
   for (const py::handle filter : variable.attr("split")(",")) {
     if (const py::object stripped = filter.attr("strip")(); py::len(stripped) > 0) filters.append(stripped);
   }
@@ -76,8 +73,8 @@ void ApplyWarningFilters() {
 
 std::string InitializePython(const PythonOptions& options) {
   ReplaceCLocale();
-  if (IsSet("PYTHONUNBUFFERED")) Py_UnbufferedStdioFlag = 1;
-  if (options.no_user_site || IsSet("PYTHONNOUSERSITE")) Py_NoUserSiteDirectory = 1;
+  if (Variable("PYTHONUNBUFFERED")) Py_UnbufferedStdioFlag = 1;
+  if (options.no_user_site || Variable("PYTHONNOUSERSITE")) Py_NoUserSiteDirectory = 1;
   if (options.home) SetHome(*options.home);
   if (std::getenv("PYTHONIOENCODING") == nullptr) Py_SetStandardStreamEncoding("utf-8", nullptr);
   Py_Initialize();

@@ -1,10 +1,10 @@
 #include "module/logger.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
+#include <optional>
 #include <utility>
 
+#include "base/files.h"
 #include "base/output.h"
 #include "module/error.h"
 #include "module/module.h"
@@ -60,8 +60,7 @@ void Log(const std::string& message, abi::LogLevel level) {
 }
 
 void LogFailure(const std::string& text) {
-  const char* setting = std::getenv("ENVPACK_LOG_FAILURES");
-  const std::string_view choice(setting != nullptr ? setting : "");
+  const std::optional<std::string> choice = Variable("ENVPACK_LOG_FAILURES");
   if (choice == "0") return;
   Log(choice == "1" ? text : InOneLine(text), abi::LogLevel::kError);
 }

@@ -90,21 +90,13 @@ class ResponseIterator {
   // Waits for the next response without the GIL. Throws pybind11::stop_iteration after the last one.
   std::shared_ptr<InferenceResponse> Next() {
     RequireOwner(owner_process_, kStreamsAre);
-    std::unique_lock taking(taking_, std::defer_lock);
-    {
-      const py::gil_scoped_release unlocked;
-      taking.lock();
-    }
+    const auto taking = Unlocked([this] { return std::unique_lock(taking_); });
     if (position_ == seen_.size()) {
       if (has_last_) {
         is_exhausted_ = true;
         throw py::stop_iteration("Iteration is done for the responses.");
       }
-      abi::InferResponse response;
-      {
-        const py::gil_scoped_release unlocked;
-        response = Take();
-      }
+      abi::InferResponse response = Unlocked([this] { return Take(); });
       has_last_ = response.is_last;
       seen_.push_back(std::make_shared<InferenceResponse>(std::move(response.response)));
     }
@@ -117,8 +109,7 @@ class ResponseIterator {
     Require(*TheServer().wire, abi::Feature::kCancelledStreams,
             "Cancelling a request to another model needs");
     try {
-      const py::gil_scoped_release unlocked;
-      streams_->Cancel(id_);
+      Unlocked([this] { streams_->Cancel(id_); });
     } catch (const abi::RegionFull& error) {
       throw ModelException(error.what());
     }
