@@ -3,6 +3,7 @@
     python ci/compatibility.py                                      every pair, into docs/reference/compatibility.md
     python ci/compatibility.py --release 24.04 --python 3.9 --output table.md
     python ci/compatibility.py --add --python 3.16                  a new Python; what the page has for others stays
+    python ci/compatibility.py --add --release 26.08                the same for a new release
 
 A release whose server is in a wheel is run with each Python by the tests in tests/server/releases. For the others,
 tests/native compare the stub's records with the table stub_src/abi/layouts.txt. A cell for which nothing was run
@@ -237,7 +238,9 @@ def main() -> int:
     kept: dict[tuple[str, str], Cell] = {}
     if arguments.add:
         before = arguments.output.read_text(encoding="utf-8")
-        kept, dates = read_page(before), f"{made_on(before)} and, for Python {' and '.join(pythons)}, on {dates}"
+        python, names = arguments.python, [release.name for release in releases]
+        added = f"Python {' and '.join(python)}" if python else f"Triton {' and '.join(names)}"
+        kept, dates = read_page(before), f"{made_on(before)} and, for {added}, on {dates}"
     with tempfile.TemporaryDirectory() as cache:
         os.environ.setdefault("ENVPACK_TEST_CACHE", cache)
         cells = kept | examine(releases, pythons, kept)

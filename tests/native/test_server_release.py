@@ -14,6 +14,7 @@ import uuid
 
 import pytest
 
+from envpack.settings.releases import all_releases
 from envpack.stub.toolchain import find_toolchain
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.processes import clean_environment
@@ -149,14 +150,15 @@ def test_an_empty_file_beside_the_stub_is_rejected(launched):
 
 
 def test_a_server_newer_than_all_known_ones_uses_the_newest_epoch_or_the_chosen_one(launched):
+    newest = list(all_releases())[-1]
     newer = {"NVIDIA_TRITON_SERVER_VERSION": "27.01", "TRITON_SERVER_VERSION": "2.77.0"}
     warning, last = launched.error(warns=True, **newer).splitlines()
     assert "NVIDIA_TRITON_SERVER_VERSION names 27.01, which is newer than this stub" in warning
     assert CONTINUES in last
-    assert "the last release that it knows is 26.07; using the protocol of 26.07" in warning
+    assert f"the last release that it knows is {newest}; using the protocol of {newest}" in warning
     write(launched.sidecar, "25.02")
     warning, last = launched.error(warns=True, **newer).splitlines()
-    assert "the last release that it knows is 26.07; using the protocol of 25.02" in warning
+    assert f"the last release that it knows is {newest}; using the protocol of 25.02" in warning
     assert CONTINUES in last
 
 

@@ -113,3 +113,15 @@ def test_a_new_python_is_added_to_a_page(compatibility, monkeypatch, tmp_path):
     new = {("24.10", "3.15"): added, ("24.11", "3.15"): cell("layout-checked")}
     assert compatibility.read_page(page) == before | new
     assert "on 2026-01-01 and, for Python 3.15, on 20" in page
+
+
+def test_a_new_release_is_added_to_a_page(compatibility, monkeypatch, tmp_path):
+    cell, output = compatibility.Cell("layout-checked"), tmp_path / "page.md"
+    before = {("24.11", python): cell for python in compatibility.SUPPORTED}
+    output.write_text(compatibility.page([find_release("24.11")], list(compatibility.SUPPORTED), before, "2026-01-01"))
+    monkeypatch.setattr(compatibility, "layout_check", lambda release: cell)
+    monkeypatch.setattr(sys, "argv", ["compatibility.py", "--release", "24.12", "--add", "--output", str(output)])
+    assert compatibility.main() == 0
+    page = output.read_text()
+    assert compatibility.read_page(page) == before | {("24.12", python): cell for python in compatibility.SUPPORTED}
+    assert "on 2026-01-01 and, for Triton 24.12, on 20" in page
