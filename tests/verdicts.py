@@ -1,4 +1,4 @@
-"""A verdict with all of its parts."""
+"""A verdict with all of its parts, and the part for one model."""
 
 from envpack.verification.verdict import (
     EnvironmentSize,
@@ -57,3 +57,7 @@ def full_verdict():
         seconds=9.0,
         verdict_seconds=8.0,
     )
+
+
+def of(verdict, name):
+    return next(model for model in verdict.models if model.name == name)

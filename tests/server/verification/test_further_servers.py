@@ -5,6 +5,7 @@ from dataclasses import replace
 from envpack.server.choice import ServerSpec
 from envpack.settings.table import Settings
 from envpack.verification.run import verify
+from tests.verdicts import of
 
 PROCESS = ServerSpec(Settings(runtime="process"))
 # Ends the server as soon as a file is there.
@@ -30,10 +31,6 @@ def called(data):
     answer = pb_utils.InferenceRequest(model_name="a_good", requested_output_names=["OUT"], inputs=inputs).exec()
     return pb_utils.get_output_tensor_by_name(answer, "OUT").as_numpy()
 """
-
-
-def of(verdict, name):
-    return next(model for model in verdict.models if model.name == name)
 
 
 def test_a_model_is_judged_for_itself_after_others_that_the_server_waits_for(environment, faults, tmp_path):

@@ -19,6 +19,7 @@ from envpack.support.errors import InputError, ServerError
 from envpack.verification.run import verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments
+from tests.verdicts import of
 
 PROCESS = ServerSpec(Settings(runtime="process"))
 
@@ -38,10 +39,6 @@ def verdict(environment, faults, tmp_path_factory):
 def good(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.GOOD, environment)
     return tmp_path
-
-
-def of(verdict, name):
-    return next(model for model in verdict.models if model.name == name)
 
 
 def test_a_good_model_is_fit_to_serve(verdict):
@@ -233,128 +230,6 @@ def test_a_process_that_ended_normally_is_not_reported_as_dead(environment, faul
     load = next(check for check in model.checks if check.id == "load")
     assert load.ok, model.failure
     assert model.load_seconds > 5
-
-
-TYPES = """backend: "python"
-input [
-  { name: "HALF" data_type: TYPE_FP16 dims: [ 2 ] }, { name: "TEXT" data_type: TYPE_STRING dims: [ -1 ] },
-  { name: "FLAG" data_type: TYPE_BOOL dims: [ 1 ] }, { name: "BIG" data_type: TYPE_UINT64 dims: [ 1, 1 ] }
-]
-output [
-  { name: "HALF_OUT" data_type: TYPE_FP16 dims: [ 2 ] }, { name: "TEXT_OUT" data_type: TYPE_STRING dims: [ -1 ] },
-  { name: "FLAG_OUT" data_type: TYPE_BOOL dims: [ 1 ] }, { name: "BIG_OUT" data_type: TYPE_UINT64 dims: [ 1, 1 ] }
-]
-"""
-ECHO = """import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor(t.name() + "_OUT", t.as_numpy()) for t in request.inputs()])
-            for request in requests
-        ]
-"""
-
-
-STREAM = """import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            data = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-            for factor in range(1, 4):
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", data * factor)]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-SUM_OF_SEQUENCE = """import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.totals = {}
-
-    def execute(self, requests):
-        answers = []
-        for request in requests:
-            sequence = request.correlation_id()
-            starts = pb_utils.get_input_tensor_by_name(request, "START").as_numpy().any()
-            before = 0 if starts else self.totals.get(sequence, 0)  # an empty slot has the sequence 0
-            self.totals[sequence] = before + pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.totals[sequence])]))
-        return answers
-"""
-SEQUENCE = """sequence_batching { control_input [ {
-  name: "START"
-  control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ]
-} ] }
-"""
-WITH_OPTION = """import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        answers = []
-        for request in requests:
-            data = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-            factor = pb_utils.get_input_tensor_by_name(request, "FACTOR")
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", data * (factor.as_numpy()))]))
-        return answers
-"""
-
-
-@pytest.fixture(scope="module")
-def kinds(environment, faults, tmp_path_factory):
-    """One model for every kind of request."""
-    repository = tmp_path_factory.mktemp("kinds")
-
-    def write(name, code, config="", **files):
-        folder = faults.write_model(repository, faults.Broken(name, code, "", "", files=files), environment)
-        text = (folder / "config.pbtxt").read_text()
-        (folder / "config.pbtxt").write_text(text + config)
-        return folder
-
-    parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
-    (write("types", ECHO) / "config.pbtxt").write_text(TYPES + parameter)
-    write("decoupled", STREAM, "model_transaction_policy { decoupled: true }\n")
-    two_sequences = (
-        '{"data": [[{"IN": [1]}, {"IN": [2]}], [{"IN": [5]}, {"IN": [7]}]],'
-        ' "validation_data": [[{"OUT": [1]}, {"OUT": [3]}], [{"OUT": [5]}, {"OUT": [12]}]]}'
-    )
-    write("sequence", SUM_OF_SEQUENCE, SEQUENCE, **{"envpack/smoke.json": two_sequences})
-    option = 'input [ { name: "FACTOR" data_type: TYPE_FP32 dims: [ 1 ] optional: true } ]\n'
-    write("needs_option", WITH_OPTION, option)
-    write("has_option", WITH_OPTION.replace("(factor.as_numpy())", "(factor.as_numpy() if factor else 2)"), option)
-    return verify(repository, spec=PROCESS)
-
-
-def infer_check(verdict, name):
-    return next(check for check in of(verdict, name).checks if check.id == "infer")
-
-
-@pytest.mark.thorough
-def test_every_datatype_is_sent_and_read_back(kinds):
-    assert "HALF_OUT FP16[2], TEXT_OUT BYTES[1], FLAG_OUT BOOL[1], BIG_OUT UINT64[1, 1]" in (
-        infer_check(kinds, "types").evidence
-    )
-
-
-def test_requests_to_a_decoupled_model_use_the_stream(kinds):
-    assert infer_check(kinds, "decoupled").status == "ok"
-    assert "streamed 3 responses" in infer_check(kinds, "decoupled").evidence
-
-
-def test_sequences_of_samples_are_sent_as_sequences(kinds):
-    model = of(kinds, "sequence")
-    assert model.ok, model.failure
-    assert (model.samples.right, model.samples.sent) == (4, 4)
-
-
-def test_a_request_without_optional_inputs_is_sent(kinds):
-    assert "without the optional inputs" in infer_check(kinds, "has_option").evidence
-    assert of(kinds, "needs_option").failure.kind == "inference-failed"
 
 
 @pytest.mark.thorough
