@@ -14,6 +14,7 @@ import pytest
 
 from envpack.local.connection import Kind
 from tests.local.running import copied, ensemble
+from tests.object_stores import free_port
 from tests.rings import parameters
 from tests.waiting import soon
 
@@ -121,12 +122,6 @@ def test_an_end_by_an_error_is_reported(repository, run):
     code, _, errors = run("ends")
     assert code == 0
     assert "error: the process of 'ends' ended with status 4 while finalize() was running" in errors
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Debugger:

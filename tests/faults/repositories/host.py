@@ -27,7 +27,6 @@ for folder in "${!held[@]}"; do
 done
 exec "$@"
 """
-_SITECUSTOMIZE = "raise RuntimeError('a leftover of another tool')\n"
 
 
 def _other_tmp(options: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from envpack.server import choice
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.support.errors import ServerError, UsageError
+from tests.object_stores import free_port
 from tests.unit.server.test_process import install
 
 from .fakes import write_model
@@ -76,12 +77,6 @@ def test_a_container_is_that_of_the_settings(repository, monkeypatch):
     runtime = runtime_chooser(open_project(repository, said), "docker")(needs())
     assert (runtime.name, runtime.image, runtime.served_from) == ("docker", "registry.example/triton:1", "/srv")
     assert runtime.gpu is True
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_debugger_is_for_the_model_that_is_named(server, repository):
