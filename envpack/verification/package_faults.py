@@ -41,8 +41,8 @@ PACKAGE_FAULTS = (
     ),
     Fault(
         "",
-        "the Hugging Face Hub wants a token: set HF_TOKEN where the server runs, which has none of your shell's; here,"
-        ' env = ["HF_TOKEN"] in envpack.toml gives it yours',
+        "the Hugging Face Hub requires a token: set HF_TOKEN where the server runs, which has none of your shell's;"
+        ' here, env = ["HF_TOKEN"] in envpack.toml gives it yours',
         raised=r"(?:GatedRepoError|RepositoryNotFoundError): 401 |OSError: You are trying to access a gated repo",
     ),
     Fault(

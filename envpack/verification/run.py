@@ -201,7 +201,7 @@ class _Verification:
         wanted = self.said.triton
         if wanted and (release is None or release.name != wanted):
             served = release.name if release else version
-            what = f"Triton {wanted} was asked for, and this server is {served}, which says nothing about {wanted}"
+            what = f"Triton {wanted} is named, and this server is {served}, which proves nothing for {wanted}"
             yield unchecked("release", what, f"verify with the image of {wanted}: --runtime docker --set pull=true")
 
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:

@@ -40,11 +40,11 @@ def server_spec(project: Project) -> ServerSpec:
     settings = {"image": "--image", "pull": "pull", "memory": "memory", "shm_size": "shm_size"}
     of_containers = [shown for name, shown in settings.items() if getattr(said, name)]
     if said.runtime == "docker" and said.server:
-        raise _usage("--server is for a process of this machine, and --runtime docker asks for a container")
+        raise _usage("--server is for a process of this machine, and --runtime docker starts a container")
     if of_containers and (said.runtime == "process" or said.server):
         process = "--server" if said.server else "--runtime process"
         are = "is" if len(of_containers) == 1 else "are"
-        raise _usage(f"{' and '.join(of_containers)} {are} for containers, and {process} asks for none")
+        raise _usage(f"{' and '.join(of_containers)} {are} for containers, and {process} starts none")
     spec = ServerSpec(project.of(), backends=backends_folder(project), samples=project.repository.absolute())
     spec.all_variables()  # what is wrong with them is an error before any work
     return spec

@@ -78,7 +78,7 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
         evidence = f"{shape}: the server sends it, and an ensemble refuses it as an input of its next step"
         checks.append(warning("shape", evidence, _MATCH_CONFIGURATION))
     if lost:
-        evidence = f"{lost}: who sends several items in one request does not get all answers"
+        evidence = f"{lost}: clients that send several items in one request do not get all answers"
         checks.append(warning("items", evidence, _ONE_FOR_ONE))
     if infinite:
         evidence = f"no element of {infinite} is a finite number: all are NaN or infinite"

@@ -133,7 +133,7 @@ def test_the_server_of_another_release_than_the_wanted_one_is_no_plain_yes(good)
     assert (verdict.ok, verdict.answer) == (False, "yes as far as checked")
     (check,) = (check for check in verdict.checks if check.id == "release")
     assert check.status == "unchecked"
-    assert check.evidence == "Triton 24.09 was asked for, and this server is 24.10, which says nothing about 24.09"
+    assert check.evidence == "Triton 24.09 is named, and this server is 24.10, which proves nothing for 24.09"
 
 
 def test_what_keeps_a_model_from_the_wanted_release_is_part_of_the_verdict(good):

@@ -186,7 +186,7 @@ OF_PACKAGES = [
         },
     ),
     (
-        ("load-failed", "the Hugging Face Hub wants a token: set HF_TOKEN where the server runs"),
+        ("load-failed", "the Hugging Face Hub requires a token: set HF_TOKEN where the server runs"),
         {
             "raised": [
                 "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: 1)",

@@ -187,7 +187,7 @@ def test_a_model_that_loses_items_of_a_batch_is_mentioned(requests, answers, fau
     answered, *warned = check_smoke(LoadedModel(Client(*answers), "m", BATCHING), tuple(requests))
     assert answered.status == "ok"
     assert [(check.id, check.status) for check in warned] == ([("items", "warning")] if fault else [])
-    assert all(check.evidence.startswith(f"{fault}: who sends several items") for check in warned)
+    assert all(check.evidence.startswith(f"{fault}: clients that send several items") for check in warned)
 
 
 def test_a_model_without_outputs_is_a_fault():

@@ -135,19 +135,19 @@ def test_a_configuration_is_read_up_to_a_limit(address, monkeypatch):
     [
         (
             {"runtime": "docker", "server": "/opt/tritonserver"},
-            "--server is for a process of this machine, and --runtime docker asks for a container",
+            "--server is for a process of this machine, and --runtime docker starts a container",
         ),
         (
             {"runtime": "process", "image": "x"},
-            "--image is for containers, and --runtime process asks for none",
+            "--image is for containers, and --runtime process starts none",
         ),
         (
             {"runtime": "process", "pull": True},
-            "pull is for containers, and --runtime process asks for none",
+            "pull is for containers, and --runtime process starts none",
         ),
         (
             {"server": "/opt/tritonserver", "image": "x", "memory": 1 << 30},
-            "--image and memory are for containers, and --server asks for none",
+            "--image and memory are for containers, and --server starts none",
         ),
     ],
 )
