@@ -6,6 +6,7 @@ import envpack
 from envpack.support.installation import this_installation
 
 _SO_FAR = re.compile(r"^  .* … .*\d+ s so far\n", re.MULTILINE)  # of steps that take long on a busy machine
+_SECONDS = re.compile(r"^(  .* … .*) \d+\.\d s$", re.MULTILINE)  # of steps that take a tenth of one there
 _COMMAND = re.escape(this_installation().add("EXTRAS")).replace("EXTRAS", r"([a-z,-]+)")
 _ALWAYS = (
     (re.compile(_COMMAND), r"<install \1>"),
@@ -37,6 +38,7 @@ _HERE = {"compiler", "evidence", "glibc", "log", "memory", "needs", "phases", "s
 def normal_text(text, paths, *, real=False):
     """The text with the names of its paths, longest path first, and without digests, versions and slow steps' lines."""
     text = _SO_FAR.sub("", text)
+    text = text if real else _SECONDS.sub(r"\1", text)
     for path in sorted(paths, key=len, reverse=True):
         text = text.replace(path, paths[path])
     for pattern, name in (*(_REAL if real else ()), *_ALWAYS):
