@@ -61,9 +61,14 @@ def loading_findings(model: Model, release: Release) -> Iterator[Finding]:
 def ensemble_findings(model: Model, models: Mapping[str, Model]) -> Iterator[Finding]:
     """What every server refuses of an ensemble."""
     where = model.folder / CONFIG_NAME
-    for text in flow_faults(model.config):
-        fix = "remove instance_group" if "instance_group" in text else "correct the steps and their maps"
-        yield fault("ensemble-mismatch", where, text, fix)
+    if model.config.platform != "ensemble" or model.config.backend:
+        what = 'an ensemble must have platform: "ensemble" and no backend'
+        yield fault("ensemble-mismatch", where, what, 'write platform: "ensemble" in place of backend')
+    if model.config.instance_group:
+        what = "an ensemble has no instances, so it must not have instance_group"
+        yield fault("ensemble-mismatch", where, what, "remove instance_group")
+    for text in _flow_faults(model.config):
+        yield fault("ensemble-mismatch", where, text, "correct the steps and their maps")
     for text in _version_faults(model, models):
         yield fault("ensemble-mismatch", where, text, "write model_version: -1, which stands for the newest")
     fitting = {name: _named(models[name]) for name in model.steps if name in models and _is_complete(models[name])}
@@ -91,12 +96,8 @@ def _is_complete(model: Model) -> bool:
     return bool(model.config.input and model.config.output) and not completes_itself(model.folder)
 
 
-def flow_faults(ensemble: ModelConfig) -> Iterator[str]:
+def _flow_faults(ensemble: ModelConfig) -> Iterator[str]:
     """What is wrong with the steps of an ensemble and the tensors between them, whatever the models are."""
-    if ensemble.platform != "ensemble" or ensemble.backend:
-        yield 'an ensemble must have platform: "ensemble" and no backend'
-    if ensemble.instance_group:
-        yield "an ensemble has no instances, so it must not have instance_group"
     steps = ensemble.ensemble_scheduling.step
     if not steps:
         yield "the ensemble has no step in ensemble_scheduling"

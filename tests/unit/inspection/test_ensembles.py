@@ -28,6 +28,18 @@ def test_an_ensemble_whose_tensors_flow_has_no_findings(tmp_path):
     ("old", "new", "what", "fix"),
     [
         ("", "instance_group { count: 1 }\n", "an ensemble has no instances", "remove instance_group"),
+        (
+            'platform: "ensemble"',
+            'backend: "python"',
+            'an ensemble must have platform: "ensemble" and no backend',
+            'write platform: "ensemble" in place of backend',
+        ),
+        (
+            "output_map {",
+            'output_map { key: "Z" value: "instance_group" } output_map {',
+            "no step reads the tensor 'instance_group'",
+            MAPS,
+        ),
         (STEP, "", "the ensemble has no step in ensemble_scheduling", MAPS),
         ('output_map { key: "Y" value: "OUT" }', "", "step 0 has no output_map", MAPS),
         (
