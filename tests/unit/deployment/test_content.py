@@ -181,6 +181,8 @@ SECRET = "--index-url https://me:word@example.org/simple"
         ("vocab.txt", "http://@@ 2893\nhttps://a@@ 12\n", 0),
         ("requirements.txt", "# https://discuss.example.org/t/no-wheels/12345/2\nnumpy", 0),
         ("requirements.txt", "git+ssh://git@example.org/a.git\ngit+https://git@example.org/b.git", 0),
+        ("requirements.txt", "git+ssh://deploy@example.org/a.git", 0),
+        ("a.txt", "https://me:word@ is no address", 0),
         ("pip.conf", "index-url = https://${USER}:${TOKEN}@example.org/t/${TOKEN}/simple?sig=${SIG}", 0),
         ("a.json", '{"registry": "http://localhost:4873/@scope/package"}', 0),
         ("requirements.txt", "numpy\ngit+https://ghp_1@example.org/b.git", 2),
