@@ -29,6 +29,12 @@ def test_an_ensemble_whose_tensors_flow_has_no_findings(tmp_path):
     [
         ("", "instance_group { count: 1 }\n", "an ensemble has no instances", "remove instance_group"),
         (
+            "",
+            'backend: "python"\n',
+            'an ensemble must have platform: "ensemble" and no backend',
+            'write platform: "ensemble" in place of backend',
+        ),
+        (
             'platform: "ensemble"',
             'backend: "python"',
             'an ensemble must have platform: "ensemble" and no backend',

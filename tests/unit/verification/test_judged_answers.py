@@ -228,6 +228,9 @@ def test_the_error_of_a_model_that_calls_an_unfit_one_is_put_down_to_that(server
     check = judged.judge(model).checks[-1]
     assert (check.id, check.status, check.fix) == ("infer", "unchecked", "correct net first")
     assert check.evidence.startswith("it calls net, which is not fit to serve; its answer: AttributeError: 'NoneType'")
+    judged = judge(server, error=RequestError("no response within 5 s", timed_out=True))
+    judged.reject("net", InputError("bad-config", "dims are missing", "add dims"))
+    assert judged.judge(model).failure.kind == "inference-timeout", "it is no answer"
 
 
 @pytest.mark.parametrize("away", ["unfit", "without a backend"])
@@ -285,6 +288,19 @@ def test_an_error_that_only_two_items_in_one_request_get_says_so(server, model):
     assert failure.fix == (
         "correct the model's code at /srv/m/1/model.py:9, or set max_batch_size to the number of items that it takes"
     )
+
+
+def test_an_error_without_the_optional_inputs_is_not_put_down_to_the_number_of_items(server, model):
+    class Needing(Client):
+        def infer(self, model, inputs, **how):
+            if len(inputs) == 1:
+                raise RequestError(TRACE, status=500)
+            return super().infer(model, inputs[:1], **how)
+
+    config = {**CONFIG, "input": [*CONFIG["input"], {**CONFIG["input"][0], "name": "MORE", "optional": True}]}
+    failure = Judge(server, Needing(server, config), JudgeOptions(5.0, requests=1)).judge(model).failure
+    assert failure.reason == "sent without the optional inputs: ValueError: boom"
+    assert failure.fix == "correct the model's code at /srv/m/1/model.py:9"
 
 
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '/srv/{}'"
