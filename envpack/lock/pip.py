@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envpack.lock.lockfile import wheel_not_here
-from envpack.lock.uv import failing_requirement, platform_name, uv_error
+from envpack.lock.uv import failing_requirement, platform_name, requirement_name, uv_error
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target
@@ -95,7 +95,8 @@ def resolve_pip(
             variables=index_variables(requirements),
         )
         if completed.returncode != 0:
-            raise uv_error(completed, pip_requirements, folder, places=requirements.places, sources=sources)
+            places = requirements.places
+            raise uv_error(completed, pip_requirements, folder, places=places, sources=sources, own=own)
         content = tomllib.loads(read_text(pylock))
     packages = sorted((_package(entry) for entry in content.get("packages", ())), key=lambda package: package.name)
     check_files(packages, requirements, target)
@@ -280,11 +281,6 @@ _ANY = re.compile(r"( --hash=|#sha(?:256|384|512)=)")  # as an option, or as the
 _SHA256 = re.compile(r"(?: --hash=sha256:|#sha256=)([0-9a-fA-F]{64})")
 
 
-def requirement_name(line: str) -> str:
-    """The normalised name of the package in a line of requirements."""
-    return normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
-
-
 def check_lines(requirements: Requirements, target: Target) -> None:
     """Check that every requirement has a hash, if they contain ``--require-hashes``, as pip does."""
     if _REQUIRED not in requirements.pip_options:
@@ -311,7 +307,7 @@ def check_files(packages: Sequence[PipPackage], requirements: Requirements, targ
             raise EnvironmentBuildError("hash-mismatch", what, "add --hash=sha256:… of the file that you trust")
         if hashes and by_name[name].sha256 not in hashes:
             what = f"pip requirement {name!r}: none of its hashes matches the file for this Python"
-            fix = "add the hash of that file to the requirements if you trust it"
+            fix = "leave out the index that has it, if another has the right file; or add its hash if you trust it"
             raise EnvironmentBuildError("hash-mismatch", what, fix, by_name[name].url)
     if _REQUIRED in requirements.pip_options:
         for package in packages:

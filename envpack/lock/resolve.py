@@ -14,7 +14,8 @@ from envpack.conda.interpreter_package import fingerprint
 from envpack.conda.interpreters import Interpreter
 from envpack.conda.settings import Channels, CondaSettings, Credentials
 from envpack.lock.lockfile import Lock, digest_requirements, lock_key, read_lock, wheel_not_here, write_lock
-from envpack.lock.pip import applying, build_wheels, check_lines, requirement_name, resolve_pip
+from envpack.lock.pip import applying, build_wheels, check_lines, resolve_pip
+from envpack.lock.uv import requirement_name
 from envpack.requirements.locked_packages import check_locked
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target

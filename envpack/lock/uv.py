@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.requirements.import_names import package_of
 from envpack.requirements.target import only_system
-from envpack.support.connection_faults import network_hint, proxy_of, through
+from envpack.support.connection_faults import ACCOUNT_HINT, network_hint, proxy_of, through
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.processes import CompletedProcess, ErrorPattern, error_from_output
 from envpack.support.redaction import public_url
@@ -33,6 +33,7 @@ _FIRST_INDEX = re.compile(rf"`({_NAME})` was found on (\S{{1,2000}}?), but not a
 _COMPILER = re.compile(r"fatal error: [^\n]{1,300}|(?m:^)[ \t]*error: command [^\n]{1,300}")
 _RAISED = re.compile(r"(?m:^)[ \t]*(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z_]\w{0,60}(?:Error|Exception|Exit): [^\n]{1,300}")
 _UNKNOWN_PACKAGE = re.compile(rf"({_NAME}) was not found in the package registry")
+_EMPTY_PAGE = re.compile(rf"there are no versions of ({_NAME})[ ,]")
 # Names in requirements files that are no packages of pip.
 _NO_PACKAGES = {
     "python": "its version is said with --python, or by python in envpack.toml",
@@ -85,15 +86,15 @@ def wheel_hint(message: str, name: str, sources: Sequence[str] = ()) -> str:
     return f"choose a version that has a wheel for this Python{has}, or build it from source: {allowed}"
 
 
-def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
-    """What to do about requirements that no set of packages meets."""
+def unresolvable_hint(message: str, requirements: Sequence[str], own: Mapping[str, str]) -> str:
+    """What to do about requirements that no set of packages meets; ``own`` has packages with an index of their own."""
     flat = _flat(message)
     if absent := _NO_FILE.search(flat):
         return f"correct the address: the server answers {absent[1]}"
     if hint := _index_hint(flat):
         return hint
     if unknown := _UNKNOWN_PACKAGE.search(flat):
-        return _unknown_hint(unknown[1])
+        return _unknown_hint(unknown[1], own.get(normalise_name(unknown[1]), ""))
     if len(requirements) > 1:
         unbuilt = without_wheel(message)
         source = f"; or build {unbuilt} from source: --allow-source {unbuilt}" if unbuilt else ""
@@ -105,6 +106,8 @@ def unresolvable_hint(message: str, requirements: Sequence[str]) -> str:
 
 def _index_hint(flat: str) -> str:
     """What to do about a version that the index of its package does not have, ``""`` if uv does not say so."""
+    if empty := _EMPTY_PAGE.search(flat):
+        return f"the index lists no file of {empty[1]}: check its address; a login page may answer in its place"
     if first := _FIRST_INDEX.search(flat):
         return (
             f"{public_url(first[2])} comes before the index that has this version, and has others of {first[1]}: leave"
@@ -120,8 +123,10 @@ def _index_hint(flat: str) -> str:
     return ""
 
 
-def _unknown_hint(name: str) -> str:
-    """What to do about a package that no index has."""
+def _unknown_hint(name: str, own: str) -> str:
+    """What to do about a package that no index has, or that its own one does not have or does not show."""
+    if own:
+        return f"{public_url(own)} does not have it, or not for this account: {ACCOUNT_HINT}"
     if package_of(name) != normalise_name(name):
         return f"the package is called {package_of(name)}"
     if name in _NO_PACKAGES:
@@ -157,6 +162,7 @@ def uv_error(
     *,
     places: Mapping[str, str] = NO_PLACES,
     sources: Sequence[str] = (),
+    own: Mapping[str, str] = NO_PLACES,
 ) -> EnvironmentBuildError | StorageError:
     """The error for a failed run of uv."""
     output = completed.stderr
@@ -179,10 +185,10 @@ def uv_error(
         details=output,
         about=f"pip requirement {_without_hashes(failing)!r}" if failing else "the pip requirements",
         requirements=_conflict(described, requirements),
-        name=_name(failing or requirements[0]),
+        name=requirement_name(failing or requirements[0]),
         missing=_missing(output, required[0], missing) if missing else "",
         wheel_hint=wheel_hint(output, missing, sources) if missing else "",
-        unresolvable_hint=unresolvable_hint(output, described),
+        unresolvable_hint=unresolvable_hint(output, described, own),
         index=_server(output, index, failing),
         cause=_cause(output),
         unbuilt=f": {unbuilt}" if (unbuilt := _why_unbuilt(output)) else "",
@@ -213,7 +219,7 @@ _ERROR_PATTERNS = (
         kind="index-forbidden",
         pattern=r"\b40[13] (?:Unauthorized|Forbidden)",
         message="{index} requires credentials",
-        hint="put them into ~/.netrc, or into UV_INDEX_URL",
+        hint=ACCOUNT_HINT,
     ),
     ErrorPattern(
         kind="not-in-cache",
@@ -290,7 +296,7 @@ _UNKNOWN = ErrorPattern(
 def _required(output: str, requirements: Sequence[str]) -> list[str]:
     """The requirements that a failed resolution rests on, as the user wrote them."""
     names = required_names(output)
-    return [requirement for name in names for requirement in requirements if _name(requirement) == name]
+    return [requirement for name in names for requirement in requirements if requirement_name(requirement) == name]
 
 
 def _conflict(described: Sequence[str], requirements: Sequence[str]) -> str:
@@ -309,14 +315,15 @@ def _without_hashes(requirement: str) -> str:
 
 def _missing(output: str, requirement: str, missing: str) -> str:
     """What to call a package without a wheel: with the chain of dependencies that leads to it."""
-    names = chain(output, _name(requirement), missing)
-    return "it" if missing == _name(requirement) else f"its dependency {missing} ({' → '.join(names)})"
+    names = chain(output, requirement_name(requirement), missing)
+    return "it" if missing == requirement_name(requirement) else f"its dependency {missing} ({' → '.join(names)})"
 
 
 def _index(output: str) -> str:
     """The address of the index that an error is about, without secrets; ``""`` if it names none."""
     match = re.search(
-        r"(?:Failed to (?:fetch|download)[: ]+`?|for url \(|`Content-Type` \S+ for `|unexpected (?:JSON|HTML) from `)"
+        r"(?:Failed to (?:fetch|download)[: ]+`?|for url \(|An index(?: URL)? \(|`Content-Type` \S+ for `"
+        r"|unexpected (?:JSON|HTML) from `)"
         r"(?P<url>https?://[^\s`)]+)",
         output,
     )
@@ -378,16 +385,16 @@ def failing_requirement(message: str, requirements: Sequence[str]) -> str:
     for pattern in _REQUIREMENT_PATTERNS:
         for match in reversed(list(pattern.finditer(text))):
             for requirement in requirements:
-                if _name(requirement) == normalise_name(match[1]):
+                if requirement_name(requirement) == normalise_name(match[1]):
                     return requirement
     named = (requirement for requirement in requirements if _is_named(requirement, text.lower()))
     return next(named, "")
 
 
 def _is_named(requirement: str, text: str) -> bool:
-    return re.search(rf"(?<![\w.-]){re.escape(_name(requirement))}(?![\w-])", text) is not None
+    return re.search(rf"(?<![\w.-]){re.escape(requirement_name(requirement))}(?![\w-])", text) is not None
 
 
-def _name(requirement: str) -> str:
-    match = re.match(r"[A-Za-z0-9._-]+", requirement)
-    return normalise_name(match[0]) if match else requirement
+def requirement_name(line: str) -> str:
+    """The normalised name of the package in a line of requirements."""
+    return normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])

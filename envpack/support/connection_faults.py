@@ -67,6 +67,10 @@ UNTRUSTED = TLSFault(
     "add the authority that signed it to those of this machine (update-ca-certificates),"
     " or name its file in SSL_CERT_FILE",
 )
+ACCOUNT_HINT = (
+    "put the account of that host into ~/.netrc, or correct it in the address; for an index called NAME, uv also reads"
+    " UV_INDEX_NAME_USERNAME and UV_INDEX_NAME_PASSWORD"
+)
 _NO_CONNECTION = re.compile(
     r"tunnel|\(Connect\)|connect error|[Cc]onnection refused|dns error|failed to lookup|timed out"
 )

@@ -21,8 +21,19 @@ def sites(tmp_path_factory):
     for name, version in (("public", "9.0"), ("own", "1.0")):
         make_wheel(folders[name] / "files", "leaf", version, {"leaf.py": ""})
         write_index(folders[name])
+    (folders["own"] / "login" / "leaf").mkdir(parents=True)
+    (folders["own"] / "login" / "leaf" / "index.html").write_text("<html><form>Sign in</form></html>")
     with serve(folders["public"]) as public, serve(folders["own"]) as own:
-        yield {"public": public.url("/simple"), "own": own.url("/simple")}
+        yield {"public": public.url("/simple"), "own": own.url("/simple"), "server": own}
+
+
+@pytest.fixture
+def own_account(sites, tmp_path, monkeypatch):
+    """Let the server of the second index require an account."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    sites["server"].account = "me:very-secret"
+    yield
+    sites["server"].account = ""
 
 
 @pytest.fixture
@@ -69,6 +80,38 @@ def resolve(sites, tmp_path, monkeypatch):
 )
 def test_packages_come_from_the_index_that_the_file_names(resolve, name, text, version):
     assert resolve(name, text) == {"leaf": version}
+
+
+NAMED = PROJECT + '[[tool.uv.index]]\nname = "own-one"\nurl = "{own}"\n'
+
+
+@every_row(
+    ("name", "text", "kind", "line"),
+    [
+        ("requirements.txt", "leaf\n--extra-index-url {own}\n", "index-forbidden", 2),
+        (
+            "pyproject.toml",
+            NAMED + 'explicit = true\n[tool.uv.sources]\nleaf = {{index = "own-one"}}\n',
+            "unresolvable",  # of such an index, uv does not say it
+            4,
+        ),
+    ],
+)
+def test_an_index_that_requires_an_account_is_named(resolve, sites, own_account, tmp_path, name, text, kind, line):
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolve(name, text)
+    error = caught.value
+    assert (error.kind, error.where) == (kind, f"{tmp_path / name}:{line}")
+    assert sites["own"] in f"{error.message} {error.hint}"
+    assert "~/.netrc" in error.hint
+
+
+def test_a_page_without_files_may_be_a_login(resolve, sites):
+    with pytest.raises(EnvironmentBuildError) as caught:
+        resolve("requirements.txt", "--index-url {own}/../login\nleaf\n")
+    assert (
+        caught.value.hint == "the index lists no file of leaf: check its address; a login page may answer in its place"
+    )
 
 
 def test_the_indexes_of_pip_are_used_unless_uv_has_some(resolve, sites, tmp_path, monkeypatch):
