@@ -32,7 +32,7 @@ def build_environment(
     progress, target = progress or NoProgress(), Target(platform or host_platform(), python, glibc)
     with ingredients_in_use(options.cache):
         lock = options.resolve_once(requirements, target, progress)
-        return environment_by_options(lock, options, progress, indexes=requirements.pip_options)
+        return environment_by_options(lock, options, progress, indexes=requirements.index_addresses)
 
 
 def environment_of(lock, *, cache=None, strip=False):

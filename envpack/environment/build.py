@@ -69,7 +69,7 @@ class Assembly:
 
     lock: Lock
     options: LockOptions  # with the cache, and the user's settings for conda
-    indexes: tuple[str, ...]  # index options of a requirements file; they may contain passwords
+    indexes: tuple[str, ...]  # of a requirements file, see `Requirements.index_addresses`; they may contain passwords
     strip: bool  # whether to remove debug information from libraries and programs
     progress: Progress  # receives each step
     key: str = ""  # key of the environment in the store, if more than the lock decides its content

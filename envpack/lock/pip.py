@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,11 @@ def index_variables(requirements: Requirements) -> dict[str, str]:
     file names. Variables also keep passwords off the command line.
     """
     default, others = _indexes(requirements.pip_options)
-    variables = {"UV_DEFAULT_INDEX": default, "UV_INDEX_URL": default} if default else {}
+    variables = {"UV_DEFAULT_INDEX": requirements.with_name(default), "UV_INDEX_URL": default} if default else {}
     if others:
         own = pip_indexes() | clean_environment()
-        variables["UV_INDEX"] = " ".join([*others, own.get("UV_INDEX", "")]).strip()
+        named = map(requirements.with_name, others)
+        variables["UV_INDEX"] = " ".join([*named, own.get("UV_INDEX", "")]).strip()
     return variables
 
 
@@ -83,7 +84,7 @@ def resolve_pip(
             [
                 *("pip", "compile"),
                 _write_lines(folder / "requirements.in", (*options, *general)),
-                *([_write_own_indexes(folder, pip_requirements, own)] if own else []),
+                *([_write_own_indexes(folder, pip_requirements, requirements)] if own else []),
                 *_argument_options(requirements),
                 *("--constraints", _write_lines(folder / "constraints.txt", requirements.constraints)),
                 *("--excludes", _write_lines(folder / "excludes.txt", provided)),
@@ -107,16 +108,19 @@ _OPTIONS_OF_UV = ("--resolution", "--prerelease", "--index-strategy", "--exclude
 _FILE_OPTIONS = ("--find-links", "--no-index", "--no-binary", "--only-binary")  # that uv reads in a file
 
 
-def _write_own_indexes(folder: Path, lines: Sequence[str], indexes: Mapping[str, str]) -> Path:
+def _write_own_indexes(folder: Path, lines: Sequence[str], requirements: Requirements) -> Path:
     """Write the requirements that have an index of their own as a project, the only form in which uv takes one.
 
     The folder must be private, because addresses can contain passwords.
     """
+    indexes = dict(requirements.indexes)
     own = [line.partition(" --hash=")[0] for line in lines if requirement_name(line) in indexes]
     text = ["[project]", 'name = "envpack-indexes"', 'version = "0"', f"dependencies = {json.dumps(own)}"]
-    for name, url in indexes.items():
-        text += [f"[tool.uv.sources.{_text(name)}]", f'index = "index-of-{name}"']
-        text += ["[[tool.uv.index]]", f'name = "index-of-{name}"', f"url = {_text(url)}", "explicit = true"]
+    distinct = dict.fromkeys(indexes.values())
+    names = {url: requirements.index_name(url) or f"own-{number}" for number, url in enumerate(distinct)}
+    text += ["[tool.uv.sources]", *(f"{_text(name)}.index = {_text(names[url])}" for name, url in indexes.items())]
+    for url, name in names.items():
+        text += ["[[tool.uv.index]]", f"name = {_text(name)}", f"url = {_text(url)}", "explicit = true"]
     return _write_lines(folder / "pyproject.toml", text)
 
 
@@ -231,7 +235,7 @@ def install_pip(
                     # Neither links to uv's cache: it is not ours. "clone" would fall back to hard links.
                     *("--link-mode", "copy"),
                 ],
-                variables=_named_indexes(indexes),
+                variables={"UV_INDEX": " ".join(indexes)} if indexes else {},  # for their accounts
             )
 
     missing = _not_cached(packages, installed, prefix.parent)
@@ -268,12 +272,6 @@ def _not_cached(
         guilty = failing_requirement(ended.stderr, [package.name for package in tried])
         tried = [package for package in tried if guilty not in ("", package.name)]
     return packages
-
-
-def _named_indexes(lines: Sequence[str]) -> dict[str, str]:
-    """The indexes of a requirements file as variables for uv, which looks up their passwords by host."""
-    named = [line.split(maxsplit=1)[1] for line in lines if line.startswith(("--index-url ", "--extra-index-url "))]
-    return {"UV_INDEX": " ".join(named)} if named else {}
 
 
 _REQUIRED = "--require-hashes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -62,6 +63,8 @@ class Requirements:
     pip_options: tuple[str, ...] = ()
     # Packages with an index of their own, each with its address, which may contain a password.
     indexes: tuple[tuple[str, str], ...] = ()
+    # Names of indexes by their address; uv has an account for each name in variables such as UV_INDEX_NAME_PASSWORD.
+    index_names: Mapping[str, str] = field(default_factory=dict, compare=False)
     # Folders of Python projects to be built to wheels, whether the file names them as editable or not.
     projects: tuple[Path, ...] = ()
     locked_conda: tuple[CondaPackage, ...] = ()  # exact conda packages of a lock; no conda package is resolved then
@@ -72,6 +75,23 @@ class Requirements:
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
     # What was left out or changed, each with its place, for the user.
     warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def index_addresses(self) -> tuple[str, ...]:
+        """All indexes that the file names, as `with_name` returns them: downloads need their accounts."""
+        options = (option.split(maxsplit=1)[1] for option in self.pip_options if "index-url " in option)
+        found = [*options, *(address for _, address in self.indexes), *self.index_names]
+        return tuple(dict.fromkeys(map(self.with_name, found)))
+
+    def with_name(self, address: str) -> str:
+        """An index in the form that uv reads in variables: with its name, if it has one."""
+        name = self.index_name(address)
+        return f"{name}={address}" if name else address
+
+    def index_name(self, address: str) -> str:
+        """The name of an index, ``""`` if it has none that uv allows."""
+        name = self.index_names.get(address, "")
+        return name if re.fullmatch(r"[A-Za-z0-9_.-]+", name) else ""
 
     @property
     def pythons(self) -> str:

@@ -38,6 +38,7 @@ _CHOICES = {
     "prerelease": ("disallow", "allow", "if-necessary", "explicit", "if-necessary-or-explicit"),
     "index-strategy": ("first-index", "unsafe-first-match", "unsafe-best-match"),
 }
+_CONDITIONS = {"marker", "extra", "group", "subdirectory"}  # of sources
 _DATE = re.compile(r"\w[\w:+. -]{0,63}")  # a date, a time or a duration
 _DATE_HINT = 'write it like "2024-01-31"'
 
@@ -81,6 +82,12 @@ class ToolTables:
         options += [f"--find-links {place if is_url(place) else folder / place}" for place in places]
         return [*options, *(["--no-index"] if uv.get("no-index") else [])]
 
+    def index_names(self) -> dict[str, str]:
+        """The names of uv's indexes by their addresses."""
+        tables = self._named("uv").get("index", [])
+        named = [table for table in tables if isinstance(table, dict) and {"name", "url"} <= set(table)]
+        return {str(table["url"]): str(table["name"]) for table in named}
+
     def constraints(self) -> list[str]:
         """The constraints of uv."""
         return self._texts("constraint-dependencies")
@@ -110,9 +117,9 @@ class ToolTables:
         source = next((value for key, value in sources.items() if canonicalize_name(key) == name), None)
         if source is None:
             return "", ""
-        if isinstance(source, dict) and not source.get("marker") and not source.get("extra"):
+        if isinstance(source, dict) and not _CONDITIONS.intersection(source):
             place = source.get("path") or source.get("url")
-            if isinstance(place, str) and not source.get("subdirectory"):
+            if isinstance(place, str):
                 return "place", place
             for table in self._index_tables():
                 if source.get("index") and table.get("name") == source["index"]:

@@ -173,7 +173,7 @@ def locked_environment(recipe: Recipe, progress: Progress, store: SharedStore | 
             locate_packages(store, lock, cache, progress) if fetches and store else lock,
             options,
             progress,
-            indexes=recipe.requirements.pip_options,
+            indexes=recipe.requirements.index_addresses,
             strip=strip,
             fill=fill,
         )

@@ -93,12 +93,12 @@ class TestSecrets:
         return served
 
     @pytest.mark.thorough
-    def test_passwords_in_addresses_work_and_are_written_to_no_file(self, locked, tmp_path):
+    @pytest.mark.parametrize("of_its_own", [False, True])
+    def test_passwords_in_addresses_work_and_are_written_to_no_file(self, locked, tmp_path, of_its_own):
         channel = locked.url("/conda", locked.account)
-        requirements = Requirements(
-            conda=("plain",), pip=("tree",),
-            pip_options=(f"--index-url {locked.url('/pypi/simple', locked.account)}",),
-        )  # fmt: skip
+        index = locked.url("/pypi/simple", locked.account)
+        where = {"indexes": (("tree", index),)} if of_its_own else {"pip_options": (f"--index-url {index}",)}
+        requirements = Requirements(conda=("plain",), pip=("tree",), **where)
         lock = lock_for(requirements, locked, tmp_path, channels=(channel,))
         assert SECRET not in lock.text
         environment = build_environment(requirements, python=PYTHON, channels=(channel,), cache=tmp_path)

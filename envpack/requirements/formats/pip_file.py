@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from optparse import Values
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pip_requirements_parser as parser
+from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.location import is_url, local_path, read_text
@@ -55,6 +56,8 @@ class PipReader:
         self.projects: list[Path] = []
         self.files: list[Path] = []
         self.places: dict[str, str] = {}
+        self.index_names: dict[str, str] = {}
+        self._indexes: dict[str, str] = {}
         self.warnings: list[str] = []
         self._read: set[tuple[Path, bool]] = set()
         self._depth = self._count = 0
@@ -88,6 +91,13 @@ class PipReader:
                 )
             self._read_line(line, location.at(max(location.line, 1) + number - 1), constraint)
 
+    def take_from(self, address: str, package: str, location: Location, *, name: str = "") -> None:
+        """Take a package from no other index than one, which may have a name under which uv has its account."""
+        address, _ = _expand_variables(address, location)
+        self._indexes[canonicalize_name(package)] = address
+        self.places[f"--index-url {address}"] = str(location)
+        self.index_names |= {address: name} if name else {}
+
     def requirements(
         self, path: Path, python_range: str = "", python_at: Location | None = None, **others: Any
     ) -> Requirements:
@@ -100,6 +110,8 @@ class PipReader:
             pip=tuple(self.pip),
             constraints=tuple(self.constraints),
             pip_options=tuple(self.options),
+            indexes=tuple(self._indexes.items()),
+            index_names=self.index_names,
             projects=tuple(self.projects),
             places={**self.places, "python": str(python_at)} if python_at else dict(self.places),
             warnings=tuple(self.warnings),
@@ -202,16 +214,16 @@ class PipReader:
 
 def index_options(addresses: Sequence[str]) -> list[str]:
     """Options of a requirements file for indexes, the most important first; none for the public index alone."""
-    public = [urlsplit(address).hostname in _PUBLIC for address in addresses]
+    public = [is_public(address) for address in addresses]
     if not addresses or all(public):
         return []
     others = [f"--extra-index-url {address}" for address in addresses[1:]]
     return others if public[0] else [f"--index-url {addresses[0]}", *others]
 
 
-def extra_index_options(addresses: Iterable[str]) -> list[str]:
-    """Options of a requirements file for indexes beside the public one."""
-    return [f"--extra-index-url {address}" for address in addresses if urlsplit(address).hostname not in _PUBLIC]
+def is_public(address: str) -> bool:
+    """Whether an address is that of the public index."""
+    return urlsplit(address).hostname in _PUBLIC
 
 
 @reads(

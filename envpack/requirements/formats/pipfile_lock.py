@@ -42,8 +42,12 @@ def read_pipfile_lock(source: Source) -> Requirements:
     _refuse_outdated(source, packages)
     reader = PipReader()
     # pipenv replaces $NAME, too.
-    sources = [re.sub(r"\$([A-Z0-9_]+)", r"${\1}", index.text("url")) for index in meta.tables("sources")]
-    for option in index_options(sources):
+    sources = [
+        (table.text("name", ""), re.sub(r"\$([A-Z0-9_]+)", r"${\1}", table.text("url")))
+        for table in meta.tables("sources")
+    ]
+    first, addresses = [address for _, address in sources][:1], dict(sources)
+    for option in index_options(first):
         reader.read_lines(option, source.place('"sources"'))
     places = source.places(_KEYS, start=source.text.find('"default"'))
     of_python = source.place('"python_')
@@ -56,7 +60,11 @@ def read_pipfile_lock(source: Source) -> Requirements:
         place = places.get(name, location)
         if not isinstance(content["default"][name], dict):
             raise place.error(f"{quote(name)} has no version", hint=_HINT)
-        reader.read_lines(_line(name, table_of(content["default"][name], place), target), place)
+        entry = table_of(content["default"][name], place)
+        reader.read_lines(_line(name, entry, target), place)
+        index = entry.text("index", "")
+        if index and addresses.get(index, "") not in ("", *first):
+            reader.take_from(addresses[index], name, place)
     return reader.requirements(source.path, pythons, of_python)
 
 

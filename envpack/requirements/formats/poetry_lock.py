@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from envpack.requirements.conda_spec import poetry_range
 from envpack.requirements.format import Source, reads
-from envpack.requirements.formats.pip_file import PipReader, extra_index_options
+from envpack.requirements.formats.pip_file import PipReader, is_public
 from envpack.requirements.formats.pyproject import read_selection
 from envpack.requirements.model import Requirements
 from envpack.requirements.outdated_locks import refuse_other_python, refuse_outdated, refuse_unlocked, versions_of
@@ -75,12 +75,12 @@ class _Reader:
         if not self._target.python and self._source.choose:
             found = reader.requirements(self._source.path, *python)
             self._target = replace(self._target, python=self._source.choose(found))
-        sources = [package.table("source") for package in self._packages]
-        indexes = {source.text("url") for source in sources if source.text("type", "") == "legacy"}
-        for option in extra_index_options(sorted(indexes - {""})):
-            reader.read_lines(option, self._location)
-        for wanted in self._wanted():
-            reader.read_lines(self._line(wanted), wanted.package.location)
+        for package, marker in self._wanted():
+            reader.read_lines(self._line(package, marker), package.location)
+            index = package.table("source")
+            if index.text("type", "") == "legacy" and not is_public(index.text("url")):
+                name, reference = package.text("name"), index.text("reference", "")
+                reader.take_from(index.text("url"), name, package.location, name=reference)
         return reader.requirements(self._source.path, *python)
 
     def _python_range(self) -> str:
@@ -140,9 +140,8 @@ class _Reader:
         texts = self._extras.texts(known[canonicalize_name(name)])
         return [canonicalize_name(re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0]) for text, _ in texts]
 
-    def _line(self, wanted: _Wanted) -> str:
+    def _line(self, package: Table, marker: str) -> str:
         """A package as a line of a requirements file."""
-        package, marker = wanted
         name, version, source = package.text("name"), package.text("version"), package.table("source")
         files = package.tables("files") or self._metadata.table("files").tables(name)
         hashes = "".join(f" --hash={file.text('hash')}" for file in files)

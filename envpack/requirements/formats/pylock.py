@@ -18,6 +18,7 @@ from envpack.requirements.locked_packages import checked_project, locked_source,
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.outdated_locks import refuse_outdated, versions_of
 from envpack.requirements.target import Target, marker_environment, newest_in, single_minor, wheel_tags
+from envpack.requirements.tool_tables import ToolTables
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.tables import Location, parse_toml, quote
@@ -311,7 +312,7 @@ def read_uv_lock(source: Source) -> Requirements:
         locked, pythons = versions_of(content.get("packages", ())), _python_range(content, location)
         refuse_outdated(source.project, location, locked, "uv lock", pythons=pythons)
     found = _select_wheels(content, replace(source, text=exported))
-    return replace(found, files=(path, project))
+    return replace(found, files=(path, project), index_names=ToolTables(source.project).index_names())
 
 
 def _unreadable(location: Location, reason: str) -> InputError:

@@ -92,17 +92,19 @@ class _Reader:
         self._tools.refuse_unread()
         self._read_dynamic()
         dependencies = dict.fromkeys(self.dependencies(extras, groups))
-        indexes = [index for text in dependencies if (index := self._add(text))]
+        for text in dependencies:
+            self._add(text)
+        self._pip.index_names |= self._tools.index_names()
         for option in self._tools.options():
             self._pip.read_lines(option, self._line(option.split()[-1]))
         self._pip.options += self._tools.choices()
         for constraint in self._tools.constraints():
             self._pip.read_lines(constraint, self._line(constraint), constraint=True)
         place = self._line("requires-python")
-        return self._pip.requirements(self._path, self._python_range(), place, indexes=tuple(indexes))
+        return self._pip.requirements(self._path, self._python_range(), place)
 
-    def _add(self, text: str) -> tuple[str, str] | None:
-        """Add a dependency; its name and index if it has one of its own."""
+    def _add(self, text: str) -> None:
+        """Add a dependency."""
         location, folder = self._line(text), str(self._path.parent.absolute())
         # PDM's word for the folder of the project.
         text = text.replace(f"file:///{_ROOT}", f"file://{folder}").replace(_ROOT, folder)
@@ -112,7 +114,7 @@ class _Reader:
             requirement = None  # the reader raises the error
         if requirement is None or requirement.url:
             self._pip.read_lines(text, location)
-            return None
+            return
         name = canonicalize_name(requirement.name)
         kind, place = self._tools.source(name)
         if kind == "place":
@@ -120,10 +122,8 @@ class _Reader:
             marker = f" ; {requirement.marker}" if requirement.marker else ""
             text = f"{name}{extras} @ {place}{marker}"
         self._pip.read_lines(text, location)
-        if kind != "index":
-            return None
-        self._pip.places[f"--index-url {place}"] = str(self._line(place))
-        return name, place
+        if kind == "index":
+            self._pip.take_from(place, name, self._line(place))
 
     def _read_dynamic(self) -> None:
         """Read dependencies that setuptools has in other files."""

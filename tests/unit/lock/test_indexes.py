@@ -1,5 +1,7 @@
 """The index that each package comes from: uv resolves requirements from small indexes on 127.0.0.1."""
 
+import json
+
 import pytest
 
 from envpack.lock.pip import resolve_pip
@@ -18,9 +20,9 @@ PROJECT = '[project]\nname = "p"\nversion = "0"\ndependencies = ["leaf"]\n'
 def sites(tmp_path_factory):
     """Two indexes with one package of the same name: the public one has the newer version."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("public", "own")}
-    for name, version in (("public", "9.0"), ("own", "1.0")):
-        make_wheel(folders[name] / "files", "leaf", version, {"leaf.py": ""})
-        write_index(folders[name])
+    for folder, name, version in (("public", "leaf", "9.0"), ("own", "leaf", "1.0"), ("own", "twig", "1.0")):
+        make_wheel(folders[folder] / "files", name, version, {f"{name}.py": ""})
+        write_index(folders[folder])
     (folders["own"] / "login" / "leaf").mkdir(parents=True)
     (folders["own"] / "login" / "leaf" / "index.html").write_text("<html><form>Sign in</form></html>")
     with serve(folders["public"]) as public, serve(folders["own"]) as own:
@@ -44,7 +46,9 @@ def resolve(sites, tmp_path, monkeypatch):
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
 
     def run(name, text):
-        (tmp_path / name).write_text(text.format(**sites))
+        for site in ("public", "own"):
+            text = text.replace(f"{{{site}}}", sites[site])
+        (tmp_path / name).write_text(text)
         packages = resolve_pip(read_requirements(tmp_path / name), INDEX_TARGET)
         return {package.name: package.version for package in packages}
 
@@ -65,7 +69,7 @@ def resolve(sites, tmp_path, monkeypatch):
         (
             "pyproject.toml",
             PROJECT + '[[tool.uv.index]]\nname = "own"\nurl = "{own}"\nexplicit = true\n'
-            '[tool.uv.sources]\nleaf = {{index = "own"}}\n',
+            '[tool.uv.sources]\nleaf = {index = "own"}\n',
             "1.0",
         ),
         ("pyproject.toml", PROJECT + '[tool.uv]\nindex-url = "{own}"\n', "1.0"),
@@ -82,7 +86,59 @@ def test_packages_come_from_the_index_that_the_file_names(resolve, name, text, v
     assert resolve(name, text) == {"leaf": version}
 
 
+TWIG_IN_POETRY = """
+[[package]]
+name = "leaf"
+version = "9.0"
+groups = ["main"]
+files = []
+[[package]]
+name = "twig"
+version = "1.0"
+groups = ["main"]
+files = []
+[package.source]
+type = "legacy"
+url = "{own}"
+reference = "own"
+[metadata]
+lock-version = "2.1"
+python-versions = "*"
+"""
+SOURCES = [{"name": "first", "url": "{public}"}, {"name": "own", "url": "{own}"}]
+
+
+@pytest.mark.parametrize("public_first", [True, False])
+def test_a_lock_takes_each_package_from_its_own_index(resolve, public_first):
+    expected = {"leaf": "9.0", "twig": "1.0"}
+    assert resolve("poetry.lock", TWIG_IN_POETRY) == expected
+    packages = {"leaf": {"version": "==9.0", "index": "first"}, "twig": {"version": "==1.0", "index": "own"}}
+    if public_first:
+        del packages["leaf"]["index"]
+    lock = json.dumps({"_meta": {"sources": SOURCES[:: 1 if public_first else -1]}, "default": packages}, indent=1)
+    assert resolve("Pipfile.lock", lock) == expected
+
+
 NAMED = PROJECT + '[[tool.uv.index]]\nname = "own-one"\nurl = "{own}"\n'
+
+
+@every_row(
+    ("name", "text", "versions"),
+    [
+        ("pyproject.toml", NAMED, {"leaf": "1.0"}),
+        ("pyproject.toml", NAMED + "default = true\n", {"leaf": "1.0"}),
+        (
+            "pyproject.toml",
+            NAMED + 'explicit = true\n[tool.uv.sources]\nleaf = {index = "own-one"}\n',
+            {"leaf": "1.0"},
+        ),
+        ("poetry.lock", TWIG_IN_POETRY.replace('"own"', '"own-one"'), {"leaf": "9.0", "twig": "1.0"}),
+    ],
+)
+def test_an_index_with_a_name_has_the_account_of_that_name(resolve, own_account, monkeypatch, name, text, versions):
+    monkeypatch.setenv("UV_INDEX_OWN_ONE_USERNAME", "me")
+    monkeypatch.setenv("UV_INDEX_OWN_ONE_PASSWORD", "very-secret")
+    assert resolve(name, text) == versions
 
 
 @every_row(
@@ -91,7 +147,7 @@ NAMED = PROJECT + '[[tool.uv.index]]\nname = "own-one"\nurl = "{own}"\n'
         ("requirements.txt", "leaf\n--extra-index-url {own}\n", "index-forbidden", 2),
         (
             "pyproject.toml",
-            NAMED + 'explicit = true\n[tool.uv.sources]\nleaf = {{index = "own-one"}}\n',
+            NAMED + 'explicit = true\n[tool.uv.sources]\nleaf = {index = "own-one"}\n',
             "unresolvable",  # of such an index, uv does not say it
             4,
         ),

@@ -79,16 +79,23 @@ def test_uv_resolves_for_the_target_and_takes_wheels_only(monkeypatch):
 
 def test_a_requirement_with_an_index_of_its_own_is_given_as_a_project(monkeypatch):
     uv = Uv(monkeypatch, SIX_ENTRY)
-    indexes = (("torch", "https://me:word@torch.example/whl"), ("my-tool", "https://tool.example"))
-    lines = ("six>1", f"torch==2 --hash=sha256:{HASH}", "My.Tool<3")
-    resolve_pip(Requirements(pip=lines, indexes=indexes), TARGET)
+    torch, tool = "https://me:word@torch.example/whl", "https://tool.example"
+    indexes = (("torch", torch), ("my-tool", tool), ("my-other", tool))
+    lines = ("six>1", f"torch==2 --hash=sha256:{HASH}", "My.Tool<3", "my_other")
+    resolve_pip(Requirements(pip=lines, indexes=indexes, index_names={torch: "a name", tool: "corp"}), TARGET)
     assert uv.files["requirements.in"] == "six>1\n"
     assert tomllib.loads(uv.files["pyproject.toml"]) == {
-        "project": {"name": "envpack-indexes", "version": "0", "dependencies": ["torch==2", "My.Tool<3"]},
+        "project": {"name": "envpack-indexes", "version": "0", "dependencies": ["torch==2", "My.Tool<3", "my_other"]},
         "tool": {
             "uv": {
-                "sources": {name: {"index": f"index-of-{name}"} for name, _ in indexes},
-                "index": [{"name": f"index-of-{name}", "url": url, "explicit": True} for name, url in indexes],
+                "sources": {
+                    "torch": {"index": "own-0"},
+                    "my-tool": {"index": "corp"},
+                    "my-other": {"index": "corp"},
+                },
+                "index": [
+                    {"name": name, "url": url, "explicit": True} for name, url in (("own-0", torch), ("corp", tool))
+                ],
             }
         },
     }

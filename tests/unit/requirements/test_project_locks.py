@@ -72,7 +72,9 @@ def test_uv_lock_gives_the_locked_wheels_of_the_target(write):
     project, lock = write("pyproject.toml", PROJECT), write("uv.lock", UV_LOCK)
     found = read_requirements(lock, python="3.10")
     assert versions(found) == {"click": "8.1"}
-    assert (found.python_range, found.files) == (">=3.9", (lock, project))
+    assert (found.python_range, found.files, found.index_addresses) == (">=3.9", (lock, project), ())
+    write("pyproject.toml", PROJECT + '[[tool.uv.index]]\nname = "own"\nurl = "https://x.example"\nformat = "flat"\n')
+    assert read_requirements(lock, python="3.10").index_addresses == ("own=https://x.example",)
     write("pyproject.toml", PROJECT + '[tool.envpack]\nextras = ["more"]\ngroups = ["dev"]\n')
     assert versions(read_requirements(lock, python="3.10")) == {"click": "8.1", "six": "1.16", "idna": "3.4"}
 
@@ -276,10 +278,13 @@ def test_pipfile_lock_gives_the_section_default(write):
     assert (found.python, found.pip_options) == ("3.10", ())
     meta["sources"].insert(0, {"name": "own", "url": "https://index.example.org/simple"})
     found = read_requirements(write("Pipfile.lock", json.dumps(content, indent=4)))
-    assert found.pip_options == (
-        "--index-url https://index.example.org/simple",
-        f"--extra-index-url {PUBLIC}",
-    )
+    assert found.pip_options == ("--index-url https://index.example.org/simple",)
+    assert found.indexes == (("click", PUBLIC),)
+    meta["sources"] = []
+    assert read_requirements(write("Pipfile.lock", json.dumps(content, indent=4))).indexes == ()
+    meta["sources"] = [{"url": "https://a.example"}, {"url": "https://b.example"}]
+    found = read_requirements(write("Pipfile.lock", json.dumps(content, indent=4)))
+    assert (found.pip_options, found.indexes) == (("--index-url https://a.example",), ())
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,12 @@ def test_local_wheel_and_project(write):
             "source of numpy in [tool.uv.sources] is not read",
             6,
         ),
+        (
+            "[dependency-groups]",
+            "[tool.uv.sources]\nnumpy = {url = 'x', group = 'y'}\n[dependency-groups]",
+            "source of numpy in [tool.uv.sources] is not read",
+            6,
+        ),
         ("[dependency-groups]", "[tool]\nuv = 3\n[dependency-groups]", "tool.uv must be a table", 0),
         ("[dependency-groups]", "[tool]\nenvpack = 3\n[dependency-groups]", "tool.envpack must be a table", 0),
         ("[dependency-groups]", "[tool.envpack]\nextra = []\n[dependency-groups]", "unknown key 'extra'", 0),
