@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from packaging.utils import canonicalize_name
+
+from envpack.requirements.conda_spec import parse_spec, version_range
 from envpack.requirements.format import Source, reads
-from envpack.requirements.location import local_path
+from envpack.requirements.location import local_path, read_text
 from envpack.requirements.locked_packages import (
     check_once,
     checked_project,
@@ -17,15 +22,18 @@ from envpack.requirements.locked_packages import (
     python_minor,
 )
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
+from envpack.requirements.outdated_locks import Versions, refuse_outdated, refuse_unlocked
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
-from envpack.support.tables import Location, Table, quote
+from envpack.support.tables import List, Location, Table, quote, table_of
 
 _VERSIONS = {"4", "5", "6", "7"}
 _DIRECT = "direct+"  # in front of the URL of a wheel that is not from an index
 _ENVIRONMENT = "default"
-_HINT = "write the lock again: pixi lock"
+_COMMAND = "pixi lock"
+_HINT = f"write the lock again: {_COMMAND}"
+_PURL = re.compile(r"\bpkg:pypi/([\w.-]+)")  # of a conda package, what pip calls it
 
 
 class LockedEntry(NamedTuple):
@@ -71,6 +79,7 @@ def read_pixi_lock(source: Source) -> Requirements:
     wheels = [_wheel(entry, target) for entry in of_index]
     check_once(wheels, [entry.table.location for entry in of_index])
     own = [entry for entry, folder in projects.items() if folder == real_path(path.parent)]
+    _refuse_outdated(replace(source, target=target), entries, conda, wheels)
     return Requirements(
         python=python,
         source=path,
@@ -89,6 +98,53 @@ def read_pixi_lock(source: Source) -> Requirements:
             for entry in own
         ),
     )
+
+
+def _refuse_outdated(
+    source: Source, entries: list[LockedEntry], packages: list[CondaPackage], wheels: list[PipPackage]
+) -> None:
+    """Refuse a lock that lacks a package which its manifest requires, or has another version of it."""
+    path = source.path.with_name("pixi.toml")
+    manifest = replace(source, path=path, text=read_text(path)) if path.is_file() else source.project
+    pixi = table_of(manifest.toml, manifest.location)
+    conda: Versions = {canonicalize_name(package.name): (package.version,) for package in packages}
+    purls = " ".join(text for entry in entries for text, _ in entry.table.texts("purls"))
+    provided = [*conda, *_PURL.findall(purls), *(entry.table.text("name", "") for entry in entries)]
+    pypi: Versions = {canonicalize_name(name): () for name in provided} | {
+        wheel.name: (wheel.version,) for wheel in wheels
+    }
+    if manifest is source.project:
+        pixi = pixi.table("tool").table("pixi")
+        if {"workspace", "project"}.isdisjoint(pixi.values):
+            return
+        pythons = f"=={source.target.minor}.*"
+        refuse_outdated(replace(manifest, target=source.target), source.location, pypi, _COMMAND, pythons=pythons)
+    for name, versions in _required(pixi, "dependencies", source.target.platform):
+        refuse_unlocked(
+            name,
+            version_range(parse_spec(f"{name} {versions}").version),
+            conda,
+            manifest.place(name),
+            source.location,
+            _COMMAND,
+        )
+    for name, versions in _required(pixi, "pypi-dependencies", source.target.platform):
+        refuse_unlocked(name, versions, pypi, manifest.place(name), source.location, _COMMAND)
+
+
+def _required(pixi: Table, kind: str, platform: str) -> Iterator[tuple[str, str]]:
+    """Names and versions of the dependencies of the environment ``default``; ``""`` for any version."""
+    own, _ = pixi.table("environments").get(_ENVIRONMENT)
+    features = own.texts("features") if isinstance(own, Table) else own.items if isinstance(own, List) else []
+    tables = [pixi.table("feature").table(str(name)) for name, _ in features]
+    if not isinstance(own, Table) or own.text("no-default-feature", "") != "true":
+        tables.append(pixi)
+    for table in tables:
+        targets = (table.table("target").table(name) for name in ("unix", "linux", platform))
+        values = [part.table(kind).values for part in (table, *targets)]
+        for name, (entry, _) in {name: value for part in values for name, value in part.items()}.items():
+            text = entry.text("version", "") if isinstance(entry, Table) else str(entry)
+            yield name, "" if text == "*" else text
 
 
 def default_environment(content: Table) -> Table:

@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 
 _FILES = {"wheels", "sdist", "archive", "directory", "vcs"}
 _HINT = "write the lock again with the tool that wrote it"
+_EXPORT = "uv export --no-emit-project --format pylock.toml --output-file pylock.toml"
+# A lock of all that the project beside it requires, as the command in uv's first lines or the groups of PDM say.
+_OF_PROJECT = re.compile(
+    r"^(?:#    uv export(?! .*--(?:only-|package|prune|no-emit-(?:package|local|workspace)))\b"
+    r'|dependency-groups = \[.*"default")',
+    re.MULTILINE,
+)
+# Settings of tools that change what is required.
+_OVERRIDING = {"uv": {"override-dependencies", "exclude-dependencies"}, "pdm": {"overrides", "resolution"}}
 
 
 @reads(
@@ -51,7 +60,19 @@ def read_pylock(source: Source) -> Requirements:
     """
     extras, groups = read_selection(source.project)
     found = _select_wheels(source.toml, source, extras, groups)
+    if _OF_PROJECT.search(source.text):
+        selected = "".join([*(f" --extra {name}" for name in extras), *(f" --group {name}" for name in groups)])
+        export = f"{_EXPORT.removesuffix('pylock.toml')}{source.path.name}{selected}"
+        _refuse_outdated(source, source.toml, "pdm lock" if source.toml.get("created-by") == "pdm" else export)
     return replace(found, files=(source.path, source.project.path)) if extras or groups else found
+
+
+def _refuse_outdated(source: Source, content: Mapping[str, Any], command: str) -> None:
+    """Refuse a lock that is older than the project beside it, unless that changes what packages require."""
+    tools = source.project.toml.get("tool", {})
+    if not any(isinstance(tools.get(tool), dict) and keys & set(tools[tool]) for tool, keys in _OVERRIDING.items()):
+        locked, pythons = versions_of(content.get("packages", ())), _python_range(content, source.location)
+        refuse_outdated(source.project, source.location, locked, command, pythons=pythons)
 
 
 def _select_wheels(
@@ -225,7 +246,7 @@ def _project(name: str, directory: PackageDirectory, location: Location) -> Path
     if folder == real_path(location.path.parent):
         raise location.error(
             f"{name} is the project that the lock is of; a model's code is in its own folder",
-            hint="uv export --no-emit-project --format pylock.toml --output-file pylock.toml",
+            hint=_EXPORT,
         )
     return checked_project(folder, directory.path, location)
 
@@ -271,8 +292,7 @@ _WITHOUT_HASHES = (
 )
 
 
-_OF_PROJECT = re.compile(r'^source = \{ (?:virtual|editable) = "\." \}', re.MULTILINE)  # not of groups alone
-_OVERRIDING = {"override-dependencies", "exclude-dependencies"}  # settings of uv that change what is required
+_NAMES_PROJECT = re.compile(r'^source = \{ (?:virtual|editable) = "\." \}', re.MULTILINE)  # not of groups alone
 
 
 @reads("uv.lock", order=12)
@@ -287,10 +307,10 @@ def read_uv_lock(source: Source) -> Requirements:
     from envpack.support.uv import run_uv
 
     location, path, project = source.location, source.path, source.project.path
-    if not project.is_file() or ("project" not in source.project.toml and _OF_PROJECT.search(source.text)):
+    if not project.is_file() or ("project" not in source.project.toml and _NAMES_PROJECT.search(source.text)):
         raise location.error(
             "is read together with the pyproject.toml of its project, which is not beside it",
-            hint="run uv export --no-emit-project --format pylock.toml --output-file pylock.toml there, and name that",
+            hint=f"run {_EXPORT} there, and name that",
         )
     extras, groups = read_selection(source.project)
     with temp_dir("uv-lock") as folder:
@@ -307,10 +327,7 @@ def read_uv_lock(source: Source) -> Requirements:
             raise _unreadable(location, " ".join(completed.stderr.split()).removeprefix("error: "))
         exported = read_text(pylock)
         content = _with_absolute_paths(parse_toml(exported, location), folder)
-    uv = source.project.toml.get("tool", {}).get("uv", {})
-    if not (isinstance(uv, dict) and _OVERRIDING.intersection(uv)):
-        locked, pythons = versions_of(content.get("packages", ())), _python_range(content, location)
-        refuse_outdated(source.project, location, locked, "uv lock", pythons=pythons)
+    _refuse_outdated(source, content, "uv lock")
     found = _select_wheels(content, replace(source, text=exported))
     return replace(found, files=(path, project), index_names=ToolTables(source.project).index_names())
 
