@@ -153,15 +153,15 @@ def lock_key(
     channels: Sequence[str],
     sources: Sequence[str] = (),
     *,
-    interpreter: str = "",
+    here: Sequence[str] = (),
 ) -> str:
     """Name of what requirements resolve to, from all that decides it: the same whatever machine resolves them.
 
-    The memory of one machine adds the interpreter that becomes a package; without it, all machines of a store get the
-    Python of the first one.
+    The memory of one machine adds the interpreter that becomes a package, and the indexes of its settings; without
+    them, all machines of a store get what the first one resolved.
     """
     key_parts = [dataclasses.asdict(target), digest_requirements(requirements, channels), sorted(sources)]
-    return _digest([*key_parts, *([interpreter] if interpreter else [])])[:32]
+    return _digest([*key_parts, *here])[:32]
 
 
 def _local_wheels(requirements: Requirements) -> list[str]:

@@ -26,6 +26,7 @@ from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.text import counted, normalise_name
+from envpack.support.uv import index_settings
 
 LOCAL_CHANNEL = "local"
 
@@ -87,11 +88,11 @@ class LockOptions:
 
 def lock_memory(requirements: Requirements, target: Target, options: LockOptions) -> Path:
     """The file that remembers the lock of these requirements."""
-    interpreter = ""
+    here = index_settings() if requirements.pip or requirements.projects else []
     if LOCAL_CHANNEL in options.channels:
         preference = options.python_preference
-        interpreter = fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc))
-    name = lock_key(requirements, target, options.channels, options.sources, interpreter=interpreter)
+        here.insert(0, fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc)))
+    name = lock_key(requirements, target, options.channels, options.sources, here=here)
     return cache_folder("solutions", options.cache) / f"{name}.lock"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import signal
 import sys
@@ -13,12 +14,20 @@ from envpack.support.bounded_reading import first_endless, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
 from envpack.support.processes import CompletedProcess, clean_environment, run
-from envpack.support.redaction import redact
+from envpack.support.redaction import public_url, redact
 from envpack.support.temp_dirs import temp_dir
 
 _MOST_BYTES = 1 << 20
 _SECTIONS = ("global", "download", "install")
 _OWN_SETTINGS = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
+_OTHER_SOURCES = ("UV_FIND_LINKS", "UV_INDEX_STRATEGY")
+
+
+def index_settings() -> list[str]:
+    """What the user's settings say of where packages come from, without secrets."""
+    variables = clean_environment() | pip_indexes()
+    named = [f"{name}={variables[name]}" for name in (*_OWN_SETTINGS, *_OTHER_SOURCES) if variables.get(name)]
+    return [public_url(text) for text in (*named, *_own_indexes(os.environ))]
 
 
 def pip_indexes(host: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -27,7 +36,7 @@ def pip_indexes(host: Mapping[str, str] | None = None) -> dict[str, str]:
     Indexes in folders of this machine are left out: locks would name files that no other machine has.
     """
     host = os.environ if host is None else host
-    if any(host.get(name) for name in _OWN_SETTINGS) or _uv_names_indexes(host):
+    if any(host.get(name) for name in _OWN_SETTINGS) or _own_indexes(host):
         return {}
     settings: dict[str, str] = {}
     for file in _files(host):
@@ -68,17 +77,15 @@ def _read(file: Path) -> dict[str, str]:
     return found
 
 
-def _uv_names_indexes(host: Mapping[str, str]) -> bool:
-    """Whether a configuration file of uv names indexes, so that those of pip are not meant for it."""
+def _own_indexes(host: Mapping[str, str]) -> list[str]:
+    """The texts of uv's configuration files that name indexes, so that those of pip are not meant for it."""
     home = Path(host.get("HOME", "/nonexistent"))
     own = Path(host.get("XDG_CONFIG_HOME") or home / ".config", "uv/uv.toml")
+    found = []
     for file in (Path(host.get("UV_CONFIG_FILE") or own), Path("/etc/uv/uv.toml")):
-        try:
-            if "index" in read_text(file, most=_MOST_BYTES):
-                return True
-        except (OSError, ValueError):
-            continue
-    return False
+        with contextlib.suppress(OSError, ValueError):
+            found.append(read_text(file, most=_MOST_BYTES))
+    return [text for text in found if "index" in text]
 
 
 NO_VARIABLES: Mapping[str, str] = {}

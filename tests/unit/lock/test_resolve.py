@@ -115,6 +115,16 @@ def test_the_first_resolution_is_remembered(tools):
     assert tools.options(channels=("other",)).remembered(requirements, TARGET) is None
 
 
+def test_a_resolution_is_not_remembered_for_other_indexes(tools, monkeypatch):
+    options, requirements = tools.options(), Requirements(pip=("a",))
+    monkeypatch.setenv("UV_INDEX", "https://me:secret@own.example/simple")
+    lock = options.resolve_once(requirements, TARGET, tools.progress)
+    monkeypatch.setenv("UV_INDEX", "https://own.example/simple")
+    assert options.remembered(requirements, TARGET) == lock
+    monkeypatch.setenv("UV_INDEX", "https://another.example/simple")
+    assert options.remembered(requirements, TARGET) is None
+
+
 def test_a_lock_has_every_package_by_name(tools):
     requirements = Requirements(conda=("zlib >1",), pip=("b", "a"))
     assert tools.lock(requirements, channels=("forge", "https://me:secret@c.example/x")) == Lock(

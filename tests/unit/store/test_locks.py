@@ -48,7 +48,7 @@ def test_a_lock_is_found_by_what_was_asked_for(store, packages):
         lock_key(REQUIRED, replace(LOCKED, python="3.9"), ("local",)),
         lock_key(REQUIRED, LOCKED, ("conda-forge",)),
         lock_key(REQUIRED, LOCKED, ("local",), ("x",)),
-        lock_key(REQUIRED, LOCKED, ("local",), interpreter="of this machine"),
+        lock_key(REQUIRED, LOCKED, ("local",), here=["of this machine"]),
     }
     assert len(others | {key}) == 6
     ordered = [lock_key(REQUIRED, LOCKED, ("local",), sources) for sources in (("a", "b"), ("b", "a"))]

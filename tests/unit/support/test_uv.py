@@ -8,7 +8,7 @@ import pytest
 from envpack.support import uv
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import _CHOSEN, trusted_certificates, verification_setting
-from envpack.support.uv import pip_indexes
+from envpack.support.uv import index_settings, pip_indexes
 from tests.tables import every_row
 
 OWN, MORE = "https://own.example/simple", "https://more.example/simple"
@@ -46,6 +46,20 @@ def test_indexes_of_pip_are_not_meant_for_a_uv_that_has_its_own(tmp_path):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
     assert pip_indexes({"XDG_CONFIG_HOME": str(tmp_path)}) == {}
+
+
+def test_settings_of_indexes_are_told_apart_without_their_secrets(tmp_path, monkeypatch):
+    for name in [*os.environ]:
+        if name.startswith(("UV_", "PIP_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert index_settings() == []
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", OWN.replace("//", "//me:very-secret@"))
+    assert index_settings() == [f"UV_INDEX={OWN}", f"UV_EXTRA_INDEX_URL={OWN}"]
+    (tmp_path / "uv").mkdir()
+    (tmp_path / "uv/uv.toml").write_text(f'[[index]]\nurl = "{MORE.replace("//", "//me:very-secret@")}"\n')
+    assert index_settings() == [f"UV_EXTRA_INDEX_URL={OWN}", f'[[index]]\nurl = "{MORE}"\n']
 
 
 def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp_path, monkeypatch):
