@@ -29,7 +29,7 @@ from envpack.support.redaction import public_url
 from envpack.support.tables import quote
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name
-from envpack.support.uv import pip_indexes, run_uv
+from envpack.support.uv import no_index, pip_indexes, run_uv
 
 _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache does not have
 
@@ -85,7 +85,7 @@ def resolve_pip(
                 *("pip", "compile"),
                 _write_lines(folder / "requirements.in", (*options, *general)),
                 *([_write_own_indexes(folder, pip_requirements, requirements)] if own else []),
-                *_argument_options(requirements),
+                *(*_argument_options(requirements), *no_index()),
                 *("--constraints", _write_lines(folder / "constraints.txt", requirements.constraints)),
                 *("--excludes", _write_lines(folder / "excludes.txt", provided)),
                 *("--python", sys.executable, "--python-version", target.python),
@@ -192,7 +192,9 @@ def build_wheels(projects: Sequence[Path], target: Target, python: Path, cache: 
 def _build_wheel(project: Path, target: Target, python: Path, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
-        completed = run_uv(["build", "--wheel", "--out-dir", temporary, "--python", python, "--no-config", project])
+        completed = run_uv(
+            ["build", "--wheel", "--out-dir", temporary, "--python", python, "--no-config", *no_index(), project]
+        )
         wheels = list(Path(temporary).glob("*.whl"))
         if completed.returncode != 0 or len(wheels) != 1:
             raise uv_error(completed, [project.name], folder)

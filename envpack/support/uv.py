@@ -19,6 +19,8 @@ from envpack.support.temp_dirs import temp_dir
 
 _MOST_BYTES = 1 << 20
 _SECTIONS = ("global", "download", "install")
+_NAMES = ("index-url", "extra-index-url", "find-links", "no-index")
+_REMOTE = ("http://", "https://")
 _OWN_SETTINGS = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 _OTHER_SOURCES = ("UV_FIND_LINKS", "UV_INDEX_STRATEGY")
 
@@ -27,25 +29,47 @@ def index_settings() -> list[str]:
     """What the user's settings say of where packages come from, without secrets."""
     variables = clean_environment() | pip_indexes()
     named = [f"{name}={variables[name]}" for name in (*_OWN_SETTINGS, *_OTHER_SOURCES) if variables.get(name)]
-    return [public_url(text) for text in (*named, *_own_indexes(os.environ))]
+    return [public_url(text) for text in (*named, *no_index(), *_own_indexes(os.environ))]
 
 
 def pip_indexes(host: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The indexes of pip's configuration files under uv's names; nothing if uv has indexes of its own.
+    """The indexes of pip's settings under uv's names; nothing if uv has indexes of its own.
 
-    Indexes in folders of this machine are left out: locks would name files that no other machine has.
+    Folders of this machine are left out beside an index: locks would name files that no other machine has.
     """
+    settings = _pip_settings(host)
+    default, others, links = (settings.get(name, "") for name in ("index-url", "extra-index-url", "find-links"))
+    found = {
+        "UV_DEFAULT_INDEX": default if default.startswith((*_REMOTE, "file://", "/")) else "",
+        "UV_INDEX": " ".join(address for address in others.split() if address.startswith(_REMOTE)),
+        "UV_FIND_LINKS": ",".join(
+            address
+            for address in links.split()
+            if address.startswith(_REMOTE) or _is_true(settings.get("no-index", ""))
+        ),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def no_index(host: Mapping[str, str] | None = None) -> list[str]:
+    """The option of uv for pip's setting that no index is used; it has no variable."""
+    return ["--no-index"] if _is_true(_pip_settings(host).get("no-index", "")) else []
+
+
+def _pip_settings(host: Mapping[str, str] | None) -> dict[str, str]:
+    """What pip's variables and files say of packages; nothing if uv has indexes of its own."""
     host = os.environ if host is None else host
     if any(host.get(name) for name in _OWN_SETTINGS) or _own_indexes(host):
         return {}
     settings: dict[str, str] = {}
     for file in _files(host):
         settings |= _read(file)
-    default = host.get("PIP_INDEX_URL") or settings.get("index-url", "")
-    others = (host.get("PIP_EXTRA_INDEX_URL") or settings.get("extra-index-url", "")).split()
-    remote = [address for address in others if address.startswith(("http://", "https://"))]
-    found = {"UV_DEFAULT_INDEX": default} if default.startswith(("http://", "https://")) else {}
-    return found | ({"UV_INDEX": " ".join(remote)} if remote else {})
+    named = {name: host.get(f"PIP_{name.upper().replace('-', '_')}", "") for name in _NAMES}
+    return settings | {name: value for name, value in named.items() if value}
+
+
+def _is_true(value: str) -> bool:
+    return value.lower() in ("1", "true", "yes", "on", "t", "y")
 
 
 def _files(host: Mapping[str, str]) -> Iterator[Path]:

@@ -8,7 +8,7 @@ import pytest
 from envpack.support import uv
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import _CHOSEN, trusted_certificates, verification_setting
-from envpack.support.uv import index_settings, pip_indexes
+from envpack.support.uv import index_settings, no_index, pip_indexes
 from tests.tables import every_row
 
 OWN, MORE = "https://own.example/simple", "https://more.example/simple"
@@ -28,6 +28,18 @@ def _machine_without_pip_settings(monkeypatch):
         (f"[global]\nindex_url = {MORE}\n[install]\nindex-url = {OWN}\n", {}, {"UV_DEFAULT_INDEX": OWN}),
         (f"[global]\nextra-index-url =\n    {OWN}\n    {MORE}\n", {}, {"UV_INDEX": f"{OWN} {MORE}"}),
         (f"[global]\nextra-index-url = file:///srv/simple {OWN}\n", {}, {"UV_INDEX": OWN}),
+        ("[global]\nindex-url = file:///srv/simple\n", {}, {"UV_DEFAULT_INDEX": "file:///srv/simple"}),
+        (f"[global]\nfind-links = /srv/wheels {OWN}\n", {}, {"UV_FIND_LINKS": OWN}),
+        (
+            f"[global]\nindex-url = {OWN}\nno-index = true\nfind-links =\n    /srv/wheels\n    {MORE}\n",
+            {},
+            {"UV_DEFAULT_INDEX": OWN, "UV_FIND_LINKS": f"/srv/wheels,{MORE}"},
+        ),
+        (
+            f"[global]\nno-index = no\nindex-url = {OWN}\n",
+            {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/srv/a /srv/b"},
+            {"UV_DEFAULT_INDEX": OWN, "UV_FIND_LINKS": "/srv/a,/srv/b"},
+        ),
         (f"[global]\nindex-url = {OWN}\n", {"PIP_INDEX_URL": MORE}, {"UV_DEFAULT_INDEX": MORE}),
         (f"[global]\nindex-url = {OWN}\n", {"UV_INDEX_URL": MORE}, {}),
         (f"[global]\nindex-url = {OWN}\n", {"PIP_CONFIG_FILE": "/dev/null"}, {}),
@@ -38,7 +50,9 @@ def _machine_without_pip_settings(monkeypatch):
 def test_remote_indexes_of_pip_get_the_names_of_uv(tmp_path, text, variables, expected):
     (tmp_path / "pip").mkdir(exist_ok=True)
     (tmp_path / "pip/pip.conf").write_text(text)
-    assert pip_indexes({"XDG_CONFIG_HOME": str(tmp_path), "HOME": "/nonexistent", **variables}) == expected
+    host = {"XDG_CONFIG_HOME": str(tmp_path), "HOME": "/nonexistent", **variables}
+    assert pip_indexes(host) == expected
+    assert no_index(host) == (["--no-index"] if "/srv" in expected.get("UV_FIND_LINKS", "") else [])
 
 
 def test_indexes_of_pip_are_not_meant_for_a_uv_that_has_its_own(tmp_path):
@@ -56,7 +70,8 @@ def test_settings_of_indexes_are_told_apart_without_their_secrets(tmp_path, monk
     monkeypatch.setenv("HOME", str(tmp_path))
     assert index_settings() == []
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", OWN.replace("//", "//me:very-secret@"))
-    assert index_settings() == [f"UV_INDEX={OWN}", f"UV_EXTRA_INDEX_URL={OWN}"]
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert index_settings() == [f"UV_INDEX={OWN}", f"UV_EXTRA_INDEX_URL={OWN}", "--no-index"]
     (tmp_path / "uv").mkdir()
     (tmp_path / "uv/uv.toml").write_text(f'[[index]]\nurl = "{MORE.replace("//", "//me:very-secret@")}"\n')
     assert index_settings() == [f"UV_EXTRA_INDEX_URL={OWN}", f'[[index]]\nurl = "{MORE}"\n']

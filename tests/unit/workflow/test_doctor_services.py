@@ -206,12 +206,12 @@ def test_a_channel_is_asked_with_the_certificates_of_condarc(project, tmp_path, 
     assert (seen.state, "none.pem" in seen.what) == ("warn", True)
 
 
-@pytest.mark.parametrize("name", ["UV_OFFLINE", "UV_NO_INDEX"])
+@pytest.mark.parametrize("name", ["UV_OFFLINE", "PIP_NO_INDEX"])
 def test_an_index_that_is_not_used_is_not_checked(project, monkeypatch, name):
-    for other in ("UV_OFFLINE", "UV_NO_INDEX"):
+    for other in ("UV_OFFLINE", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(name, "1")
-    what = "UV_OFFLINE or UV_NO_INDEX is set; not checked"
+    what = "UV_OFFLINE, or no-index of pip, is set; not checked"
     assert [*services.index(project)] == [Observation("index", "ok", what)]
 
 
