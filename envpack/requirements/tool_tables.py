@@ -10,9 +10,9 @@ from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source
 from envpack.requirements.formats.pip_file import index_options
-from envpack.requirements.location import is_url
+from envpack.requirements.location import is_url, read_text
 from envpack.support.errors import InputError
-from envpack.support.tables import quote
+from envpack.support.tables import Location, parse_toml, quote
 
 _PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
 _COMPILE_COMMAND = "uv pip compile pyproject.toml --output-file requirements.txt, and name that file"
@@ -38,6 +38,10 @@ _CHOICES = {
     "prerelease": ("disallow", "allow", "if-necessary", "explicit", "if-necessary-or-explicit"),
     "index-strategy": ("first-index", "unsafe-first-match", "unsafe-best-match"),
 }
+_OF_PACKAGES = {
+    *("index", "index-url", "extra-index-url", "find-links", "no-index", "exclude-newer", "exclude-newer-package"),
+    *("constraint-dependencies", "override-dependencies", "exclude-dependencies", *_CHOICES),
+}
 _CONDITIONS = {"marker", "extra", "group", "subdirectory"}  # of sources
 _DATE = re.compile(r"\w[\w:+. -]{0,63}")  # a date, a time or a duration
 _DATE_HINT = 'write it like "2024-01-31"'
@@ -57,11 +61,19 @@ class ToolTables:
             table = self._tools.get(tool)
             if isinstance(table, dict) and table.get(key):
                 raise self._unread(f"[tool.{tool}] {key}", command, key)
+        self._refuse_uv_toml()
         flit = self._named("flit").get("metadata", {})
         if isinstance(flit, dict) and flit.get("requires"):
             raise self._unread("[tool.flit.metadata] requires", _COMPILE_COMMAND, "[tool.flit.metadata")
         if set(self._poetry_dependencies()) - {"python"}:
             raise self._unread("[tool.poetry.dependencies]", "poetry lock", "[tool.poetry.dependencies")
+
+    def _refuse_uv_toml(self) -> None:
+        """Refuse a ``uv.toml`` that decides about packages; uv reads it in place of the settings in ``[tool.uv]``."""
+        uv, folders = self._named("uv"), self._source.path.absolute().parents
+        file = next((path for folder in folders[: 1 if uv else None] if (path := folder / "uv.toml").is_file()), None)
+        if file and _OF_PACKAGES.intersection([*parse_toml(read_text(file), Location(file)), *uv]):
+            raise self._unread(f"{file} beside or above the project", "uv lock", "[tool.uv")
 
     def options(self) -> list[str]:
         """The indexes of uv and PDM as options of a requirements file, and uv's folders of wheels."""

@@ -132,6 +132,21 @@ def test_unsupported_line_is_refused_with_its_line(write, refused, old, new, exp
     assert "very-secret" not in str(error)
 
 
+def test_a_uv_toml_that_decides_about_packages_is_refused(write, refused, tmp_path):
+    """uv reads it in place of the settings in [tool.uv]."""
+    (tmp_path / "model").mkdir()
+    file, above = write("model/pyproject.toml", PROJECT), write("uv.toml", "native-tls = true\n")
+    assert read_requirements(file, python="3.10").pip
+    above.write_text('[[index]]\nurl = "https://own.example/simple"\n')
+    error = refused(file)
+    assert f"'{above} beside or above the project is not read"[1:] in error.message
+    assert error.hint == "uv lock, which writes uv.lock: envpack reads it"
+    write("model/pyproject.toml", PROJECT + '[tool.uv]\nindex-url = "https://own.example/simple"\n')
+    assert read_requirements(file, python="3.10").pip
+    write("model/uv.toml", "native-tls = true\n")
+    refused(file, line=len(PROJECT.splitlines()) + 1)
+
+
 def test_dynamic_extras_are_refused_when_they_are_selected(write, refused):
     text = '[project]\nname = "m"\ndynamic = ["optional-dependencies"]\n'
     assert read_requirements(write("pyproject.toml", text)).pip == ()
