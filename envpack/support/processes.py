@@ -73,6 +73,9 @@ _KEPT = {
     *("UV_PYTHON_INSTALL_MIRROR", "UV_SYSTEM_CERTS"),
 }
 _KEPT_PREFIXES = ("LC_", "XDG_", "UV_INDEX_", "UV_CONCURRENT_")
+# What the key rings of desktops and clouds need, for a uv that the user lets ask one.
+_OF_KEYRINGS = ("DBUS_", "KEYRING_", "PYTHON_KEYRING_", "AWS_", "AZURE_", "ARTIFACTS_", "VSS_", "GOOGLE_", "CLOUDSDK_")
+_OF_POETRY = "POETRY_HTTP_BASIC_"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 # A pip setting becomes the first of uv's variables, unless one of them is set already.
@@ -87,7 +90,11 @@ _PIP_SETTINGS = (
 def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables for installers: the user's network and cache settings, and none that change Python's behaviour."""
     host = os.environ if host is None else host
-    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    prefixes = _KEPT_PREFIXES + (_OF_KEYRINGS if host.get("UV_KEYRING_PROVIDER") == "subprocess" else ())
+    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith(prefixes)}
+    for name in host:  # Poetry's accounts of indexes, for those that a poetry.lock names
+        if name.startswith(_OF_POETRY):
+            kept.setdefault(f"UV_INDEX_{name.removeprefix(_OF_POETRY)}", host[name])
     for pip_name, uv_names in _PIP_SETTINGS:
         if host.get(pip_name) and not any(name in kept for name in uv_names):
             kept[uv_names[0]] = host[pip_name]

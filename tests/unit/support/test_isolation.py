@@ -73,3 +73,15 @@ def test_uv_settings_win_over_pip_settings():
 
 def test_bare_environment_has_no_home():
     assert "HOME" not in bare_environment()
+
+
+def test_a_key_ring_that_uv_asks_gets_its_variables():
+    of_cloud = {"GOOGLE_APPLICATION_CREDENTIALS": "/key.json", "AWS_PROFILE": "x", "DBUS_SESSION_BUS_ADDRESS": "y"}
+    assert not of_cloud.keys() & clean_environment(of_cloud).keys()
+    assert of_cloud.items() <= clean_environment({**of_cloud, "UV_KEYRING_PROVIDER": "subprocess"}).items()
+
+
+def test_accounts_of_poetry_get_the_names_of_uv():
+    host = {"POETRY_HTTP_BASIC_CORP_USERNAME": "me", "POETRY_HTTP_BASIC_CORP_PASSWORD": "word"}
+    assert {"UV_INDEX_CORP_USERNAME": "me", "UV_INDEX_CORP_PASSWORD": "word"}.items() <= clean_environment(host).items()
+    assert clean_environment({**host, "UV_INDEX_CORP_USERNAME": "other"})["UV_INDEX_CORP_USERNAME"] == "other"
