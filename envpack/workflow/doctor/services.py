@@ -23,7 +23,7 @@ from envpack.support.errors import ServerError
 from envpack.support.processes import clean_environment, verification_setting
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
-from envpack.support.uv import no_index, run_uv
+from envpack.support.uv import no_index, pip_indexes, run_uv
 
 _RESPONSE_SECONDS = 3.0
 _CREDENTIALS_NEEDED = {401, 403, 407}
@@ -78,7 +78,7 @@ def _channel_fails(url: str, credentials: Credentials, variables: Mapping[str, s
 
 def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
     """The package index."""
-    variables = clean_environment()
+    variables = clean_environment() | pip_indexes()
     if is_set("UV_OFFLINE") or no_index():
         yield Observation("index", "ok", "UV_OFFLINE, or no-index of pip, is set; not checked")
         return

@@ -238,7 +238,7 @@ INDEXES = {
 
 @pytest.fixture
 def no_index(monkeypatch):
-    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE", "UV_NO_INDEX"):
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -252,6 +252,15 @@ def test_an_index_is_asked_as_uv_asks_it(project, site, monkeypatch, name):
     assert site.asked == [asked]
     assert (seen.name, seen.state) == ("index", "ok")
     assert seen.what.rstrip("/") == f"http://127.0.0.1:{site.server_port}{asked[0].removesuffix('/numpy/')}"
+
+
+@pytest.mark.usefixtures("no_index")
+def test_the_index_of_pips_file_is_asked(project, site, tmp_path, monkeypatch):
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = http://me:word@127.0.0.1:{site.server_port}/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    (seen,) = services.index(project)
+    assert site.asked == [("/simple/numpy/", BASIC)]
+    assert seen.what == f"http://127.0.0.1:{site.server_port}/simple"
 
 
 @pytest.mark.usefixtures("no_index")
