@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from envpack.requirements.format import Source, reads
 from envpack.requirements.formats.pyproject import read_selection
-from envpack.requirements.location import local_path, read_text
+from envpack.requirements.location import file_name, local_path, read_text
 from envpack.requirements.locked_packages import checked_project, locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.outdated_locks import refuse_outdated, versions_of
@@ -25,7 +25,15 @@ from envpack.support.tables import Location, parse_toml, quote
 from envpack.support.temp_dirs import temp_dir
 
 if TYPE_CHECKING:
-    from packaging.pylock import Package, PackageDirectory, PackageSdist, PackageWheel, Pylock, PylockSelectError
+    from packaging.pylock import (
+        Package,
+        PackageArchive,
+        PackageDirectory,
+        PackageSdist,
+        PackageWheel,
+        Pylock,
+        PylockSelectError,
+    )
 
 _FILES = {"wheels", "sdist", "archive", "directory", "vcs"}
 _HINT = "write the lock again with the tool that wrote it"
@@ -263,10 +271,10 @@ def _not_selected(error: PylockSelectError, source: Source, target: Target) -> I
 
 
 def _file(package: Package, file: object, location: Location, target: Target) -> PipPackage:
-    """The wheel of a package, or its source distribution if no wheel fits."""
-    from packaging.pylock import PackageSdist, PackageWheel
+    """The wheel of a package, or its source distribution if no wheel fits; uv calls a wheel of no index an archive."""
+    from packaging.pylock import PackageArchive, PackageSdist, PackageWheel
 
-    if isinstance(file, PackageWheel):
+    if isinstance(file, PackageWheel) or (isinstance(file, PackageArchive) and _is_wheel(file)):
         found = locked_wheel(file.path or file.url or "", _hash(file), location, target, size=file.size or 0)
     elif isinstance(file, PackageSdist):
         found = locked_source(file.path or file.url or "", _hash(file), location, size=file.size or 0)
@@ -278,7 +286,11 @@ def _file(package: Package, file: object, location: Location, target: Target) ->
     return found
 
 
-def _hash(file: PackageWheel | PackageSdist) -> str:
+def _is_wheel(file: PackageArchive) -> bool:
+    return file_name(file.path or file.url or "").endswith(".whl")
+
+
+def _hash(file: PackageArchive | PackageWheel | PackageSdist) -> str:
     return file.hashes.get("sha256", "")
 
 

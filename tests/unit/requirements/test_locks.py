@@ -335,6 +335,16 @@ def test_pylock_as_pdm_writes_it_for_any_python(write):
     assert read_requirements(write("pylock.toml", text), python="3.10").locked_pip == (SIX,)
 
 
+def test_a_wheel_that_uv_calls_an_archive_is_one(write, refused):
+    """As of a ``[tool.uv.sources]`` with the address or the path of a wheel."""
+    text = PYLOCK.replace("wheels = [", "archive = ").replace("}]", "}")
+    assert read_requirements(write("pylock.toml", text), python="3.10").locked_pip == (SIX,)
+    error = refused(
+        write("pylock.toml", text.replace("py2.py3-none-any", "cp39-cp39-linux_x86_64")), line=5, python="3.10"
+    )
+    assert "no wheel of six is for Python 3.10" in error.message
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
