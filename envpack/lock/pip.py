@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,15 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from envpack.lock.lockfile import wheel_not_here
 from envpack.lock.uv import failing_requirement, platform_name, requirement_name, uv_error
+from envpack.requirements.format import Source
+from envpack.requirements.formats.pyproject import read_required
+from envpack.requirements.location import read_text as read_project
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target
+from envpack.requirements.tool_tables import ToolTables
 from envpack.support.bounded_reading import read_text
-from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.errors import EnvironmentBuildError, InputError, StorageError
 from envpack.support.folders import cache_folder
 from envpack.support.processes import CompletedProcess, clean_environment
 from envpack.support.redaction import public_url
@@ -184,17 +188,43 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
 
 
-def build_wheels(projects: Sequence[Path], target: Target, python: Path, cache: Path) -> tuple[Path, ...]:
+def build_wheels(requirements: Requirements, target: Target, python: Path, cache: Path) -> tuple[Path, ...]:
     """Build a wheel of each local project, into the cache; the environment never links to the project's folder."""
-    return tuple(_build_wheel(project, target, python, cache_folder("wheels", cache)) for project in projects)
+    folder, variables = cache_folder("wheels", cache), index_variables(requirements)
+    wheels = tuple(_build_wheel(project, target, python, folder, variables) for project in requirements.projects)
+    locked = (*(wheel.name for wheel in requirements.locked_pip), *(conda.name for conda in requirements.locked_conda))
+    named = {*map(requirement_name, requirements.pip), *locked}
+    for project in requirements.projects:
+        _refuse_own_sources(project, named | {normalise_name(wheel.name.partition("-")[0]) for wheel in wheels}, target)
+    return wheels
 
 
-def _build_wheel(project: Path, target: Target, python: Path, folder: Path) -> Path:
+def _refuse_own_sources(project: Path, named: Set[str], target: Target) -> None:
+    """Refuse a project that tells uv where a dependency comes from, as its wheel cannot, unless that is named."""
+    file = project / "pyproject.toml"
+    source = Source(file, read_project(file) if file.is_file() else "", target)
+    for name in map(requirement_name, read_required(source)):
+        if name not in named and ToolTables(source).has_source(name):
+            what = f"[tool.uv.sources] decides where {name} comes from, which the wheel of this project does not say"
+            fix = f"name {name} among the requirements, too, with that source; or run uv lock for all of them"
+            raise InputError("bad-requirements", what, fix, str(source.place(name)))
+
+
+def _build_wheel(project: Path, target: Target, python: Path, folder: Path, variables: Mapping[str, str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
-        completed = run_uv(
-            ["build", "--wheel", "--out-dir", temporary, "--python", python, "--no-config", *no_index(), project]
-        )
+        command: list[str | Path] = [
+            "build",
+            "--wheel",
+            "--out-dir",
+            temporary,
+            "--python",
+            python,
+            "--no-config",
+            *no_index(),
+            project,
+        ]
+        completed = run_uv(command, variables=variables)
         wheels = list(Path(temporary).glob("*.whl"))
         if completed.returncode != 0 or len(wheels) != 1:
             raise uv_error(completed, [project.name], folder)

@@ -249,7 +249,7 @@ class _Resolver:
 
     def pip(self, requirements: Requirements, conda: Sequence[CondaPackage]) -> tuple[PipPackage, ...]:
         """Exact wheels for pip requirements and local projects, in addition to the conda packages."""
-        wheels = self._build_projects(requirements.projects)
+        wheels = self._build_projects(requirements)
         self.progress.begin(f"resolve {counted(len(requirements.pip), 'pip requirement')}")
         previous = self.options.previous
         packages = resolve_pip(
@@ -266,13 +266,13 @@ class _Resolver:
     def _updated(self) -> set[str]:
         return {normalise_name(name) for name in self.options.update}
 
-    def _build_projects(self, projects: Sequence[Path]) -> tuple[Path, ...]:
-        if not projects:
+    def _build_projects(self, requirements: Requirements) -> tuple[Path, ...]:
+        if not requirements.projects:
             return ()
         preference = self.options.python_preference
         python = interpreter_for(self.target.python, preference=preference, progress=self.progress)
-        self.progress.begin(f"build {counted(len(projects), 'local project')}")
-        wheels = build_wheels(projects, self.target, python.executable, self.options.cache)
+        self.progress.begin(f"build {counted(len(requirements.projects), 'local project')}")
+        wheels = build_wheels(requirements, self.target, python.executable, self.options.cache)
         self.progress.end(counted(len(wheels), "wheel"))
         return wheels
 

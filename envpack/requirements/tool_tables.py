@@ -124,9 +124,7 @@ class ToolTables:
 
         Returns ``("index", URL)``, ``("place", path or URL)``, or ``("", "")`` if it names the package not.
         """
-        sources = self._named("uv").get("sources", {})
-        sources = sources if isinstance(sources, dict) else {}
-        source = next((value for key, value in sources.items() if canonicalize_name(key) == name), None)
+        source = self._sources().get(name)
         if source is None:
             return "", ""
         if isinstance(source, dict) and not _CONDITIONS.intersection(source):
@@ -137,6 +135,14 @@ class ToolTables:
                 if source.get("index") and table.get("name") == source["index"]:
                     return "index", str(table["url"])
         raise self._unread(f"the source of {name} in [tool.uv.sources]", "uv lock", name)
+
+    def has_source(self, name: str) -> bool:
+        """Whether ``[tool.uv.sources]`` names a package."""
+        return name in self._sources()
+
+    def _sources(self) -> Mapping[str, Any]:
+        sources = self._named("uv").get("sources", {})
+        return {canonicalize_name(name): sources[name] for name in sources} if isinstance(sources, dict) else {}
 
     def poetry_python(self) -> str:
         """The range of Python in Poetry's syntax, ``""`` if Poetry's table names none."""

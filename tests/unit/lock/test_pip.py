@@ -1,5 +1,6 @@
 """The input that uv receives, the parsing of its output, and the meaning of its errors; uv itself does not run here."""
 
+import dataclasses
 import hashlib
 import json
 import tomllib
@@ -12,7 +13,7 @@ from envpack.lock.pip import build_wheels, install_pip, resolve_pip, to_pylock
 from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.target import Target
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.processes import CompletedProcess
 from envpack.support.uv import run_uv
 from tests.tables import every_row
@@ -260,17 +261,20 @@ class Builder:
         self._names, self._returncode = names, returncode
         monkeypatch.setattr(pip, "run_uv", self.run)
 
-    def run(self, arguments):
-        self.arguments = arguments
+    def run(self, arguments, *, variables):
+        self.arguments, self.variables = arguments, variables
         for name in self._names:
             Path(arguments[arguments.index("--out-dir") + 1], name).write_bytes(b"wheel")
         return CompletedProcess(self._returncode, "", "error: Failed to build `/x/tool`")
 
 
+TOOL = Requirements(projects=(Path("/src/tool"),))
+
+
 @pytest.mark.parametrize("name", ["tool-1-py3-none-any.whl", "tool-1-cp310-cp310-linux_x86_64.whl"])
 def test_a_projects_wheel_is_stored_by_its_content(monkeypatch, tmp_path, name):
     builder = Builder(monkeypatch, name)
-    (wheel,) = build_wheels([Path("/src/tool")], TARGET, Path("/python"), tmp_path)
+    (wheel,) = build_wheels(TOOL, TARGET, Path("/python"), tmp_path)
     assert wheel == tmp_path / "wheels" / hashlib.sha256(b"wheel").hexdigest()[:16] / name
     assert wheel.read_bytes() == b"wheel"
     assert [file.name for file in (tmp_path / "wheels").iterdir()] == [wheel.parent.name]
@@ -280,7 +284,29 @@ def test_a_projects_wheel_is_stored_by_its_content(monkeypatch, tmp_path, name):
     assert builder.arguments[builder.arguments.index("--python") + 1] == Path("/python")
     assert "--no-config" in builder.arguments
     assert builder.arguments[-1] == Path("/src/tool")
-    assert build_wheels([Path("/src/tool")], TARGET, Path("/python"), tmp_path) == (wheel,)
+    assert build_wheels(TOOL, TARGET, Path("/python"), tmp_path) == (wheel,)
+
+
+def test_what_builds_a_project_comes_from_the_indexes_of_the_file(monkeypatch, tmp_path):
+    builder = Builder(monkeypatch, "tool-1-py3-none-any.whl")
+    requirements = dataclasses.replace(TOOL, pip_options=("--index-url https://own.example/simple",))
+    build_wheels(requirements, TARGET, Path("/python"), tmp_path)
+    assert builder.variables["UV_DEFAULT_INDEX"] == "https://own.example/simple"
+
+
+def test_a_project_that_tells_uv_where_a_dependency_comes_from_is_refused_unless_that_is_named(monkeypatch, tmp_path):
+    """Its wheel only has the name, which a public index may have, too."""
+    Builder(monkeypatch, "tool-1-py3-none-any.whl")
+    text = '[project]\nname = "tool"\nversion = "1"\ndependencies = ["six", "My.Own>1"]\n[tool.uv.sources]\n'
+    (tmp_path / "pyproject.toml").write_text(f'{text}my-own = {{ index = "own" }}\nother = {{ workspace = true }}\n')
+    tool = Requirements(projects=(tmp_path,))
+    with pytest.raises(InputError) as caught:
+        build_wheels(tool, TARGET, Path("/python"), tmp_path / "cache")
+    assert caught.value.where == f"{tmp_path / 'pyproject.toml'}:6"
+    assert "[tool.uv.sources] decides where my-own comes from" in caught.value.message
+    own = PipPackage("my-own", "2", "https://own.example/my_own-2-py3-none-any.whl", HASH)
+    for named in ({"pip": ("My_Own>=1",)}, {"locked_pip": (own,)}):
+        assert build_wheels(dataclasses.replace(tool, **named), TARGET, Path("/python"), tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
@@ -296,7 +322,7 @@ def test_a_projects_wheel_is_stored_by_its_content(monkeypatch, tmp_path, name):
 def test_a_project_without_one_wheel_for_the_target_is_an_error(monkeypatch, tmp_path, names, returncode, target):
     Builder(monkeypatch, *names, returncode=returncode)
     with pytest.raises(EnvironmentBuildError) as caught:
-        build_wheels([Path("/src/tool")], target, Path("/python"), tmp_path)
+        build_wheels(TOOL, target, Path("/python"), tmp_path)
     assert caught.value.kind == "build-failed"
     assert list((tmp_path / "wheels").iterdir()) == []
 

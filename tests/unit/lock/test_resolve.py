@@ -54,8 +54,8 @@ class Tools:
         self.asked["pip"] = {"requirements": requirements, "target": target, **options}
         return self.pip
 
-    def build_wheels(self, projects, target, python, cache):
-        self.asked["build"] = (projects, target, python, cache)
+    def build_wheels(self, requirements, target, python, cache):
+        self.asked["build"] = (requirements.projects, target, python, cache)
         return (Path("/cache/tool.whl"),)
 
     def interpreter_for(self, python, *, preference, progress, glibc="", allowed=""):
