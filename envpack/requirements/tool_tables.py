@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -14,6 +17,7 @@ from envpack.requirements.location import is_url, read_text
 from envpack.support.errors import InputError
 from envpack.support.tables import Location, parse_toml, quote
 
+EXPORT_COMMAND = "uv export --no-emit-project --format pylock.toml --output-file pylock.toml"
 _PDM_COMMAND = "pdm lock, then pdm export --format pylock --output pylock.toml"
 _COMPILE_COMMAND = "uv pip compile pyproject.toml --output-file requirements.txt, and name that file"
 # Settings of tools that decide which packages are installed, each with the command that writes a lock that is read.
@@ -47,6 +51,11 @@ _DATE = re.compile(r"\w[\w:+. -]{0,63}")  # a date, a time or a duration
 _DATE_HINT = 'write it like "2024-01-31"'
 
 
+def _matches(path: str, pattern: str) -> bool:
+    pattern = pattern.removeprefix("./").rstrip("/")
+    return fnmatch.fnmatchcase(path, pattern) and ("**" in pattern or path.count("/") == pattern.count("/"))
+
+
 class ToolTables:
     """The settings of uv, PDM, Poetry and pixi in a ``pyproject.toml``."""
 
@@ -62,6 +71,7 @@ class ToolTables:
             if isinstance(table, dict) and table.get(key):
                 raise self._unread(f"[tool.{tool}] {key}", command, key)
         self._refuse_uv_toml()
+        self._refuse_workspace()
         flit = self._named("flit").get("metadata", {})
         if isinstance(flit, dict) and flit.get("requires"):
             raise self._unread("[tool.flit.metadata] requires", _COMPILE_COMMAND, "[tool.flit.metadata")
@@ -74,6 +84,28 @@ class ToolTables:
         file = next((path for folder in folders[: 1 if uv else None] if (path := folder / "uv.toml").is_file()), None)
         if file and _OF_PACKAGES.intersection([*parse_toml(read_text(file), Location(file)), *uv]):
             raise self._unread(f"{file} beside or above the project", "uv lock", "[tool.uv")
+
+    def _refuse_workspace(self) -> None:
+        """Refuse a member of a workspace whose root decides about the packages of all members."""
+        for folder in self._source.path.absolute().parents[1:]:
+            file = folder / "pyproject.toml"
+            root = ToolTables(replace(self._source, path=file, text=read_text(file))) if file.is_file() else self
+            if root is not self and root._has_member(self._source.path.parent):  # noqa: SLF001 - of the same class
+                what = f"is a member of the workspace in {folder}, whose settings decide which packages are installed"
+                raise self._error(what, f"run here: {EXPORT_COMMAND}", "name")
+
+    def _has_member(self, folder: Path) -> bool:
+        """Whether a folder is a member of the workspace, with settings about packages that hold for all members."""
+        uv = self._named("uv")
+        workspace = uv.get("workspace")
+        if not isinstance(workspace, dict) or not {*_OF_PACKAGES, "sources"}.intersection(uv):
+            return False
+        member = folder.absolute().relative_to(self._source.path.parent.absolute()).as_posix()
+        patterns = {key: found for key in ("members", "exclude") if isinstance(found := workspace.get(key), list)}
+        named, excluded = (
+            any(_matches(member, str(pattern)) for pattern in patterns.get(key, ())) for key in ("members", "exclude")
+        )
+        return named and not excluded
 
     def options(self) -> list[str]:
         """The indexes of uv and PDM as options of a requirements file, and uv's folders of wheels."""

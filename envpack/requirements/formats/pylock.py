@@ -18,7 +18,7 @@ from envpack.requirements.locked_packages import checked_project, locked_source,
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.outdated_locks import refuse_outdated, versions_of
 from envpack.requirements.target import Target, marker_environment, newest_in, single_minor, wheel_tags
-from envpack.requirements.tool_tables import ToolTables
+from envpack.requirements.tool_tables import EXPORT_COMMAND, ToolTables
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.tables import Location, parse_toml, quote
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _FILES = {"wheels", "sdist", "archive", "directory", "vcs"}
 _HINT = "write the lock again with the tool that wrote it"
-_EXPORT = "uv export --no-emit-project --format pylock.toml --output-file pylock.toml"
 # A lock of all that the project beside it requires, as the command in uv's first lines or the groups of PDM say.
 _OF_PROJECT = re.compile(
     r"^(?:#    uv export(?! .*--(?:only-|package|prune|no-emit-(?:package|local|workspace)))\b"
@@ -70,7 +69,7 @@ def read_pylock(source: Source) -> Requirements:
     found = _select_wheels(source.toml, source, extras, groups)
     if _OF_PROJECT.search(source.text):
         selected = "".join([*(f" --extra {name}" for name in extras), *(f" --group {name}" for name in groups)])
-        export = f"{_EXPORT.removesuffix('pylock.toml')}{source.path.name}{selected}"
+        export = f"{EXPORT_COMMAND.removesuffix('pylock.toml')}{source.path.name}{selected}"
         _refuse_outdated(source, source.toml, "pdm lock" if source.toml.get("created-by") == "pdm" else export)
     return replace(found, files=(source.path, source.project.path)) if extras or groups else found
 
@@ -254,7 +253,7 @@ def _project(name: str, directory: PackageDirectory, location: Location) -> Path
     if folder == real_path(location.path.parent):
         raise location.error(
             f"{name} is the project that the lock is of; a model's code is in its own folder",
-            hint=_EXPORT,
+            hint=EXPORT_COMMAND,
         )
     return checked_project(folder, directory.path, location)
 
@@ -322,7 +321,7 @@ def read_uv_lock(source: Source) -> Requirements:
     if not project.is_file() or ("project" not in source.project.toml and _NAMES_PROJECT.search(source.text)):
         raise location.error(
             "is read together with the pyproject.toml of its project, which is not beside it",
-            hint=f"run {_EXPORT} there, and name that",
+            hint=f"run {EXPORT_COMMAND} there, and name that",
         )
     extras, groups = read_selection(source.project)
     with temp_dir("uv-lock") as folder:

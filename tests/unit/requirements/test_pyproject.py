@@ -147,6 +147,31 @@ def test_a_uv_toml_that_decides_about_packages_is_refused(write, refused, tmp_pa
     refused(file, line=len(PROJECT.splitlines()) + 1)
 
 
+@every_row(
+    ("workspace", "settings", "is_refused"),
+    [
+        ('members = ["models/*"]', 'index-url = "https://own.example/simple"', True),
+        ('members = ["./models/m/"]', 'sources = {numpy = {index = "x"}}', True),
+        ('members = ["**"]', 'constraint-dependencies = ["numpy<2"]', True),
+        ('members = ["models/*"]', "native-tls = true", False),
+        ('members = ["models"]', 'index-url = "https://own.example/simple"', False),
+        ('members = ["*"]', 'index-url = "https://own.example/simple"', False),
+        ('members = ["models/*"]\nexclude = ["models/m"]', 'index-url = "https://own.example/simple"', False),
+    ],
+)
+def test_a_member_of_a_workspace_whose_root_decides_about_packages_is_refused(
+    write, refused, tmp_path, workspace, settings, is_refused
+):
+    file = write("models/m/pyproject.toml", PROJECT)
+    write("pyproject.toml", f"[tool.uv]\n{settings}\n[tool.uv.workspace]\n{workspace}\n")
+    if is_refused:
+        error = refused(file, line=2)
+        assert error.message.startswith(f"is a member of the workspace in {tmp_path}, whose settings")
+        assert error.hint.startswith("run here: uv export --no-emit-project ")
+    else:
+        assert read_requirements(file).pip
+
+
 def test_dynamic_extras_are_refused_when_they_are_selected(write, refused):
     text = '[project]\nname = "m"\ndynamic = ["optional-dependencies"]\n'
     assert read_requirements(write("pyproject.toml", text)).pip == ()
