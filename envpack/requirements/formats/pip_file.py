@@ -93,7 +93,7 @@ class PipReader:
 
     def take_from(self, address: str, package: str, location: Location, *, name: str = "") -> None:
         """Take a package from no other index than one, which may have a name under which uv has its account."""
-        address, _ = _expand_variables(address, location)
+        address = _checked(_expand_variables(address, location)[0], location)
         self._indexes[canonicalize_name(package)] = address
         self.places[f"--index-url {address}"] = str(location)
         self.index_names |= {address: name} if name else {}
@@ -159,8 +159,8 @@ class PipReader:
             return
         if words:
             raise line.location.error(
-                f"{line.quoted}: one word too many",
-                hint="write a requirement on a line of its own, and a path with spaces in quotes",
+                f"{_option(text)}: one word too many",  # of a password with a blank, the line would show a part
+                hint="write a requirement on a line of its own, a path with spaces in quotes, and %20 in an address",
             )
         unknown = sorted(set(options) - _KNOWN)
         if unknown or not options:
@@ -298,10 +298,24 @@ def _file(name: str, line: PipLine) -> Path:
     return path
 
 
+def _checked(address: str, location: Location) -> str:
+    """An address that uv reads as the user means it; in others, it would take a part of a password for the host."""
+    try:
+        parts = urlsplit(address)
+        odd = bool(parts.password and "." not in (parts.hostname or "") and "@" in f"{parts.path}{parts.query}")
+        is_valid = parts.port != 0 and not odd and not re.search(r"\s", address)
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        hint = "write special characters of a password like %20 for a blank, %23 for #, %2F for /, %3F for ?, %40 for @"
+        raise location.error("the address of an index cannot be read", hint=hint)
+    return address
+
+
 def _place(value: str, line: PipLine) -> str:
     """An index or a page of links: a URL unchanged, a path made absolute."""
     if is_url(value):
-        return value
+        return _checked(value, line.location)
     path = local_path(value, line.folder)
     if path is None or not path.exists():
         raise line.path_missing(value)

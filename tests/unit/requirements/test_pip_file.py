@@ -377,3 +377,22 @@ def test_a_path_of_another_machine_is_called_that(write, refused, line):
 def test_the_option_of_several_that_is_wrong_is_named(write, refused, line, option):
     error = refused(write("requirements.txt", f"{line}\n"), 1)
     assert error.message == f"option '{option}' is not supported or incomplete"
+
+
+@pytest.mark.parametrize("option", ["--index-url", "--extra-index-url", "--find-links"])
+@pytest.mark.parametrize("account", ["me:very-secret#1", "me:very-secret?x", "me:p@very-secret/x", "me:a very-secret"])
+def test_an_address_whose_password_is_not_encoded_is_refused_without_it(write, refused, option, account):
+    """uv would take a part of the password for the host, and print that."""
+    error = refused(write("requirements.txt", f"six\n{option} http://{account}@host.example/simple\n"), 2)
+    assert "very-secret" not in str(error)
+    assert "%20" in error.hint
+
+
+@every_row(
+    "address",
+    ["https://me:word@host/simple", "https://me:word@host.example/_packaging/feed@view/simple", "http://[::1]:8080/x"],
+)
+def test_an_address_with_an_account_is_read(write, address):
+    assert read_requirements(write("requirements.txt", f"--index-url {address}\n")).pip_options == (
+        f"--index-url {address}",
+    )
