@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 _HOSTS_VARIABLE = "ENVPACK_SECRET_HOSTS"
 _NO_PORT = r"(?![0-9]{1,5}(?:[\s/?#\\\"'<>`]|$))"
@@ -79,6 +80,21 @@ def _secrets(url: str) -> Iterator[str]:
             yield "" if _TOPIC.search(rest) else token[0].strip("/").removeprefix("t/")
     for signature in _SIGNATURE.finditer(rest):
         yield signature[0].removeprefix(signature["name"])
+
+
+ENCODING_HINT = (
+    "write special characters of a password like %20 for a blank, %23 for #, %2F for /, %3F for ?, %40 for @"
+)
+
+
+def is_readable(url: str) -> bool:
+    """Whether a URL can only be read as it is meant: of a password that is not encoded, a part may be the host."""
+    try:
+        parts = urlsplit(url)
+        odd = bool(parts.password and "." not in (parts.hostname or "") and "@" in f"{parts.path}{parts.query}")
+        return parts.port != 0 and not odd and not re.search(r"\s", url)
+    except ValueError:
+        return False
 
 
 def public_url(url: str) -> str:

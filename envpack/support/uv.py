@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from envpack.support.bounded_reading import first_endless, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
 from envpack.support.processes import CompletedProcess, clean_environment, run
-from envpack.support.redaction import public_url, redact
+from envpack.support.redaction import ENCODING_HINT, is_readable, public_url, redact
 from envpack.support.temp_dirs import temp_dir
 
 _MOST_BYTES = 1 << 20
@@ -141,7 +142,11 @@ def run_uv(
 
 
 def _check_settings(environment: Mapping[str, str]) -> None:
-    """Refuse what is no file where uv reads its settings: it would wait for the end."""
+    """Refuse addresses that give a secret away, and no files where uv reads its settings: it would wait for the end."""
+    for name in (*_OWN_SETTINGS, "UV_FIND_LINKS"):
+        if not all(map(is_readable, re.findall(r"https?://[^\s,]+", environment.get(name, "")))):
+            what = f"an address in {name}, or in what pip has for it, cannot be read"
+            raise EnvironmentBuildError("pip-failed", what, ENCODING_HINT)
     home = Path(environment.get("HOME", "/nonexistent"))
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config", "uv/uv.toml")
     data = Path(environment.get("XDG_DATA_HOME") or home / ".local/share", "uv/credentials/credentials.toml")

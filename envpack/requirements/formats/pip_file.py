@@ -20,6 +20,7 @@ from envpack.requirements.pip_requirement import PipLine, Project, check_length,
 from envpack.requirements.target import single_minor
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
+from envpack.support.redaction import ENCODING_HINT, is_readable
 from envpack.support.tables import Location, quote
 
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
@@ -299,16 +300,8 @@ def _file(name: str, line: PipLine) -> Path:
 
 
 def _checked(address: str, location: Location) -> str:
-    """An address that uv reads as the user means it; in others, it would take a part of a password for the host."""
-    try:
-        parts = urlsplit(address)
-        odd = bool(parts.password and "." not in (parts.hostname or "") and "@" in f"{parts.path}{parts.query}")
-        is_valid = parts.port != 0 and not odd and not re.search(r"\s", address)
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        hint = "write special characters of a password like %20 for a blank, %23 for #, %2F for /, %3F for ?, %40 for @"
-        raise location.error("the address of an index cannot be read", hint=hint)
+    if not is_readable(address):
+        raise location.error("the address of an index cannot be read", hint=ENCODING_HINT)
     return address
 
 

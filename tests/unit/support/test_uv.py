@@ -77,6 +77,18 @@ def test_settings_of_indexes_are_told_apart_without_their_secrets(tmp_path, monk
     assert index_settings() == [f"UV_EXTRA_INDEX_URL={OWN}", f'[[index]]\nurl = "{MORE}"\n']
 
 
+@every_row("account", ["me:very-secret#1", "me:p@very-secret/x"])
+def test_a_setting_with_a_password_that_is_not_encoded_is_refused_without_it(monkeypatch, account):
+    for name in ("UV_INDEX", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS"):
+        with monkeypatch.context() as patch:
+            patch.delenv("UV_INDEX", raising=False)
+            patch.setenv(name, f"http://{account}@host.example/simple")
+            with pytest.raises(EnvironmentBuildError) as caught:
+                uv.run_uv(["--version"])
+            assert "%23 for #" in caught.value.hint
+            assert "very-secret" not in str(caught.value)
+
+
 def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp_path, monkeypatch):
     for name in (*_CHOSEN, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
