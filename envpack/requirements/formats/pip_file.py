@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from envpack.requirements.target import single_minor
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.redaction import ENCODING_HINT, is_readable
-from envpack.support.tables import Location, quote
+from envpack.support.tables import Location, parse_toml, quote
 
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
 _MOST_LINES = 20_000  # of a file and those that it includes; each takes a part of a millisecond
@@ -243,7 +244,25 @@ def read_pip_file(source: Source) -> Requirements:
     """
     reader = PipReader()
     reader.read_file(source.path)
+    if any(" --hash=" not in line for line in reader.pip):
+        reader.warnings += _of_uv_alone(source)
     return reader.requirements(source.path)
+
+
+def _of_uv_alone(source: Source) -> Iterator[str]:
+    """Warnings about indexes in settings beside a file, which uv reads for it, and pip does not."""
+    for name, keys in (("uv.toml", ()), ("pyproject.toml", ("tool", "uv"))):
+        file = source.path.with_name(name)
+        with contextlib.suppress(InputError):  # which uv reports
+            uv: Any = parse_toml(read_text(file), Location(file)) if file.is_file() else {}
+            for key in keys:
+                uv = uv.get(key) if isinstance(uv, dict) else None
+            uv = uv if isinstance(uv, dict) else {}
+            tables = uv["index"] if isinstance(uv.get("index"), list) else []
+            general = [index for index in tables if isinstance(index, dict) and not index.get("explicit")]
+            if general or {"index-url", "extra-index-url"}.intersection(uv):
+                what = f"{file}: its indexes are not read with {source.path.name}, as by pip"
+                yield f"{what}; for packages from there write --extra-index-url URL into {source.path.name}"
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

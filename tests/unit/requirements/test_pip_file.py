@@ -396,3 +396,28 @@ def test_an_address_with_an_account_is_read(write, address):
     assert read_requirements(write("requirements.txt", f"--index-url {address}\n")).pip_options == (
         f"--index-url {address}",
     )
+
+
+@every_row(
+    ("name", "text", "is_named"),
+    [
+        ("uv.toml", '[[index]]\nurl = "https://own.example"\n', True),
+        ("uv.toml", 'extra-index-url = ["https://own.example"]\n', True),
+        ("pyproject.toml", '[[tool.uv.index]]\nurl = "https://own.example"\n', True),
+        ("pyproject.toml", '[tool.uv]\nindex-url = "https://own.example"\n', True),
+        ("pyproject.toml", '[[tool.uv.index]]\nurl = "https://own.example"\nexplicit = true\n', False),
+        ("pyproject.toml", "[tool.uv]\nmanaged = true\n", False),
+        ("pyproject.toml", "tool = 3\n", False),
+        ("pyproject.toml", "[tool]\nuv = 3\n", False),
+        ("uv.toml", "index = 3\n", False),
+        ("pyproject.toml", "[tool", False),
+    ],
+)
+def test_indexes_that_only_uv_would_read_are_named(write, name, text, is_named):
+    other = write(name, text)
+    warnings = read_requirements(write("requirements.txt", "six\n")).warnings
+    assert [warning.startswith(f"{other}: its indexes are not read with requirements.txt") for warning in warnings] == (
+        [True] if is_named else []
+    )
+    assert read_requirements(write("requirements.txt", f"six==1 --hash=sha256:{'0' * 64}\n")).warnings == ()
+    other.unlink()
