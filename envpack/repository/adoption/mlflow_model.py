@@ -10,6 +10,7 @@ from envpack.repository.adoption.artifact import OTHER_MODELS, Artifact, Files, 
 from envpack.requirements.format import read_requirements
 from envpack.requirements.model import Requirements
 from envpack.support.bounded_reading import read_text
+from envpack.support.redaction import public_url
 from envpack.support.tables import Location, Table, parse_yaml, quote
 
 MLMODEL = "MLmodel"
@@ -95,7 +96,7 @@ def _requirements(folder: Path, flavor: Table) -> Files:
     python = found.python or ".".join(flavor.text("python_version", "").split(".")[:2])
     if listed and set(listed.pip) == set(found.pip):
         return python_env(python, (f"-r 1/{_COPY}/requirements.txt",))
-    return python_env(python, (*found.pip_options, *found.pip))
+    return python_env(python, (*map(public_url, found.pip_options), *found.pip))  # variables have their values there
 
 
 def _read(file: Path) -> Requirements | None:

@@ -58,6 +58,16 @@ def test_conda_yaml_with_pip_packages_alone_needs_no_channel(model):
     assert model(conda_yaml=CONDA.format("")) == ("python_env.yaml", "3.10", ("mlflow==1.2", "numpy"), ())
 
 
+def test_the_account_of_an_index_is_not_written(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKEN", "very-secret")
+    address = "https://me:${TOKEN}@index.example/simple"
+    conda = CONDA.format("").replace("  - numpy\n", f"  - numpy\n  - --extra-index-url {address}\n")
+    assert model(conda_yaml=conda)[0] == "python_env.yaml"
+    written = (tmp_path / "made/python_env.yaml").read_text()
+    assert "--extra-index-url https://index.example/simple" in written
+    assert "very-secret" not in written
+
+
 def test_without_an_environment_file_the_flavor_names_the_python(model):
     assert model(requirements_txt="numpy<2\n") == ("python_env.yaml", "3.11", ("numpy<2",), ())
 
