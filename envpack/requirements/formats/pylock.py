@@ -96,6 +96,7 @@ def _select_wheels(
         platform=target.platform,
         files=(path,),
         places={"python": str(source.place("requires-python"))},
+        index_names=ToolTables(source.project).index_names(),
     )
     if not target.python:
         python = source.choose(found) if source.choose else minor
@@ -340,7 +341,7 @@ def read_uv_lock(source: Source) -> Requirements:
         content = _with_absolute_paths(parse_toml(exported, location), folder)
     _refuse_outdated(source, content, "uv lock")
     found = _select_wheels(content, replace(source, text=exported))
-    return replace(found, files=(path, project), index_names=ToolTables(source.project).index_names())
+    return replace(found, files=(path, project))
 
 
 def _unreadable(location: Location, reason: str) -> InputError:
