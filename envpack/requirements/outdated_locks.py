@@ -14,13 +14,24 @@ from envpack.requirements.format import Source
 from envpack.requirements.formats.pyproject import read_required
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target, minors_in
+from envpack.requirements.tool_tables import ToolTables
+from envpack.support.redaction import public_url
 from envpack.support.tables import Location, quote
 
+NO_INDEXES: Mapping[str, str] = {}
 Versions = Mapping[Any, Collection[str]]  # of each package in a lock, by its normalised name
 
 
-def refuse_outdated(project: Source, lock: Location, locked: Versions, command: str, *, pythons: str) -> None:
-    """Refuse a lock that lacks a package which the project requires, or has another version of it.
+def refuse_outdated(
+    project: Source,
+    lock: Location,
+    locked: Versions,
+    command: str,
+    *,
+    pythons: str,
+    indexes: Mapping[str, str] = NO_INDEXES,  # of packages in the lock
+) -> None:
+    """Refuse a lock that lacks a package which the project requires, or has another version of it, or another index.
 
     So is one for a Python that the project does not allow. Requirements with a marker count only if it certainly holds
     for the target.
@@ -34,6 +45,15 @@ def refuse_outdated(project: Source, lock: Location, locked: Versions, command: 
         if requirement is not None and canonicalize_name(requirement.name) != own:
             specifier = "" if requirement.url else str(requirement.specifier)
             refuse_unlocked(requirement.name, specifier, locked, project.place(text), lock, command)
+            _refuse_other_index(canonicalize_name(requirement.name), indexes, project, lock, command)
+
+
+def _refuse_other_index(name: str, indexes: Mapping[str, str], project: Source, lock: Location, command: str) -> None:
+    """Refuse a lock with a package from another index than the one that its project now has for this package alone."""
+    wanted, has = (public_url(url).rstrip("/") for url in (ToolTables(project).index_of(name), indexes.get(name, "")))
+    if wanted.startswith("http") and has.startswith("http") and wanted.lower() != has.lower():
+        what = f"{name} is to come from {wanted}, and {lock.path.name} has it from {has}: the lock is older"
+        raise project.place(wanted).error(what, hint=f"write the lock again: {command}")
 
 
 def refuse_unlocked(name: str, specifier: str, locked: Versions, where: Location, lock: Location, command: str) -> None:

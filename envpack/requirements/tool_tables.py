@@ -168,6 +168,12 @@ class ToolTables:
                     return "index", str(table["url"])
         raise self._unread(f"the source of {name} in [tool.uv.sources]", "uv lock", name)
 
+    def index_of(self, name: str) -> str:
+        """The index that is the only source of a package in ``[tool.uv.sources]``, ``""`` if another or none is."""
+        source = self._sources().get(name)
+        index = source.get("index") if isinstance(source, dict) and not _CONDITIONS.intersection(source) else None
+        return next((url for url, named in self.index_names().items() if named == index), "")
+
     def has_source(self, name: str) -> bool:
         """Whether ``[tool.uv.sources]`` names a package."""
         return name in self._sources()

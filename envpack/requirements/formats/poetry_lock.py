@@ -115,6 +115,24 @@ class _Reader:
                 where = project.place(edge.name)
                 refuse_unlocked(edge.name, _range_of(edge.versions), locked, where, self._location, _COMMAND)
 
+        for name, (entry, _) in (
+            item for group in groups for item in (roots.table(group) or roots.main).values.items()
+        ):
+            self._refuse_other_source(name, entry)
+
+    def _refuse_other_source(self, name: str, entry: Value) -> None:
+        """Refuse a lock with a package from another source than the one that its project now names."""
+        wanted = entry.text("source", "") if isinstance(entry, Table) else ""
+        named = (
+            package for package in self._packages if canonicalize_name(package.text("name")) == canonicalize_name(name)
+        )
+        found = {package.table("source").text("reference", "").lower() for package in named}
+        if wanted.lower() not in ("", "pypi") and found and wanted.lower() not in found:
+            what = f"{name} is to come from the source {quote(wanted)}, and poetry.lock has it from another"
+            raise self._source.project.place(name).error(
+                f"{what}: the lock is older", hint=f"write the lock again: {_COMMAND}"
+            )
+
     def _of_groups(self, groups: list[str], extras: list[str], selected: set[str]) -> Iterator[_Wanted]:
         """The packages of groups; a package of extras has a marker that names them, unless no extra has it."""
         named = [[canonicalize_name(text) for text, _ in package.texts(_WITH_GROUPS)] for package in self._packages]

@@ -79,7 +79,9 @@ def _refuse_outdated(source: Source, content: Mapping[str, Any], command: str) -
     tools = source.project.toml.get("tool", {})
     if not any(isinstance(tools.get(tool), dict) and keys & set(tools[tool]) for tool, keys in _OVERRIDING.items()):
         locked, pythons = versions_of(content.get("packages", ())), _python_range(content, source.location)
-        refuse_outdated(source.project, source.location, locked, command, pythons=pythons)
+        named = [package for package in content.get("packages", ()) if isinstance(package, dict) and "index" in package]
+        indexes = {str(package.get("name")): str(package["index"]) for package in named}
+        refuse_outdated(source.project, source.location, locked, command, pythons=pythons, indexes=indexes)
 
 
 def _select_wheels(

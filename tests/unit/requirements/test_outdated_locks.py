@@ -312,3 +312,54 @@ def test_a_pixi_lock_is_compared_with_the_project_that_has_settings_of_pixi(writ
     assert refused(file, line=5).message == PIXI_LACKS
     write("pyproject.toml", project().replace(">=3.9", ">=3.11") + "[tool.pixi.project]\nname = 'x'\n")
     assert refused(file, line=4).message.startswith("Python '>=3.11' is required, and pixi.lock is for '==3.10.*'")
+
+
+OF_OWN = '[tool.uv.sources]\nportalocker = {{ index = "own" }}\n[[tool.uv.index]]\nname = "own"\nurl = "{}"\n'
+
+
+@every_row(
+    ("address", "is_refused"),
+    [
+        ("https://index.example/simple/", False),
+        ("https://me:very-secret@Index.example/simple", False),
+        ("https://own.example/simple", True),
+        ("./wheels", False),
+    ],
+)
+def test_a_lock_with_a_package_from_another_index_than_its_project_names_is_refused(
+    write, refused, address, is_refused
+):
+    """As before a private index was named, from which a package of the same name is to come."""
+    write("pyproject.toml", project("Portalocker") + OF_OWN.format(address))
+    in_pylock = BY_UV + PYLOCK + 'index = "https://index.example/simple"\n'
+    for name, lock in (("uv.lock", UV_LOCK), ("pylock.toml", in_pylock)):
+        file = write(name, lock)
+        if is_refused:
+            has = f"{name} has it from https://index.example/simple: the lock is older"
+            message = refused(file, line=10, python="3.10").message
+            assert message == f"portalocker is to come from {address}, and {has}"
+        else:
+            assert read_requirements(file, python="3.10").locked_pip
+
+
+@every_row(
+    ("entry", "source", "is_refused"),
+    [
+        ('{version = "*", source = "Own"}', 'type = "legacy"\nurl = "https://x"\nreference = "own"', False),
+        ('{version = "*", source = "own"}', 'type = "legacy"\nurl = "https://x"\nreference = "other"', True),
+        ('{version = "*", source = "own"}', "", True),
+        ('{version = "*", source = "PyPI"}', "", False),
+        ('"*"', 'type = "legacy"\nurl = "https://x"\nreference = "other"', False),
+    ],
+)
+def test_a_poetry_lock_with_a_package_from_another_source_is_refused(write, refused, entry, source, is_refused):
+    lock = POETRY_LOCK.replace("[metadata]", f"[package.source]\n{source}\n[metadata]" if source else "[metadata]")
+    file = write("poetry.lock", lock)
+    write("pyproject.toml", f'[tool.poetry.dependencies]\npython = ">=3.9"\nPortalocker = {entry}\n')
+    if is_refused:
+        error = refused(file, line=3, python="3.10")
+        assert error.message.startswith(
+            "Portalocker is to come from the source 'own', and poetry.lock has it from another"
+        )
+    else:
+        assert len(read_requirements(file, python="3.10").pip) == 1
