@@ -213,18 +213,8 @@ def _refuse_own_sources(project: Path, named: Set[str], target: Target) -> None:
 def _build_wheel(project: Path, target: Target, python: Path, folder: Path, variables: Mapping[str, str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
-        command: list[str | Path] = [
-            "build",
-            "--wheel",
-            "--out-dir",
-            temporary,
-            "--python",
-            python,
-            "--no-config",
-            *no_index(),
-            project,
-        ]
-        completed = run_uv(command, variables=variables)
+        options = ["--wheel", "--out-dir", temporary, "--no-config", *no_index()]
+        completed = run_uv(["build", *options, "--python", python, project], variables=variables)
         wheels = list(Path(temporary).glob("*.whl"))
         if completed.returncode != 0 or len(wheels) != 1:
             raise uv_error(completed, [project.name], folder)
