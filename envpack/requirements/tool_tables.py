@@ -83,7 +83,10 @@ class ToolTables:
         uv, folders = self._named("uv"), self._source.path.absolute().parents
         file = next((path for folder in folders[: 1 if uv else None] if (path := folder / "uv.toml").is_file()), None)
         if file and _OF_PACKAGES.intersection([*parse_toml(read_text(file), Location(file)), *uv]):
-            raise self._unread(f"{file} beside or above the project", "uv lock", "[tool.uv")
+            what = "decides which packages uv installs for the project, and is not read"
+            raise Location(file).error(
+                what, hint="run uv lock in the project: envpack reads the uv.lock that it writes"
+            )
 
     def _refuse_workspace(self) -> None:
         """Refuse a member of a workspace whose root decides about the packages of all members."""
@@ -91,7 +94,7 @@ class ToolTables:
             file = folder / "pyproject.toml"
             root = ToolTables(replace(self._source, path=file, text=read_text(file))) if file.is_file() else self
             if root is not self and root._has_member(self._source.path.parent):  # noqa: SLF001 - of the same class
-                what = f"is a member of the workspace in {folder}, whose settings decide which packages are installed"
+                what = f"is a member of a workspace whose settings decide which packages are installed: {folder}"
                 raise self._error(what, f"run here: {EXPORT_COMMAND}", "name")
 
     def _has_member(self, folder: Path) -> bool:

@@ -23,6 +23,7 @@ def test_a_model_is_served_from_a_read_only_mount_by_an_unprivileged_user(envpac
     assert model["stub"]["executable"] == "/models/double/triton_python_backend_stub"
     assert statuses(verdict["checks"]) == {
         "repository": "ok",
+        "again": "ok",
         "shutdown": "ok",
         "stop": "ok",
     }
