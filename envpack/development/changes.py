@@ -25,7 +25,7 @@ from envpack.support.placed_files import is_placed_file, is_placed_folder
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
 _REPEATED = 1.0  # seconds in which a signal whose exception was dropped comes again
-_GENERATED = ("build", "dist")  # what building a project makes
+_GENERATED = re.compile(r"build|dist|.+\.egg-info")  # folders that building a project makes
 _MOST_BYTES = 1 << 20  # of a file of requirements
 _INCLUDE = re.compile(r"^\s*(?:-\s+)?(?:-r|-c|--requirement|--constraint)[ =]+(\S+)", re.MULTILINE)
 _OF_EDITORS = re.compile("#.*#|4913")  # Emacs saves there by itself; Vim tries there whether it may write
@@ -141,14 +141,15 @@ class FileFinder:
         self._read[file] = _stamps(files), files, projects
         return files, projects
 
-    def _below(self, top: Path, generated: tuple[str, ...] = ()) -> tuple[dict[Path, Stamp], set[Path]]:
+    def _below(self, top: Path, generated: re.Pattern[str] | None = None) -> tuple[dict[Path, Stamp], set[Path]]:
         """The files and folders of a tree that matter, also behind links to folders."""
         files: dict[Path, Stamp] = {}
         folders = {top}
         seen = {os.path.realpath(top)}
         for place, names, entries in os.walk(top, followlinks=True):
             here = Path(place)
-            names[:] = [name for name in names if name not in generated and self._is_source_folder(here / name, seen)]
+            own = (name for name in names if generated is None or not generated.fullmatch(name))
+            names[:] = [name for name in own if self._is_source_folder(here / name, seen)]
             folders |= {here / name for name in names}
             for name in entries:
                 file = here / name

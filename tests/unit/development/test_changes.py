@@ -95,8 +95,9 @@ def test_included_files_and_projects_are_requirements(repository, changes, tmp_p
         assert (
             changes(lambda place=changed: place.write_text(f"{place.exists() and place.read_text()}\n")) == REQUIREMENT
         )
-    (project / "build").mkdir()
-    assert changes(lambda: (project / "build/p.py").write_text("made")) == []
+    for made in ("build", "dist", "p.egg-info"):
+        (project / made).mkdir()
+        assert changes((project / made / "p.py").touch) == []
 
 
 def test_what_envpack_writes_into_a_model_that_is_a_project_is_no_requirement(repository, changes):
