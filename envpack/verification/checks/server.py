@@ -204,12 +204,12 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
 @check("finalize", of="server", step="unload")
 def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check | None:
     """Only shown if `finalize` of a model raised an exception, which only the server's log reports: a warning"""
-    for text, model in itertools.product(failures_to_finalize(log), models):
-        error = read_model_error(text, server.server_path(model.folder))
-        if error.frames:
-            evidence = f"{model.name} raised an exception in finalize: {error.reason}"
-            return warning("finalize", evidence, suggest_fix(error.frames))
-    return None
+    raised = {
+        f"{model.name} raised an exception in finalize: {error.reason}": error.frames
+        for text, model in itertools.product(failures_to_finalize(log), models)
+        if (error := read_model_error(text, server.server_path(model.folder))).frames
+    }
+    return warning("finalize", "; ".join(raised), suggest_fix(next(iter(raised.values())))) if raised else None
 
 
 def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, float]:

@@ -306,6 +306,19 @@ def test_an_exception_in_finalize_is_a_warning(text, folder, is_of_it):
         assert check.fix == "correct the model's code at /srv/m/1/model.py:16"
 
 
+def test_each_model_that_raises_in_finalize_is_named_once():
+    """All are unloaded twice."""
+    of_n = RAISED.replace("/m/", "/n/").replace("store", "file")
+    log = "\n".join(f"{LOGGED}{json.dumps(text)}" for text in (RAISED, of_n, RAISED, of_n))
+    models = [SimpleNamespace(name=name, folder=f"/srv/{name}") for name in ("m", "n")]
+    check = check_finalize(SimpleNamespace(server_path=str), models, log)
+    assert check.evidence == (
+        "m raised an exception in finalize: OSError: store is closed; "
+        "n raised an exception in finalize: OSError: file is closed"
+    )
+    assert check.fix == "correct the model's code at /srv/m/1/model.py:16"
+
+
 def test_more_shared_memory_than_a_container_has_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "SHARED_MEMORY", str(tmp_path))
     server = SimpleNamespace(shared_memory=lambda: ("a", "b", "only_in_a_container"))
