@@ -200,7 +200,10 @@ def build_wheels(requirements: Requirements, target: Target, python: Path, cache
 
 
 def _refuse_own_sources(project: Path, named: Set[str], target: Target) -> None:
-    """Refuse a project that tells uv where a dependency comes from, as its wheel cannot, unless that is named."""
+    """Refuse a project whose ``[tool.uv.sources]`` decide on a dependency that the requirements do not name.
+
+    uv reads them in the project; its wheel does not contain them.
+    """
     file = project / "pyproject.toml"
     source = Source(file, read_project(file) if file.is_file() else "", target)
     for name in map(requirement_name, read_required(source)):

@@ -219,8 +219,8 @@ _SMALLER = "raise the limit for the size of files (ulimit -f unlimited), or use 
 
 
 def _unnamed(error: OSError) -> StorageError:
-    fix = "check the disks and mounts of the repository, the cache and the folder for temporary files"
-    fix = _SMALLER if error.errno == errno.EFBIG else fix
+    disks = "check the disks and mounts of the repository, the cache and the folder for temporary files"
+    fix = _SMALLER if error.errno == errno.EFBIG else disks
     return StorageError("file-unusable", f"a file cannot be read or written: {error.strerror}", fix)
 
 
