@@ -25,7 +25,8 @@ from envpack.support.placed_files import is_placed_file, is_placed_folder
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
 _REPEATED = 1.0  # seconds in which a signal whose exception was dropped comes again
-_GENERATED = re.compile(r"build|dist|.+\.egg-info")  # folders that building a project makes
+# Folders that building a project makes; below its top, build and dist are packages.
+_GENERATED = re.compile(r"build|dist|.+\.egg-info")
 _MOST_BYTES = 1 << 20  # of a file of requirements
 _INCLUDE = re.compile(r"^\s*(?:-\s+)?(?:-r|-c|--requirement|--constraint)[ =]+(\S+)", re.MULTILINE)
 _OF_EDITORS = re.compile("#.*#|4913")  # Emacs saves there by itself; Vim tries there whether it may write
@@ -148,7 +149,8 @@ class FileFinder:
         seen = {os.path.realpath(top)}
         for place, names, entries in os.walk(top, followlinks=True):
             here = Path(place)
-            own = (name for name in names if generated is None or not generated.fullmatch(name))
+            below = here.relative_to(top)
+            own = (name for name in names if not (generated and generated.fullmatch(str(below / name))))
             names[:] = [name for name in own if self._is_source_folder(here / name, seen)]
             folders |= {here / name for name in names}
             for name in entries:

@@ -98,6 +98,8 @@ def test_included_files_and_projects_are_requirements(repository, changes, tmp_p
     for made in ("build", "dist", "p.egg-info"):
         (project / made).mkdir()
         assert changes((project / made / "p.py").touch) == []
+    (project / "p/build").mkdir(parents=True)
+    assert changes((project / "p/build/p.py").touch) == REQUIREMENT
 
 
 def test_what_envpack_writes_into_a_model_that_is_a_project_is_no_requirement(repository, changes):
