@@ -1,4 +1,4 @@
-"""The input that uv receives, the parsing of its output, and the meaning of its errors; uv itself does not run here."""
+"""The input that uv receives, and the parsing of its output; uv itself does not run here."""
 
 import dataclasses
 import hashlib
@@ -10,12 +10,10 @@ import pytest
 
 from envpack.lock import pip
 from envpack.lock.pip import build_wheels, install_pip, resolve_pip, to_pylock
-from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.processes import CompletedProcess
-from envpack.support.uv import run_uv
 from tests.tables import every_row
 
 TARGET = Target("linux-64", "3.10", "2.35", "")
@@ -325,139 +323,3 @@ def test_a_project_without_one_wheel_for_the_target_is_an_error(monkeypatch, tmp
         build_wheels(TOOL, target, Path("/python"), tmp_path)
     assert caught.value.kind == "build-failed"
     assert list((tmp_path / "wheels").iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("glibc", "name"),
-    [
-        ("2.17", "x86_64-manylinux_2_17"),
-        ("2.31", "x86_64-manylinux_2_31"),
-        ("2.40", "x86_64-manylinux_2_40"),
-        ("2.30", "x86_64-manylinux_2_28"),
-        ("2.41", "x86_64-manylinux_2_28"),
-    ],
-)
-def test_uv_knows_some_versions_of_glibc(glibc, name):
-    assert platform_name("x86_64", glibc) == name
-
-
-@pytest.mark.parametrize(
-    ("kind", "stderr"),
-    [
-        ("hash-mismatch", "error: Hash mismatch for `six==1.17.0`"),
-        ("index-forbidden", "error: 401 Unauthorized for https://index.example/six/"),
-        ("index-forbidden", "error: HTTP status client error (403 Forbidden)"),
-        ("not-in-cache", "error: network was disabled"),
-        ("index-unreachable", "error: error sending request for url (https://index.example/six/)"),
-        ("index-unreachable", "error: dns error"),
-        (
-            "index-untrusted",
-            "error: Failed to fetch: https://x/six/\n  cause: invalid peer certificate: UnknownIssuer",
-        ),
-        (
-            "index-invalid",
-            'error: Unsupported `Content-Type` "text/plain" for `https://x/six/`. Expected JSON or HTML.',
-        ),
-        ("index-invalid", "error: Missing `Content-Type` header for `https://x/six/`"),
-        ("index-invalid", "error: Received some unexpected JSON from `https://x/six/`\n  cause: EOF"),
-        ("build-failed", "error: Failed to build `six==1.17.0`"),
-        ("wheel-invalid", "error: No solution found\n  cause: Because six==1.0 has an invalid package format and …"),
-        (
-            "wheel-invalid",
-            "error: Failed to install: six-1.0-py3-none-any.whl\n  cause: The wheel is invalid: Script …",
-        ),
-        ("wheel-invalid", "error: Failed to download `six==1.0`\n  cause: Failed to extract archive: …: Bad CRC"),
-        ("wheel-missing", "error: No solution found\n  cause: Because six==1.0 has no usable wheels and …"),
-        ("unresolvable", "No solution found when resolving dependencies: Because six was not found."),
-        ("unresolvable", "Because you require six>9, nothing fits"),
-        ("pip-failed", "error: something else"),
-        ("disk-full", "error: No space left on device (os error 28)"),
-    ],
-)
-def test_each_failure_of_uv_has_its_kind(tmp_path, kind, stderr):
-    error = uv_error(CompletedProcess(2, "", f"Using Python 3.10\n{stderr}"), ["b", "Six>9"], tmp_path)
-    assert error.kind == kind
-    assert error.hint
-    assert "Using Python" not in error.message
-
-
-@every_row(
-    ("printed", "reason", "hint"),
-    [
-        ("", "", "install a compiler"),
-        ("m.c:1:10: fatal error: sqlite3.h: No such file or directory", "fatal error: sqlite3.h: No such", "install a"),
-        ("error: command 'gcc' failed: No such file or directory", "error: command 'gcc' failed", "install a compiler"),
-        ("Traceback:\nKeyError: 'x'\nRuntimeError: no CUDA", "RuntimeError: no CUDA", "its build script failed: "),
-        ("LookupError: setuptools-scm was unable to detect version for /x.", "LookupError: ", "build it in a clone"),
-        ("LookupError: of nothing\nfatal error: a.h: gone", "fatal error: a.h: gone", "install a compiler"),
-    ],
-)
-def test_why_a_package_could_not_be_built_is_said(tmp_path, printed, reason, hint):
-    stderr = f"error: Failed to build `six==1.17.0`\n  cause: exit status: 1\n\n[stderr]\n{printed}\n"
-    error = uv_error(CompletedProcess(1, "", stderr), ["six"], tmp_path)
-    assert f"it could not be built from source{': ' if reason else ''}{reason}" in error.message
-    assert error.hint.startswith(hint)
-
-
-def test_an_index_that_hides_a_version_of_another_is_named(tmp_path):
-    stderr = (
-        "error: No solution found when resolving dependencies\n  cause: Because there is no version of six==2 and you"
-        " require six==2, we can conclude that your requirements are unsatisfiable.\n\nhint: `six` was found on"
-        " https://me:word@a.example/simple, but not at the requested version (six==2). A compatible version may be …"
-    )
-    hint = uv_error(CompletedProcess(1, "", stderr), ["six==2"], tmp_path).hint
-    assert hint.startswith("https://a.example/simple comes before the index that has this version, and has others of")
-    assert hint.endswith("UV_INDEX_STRATEGY=unsafe-best-match")
-
-
-def test_the_reason_of_a_conflict_is_one_sentence():
-    stderr = "  x No solution found:\n  `-> Because only six<=1 is\n      available.\n\nhint: something else"
-    error = uv_error(CompletedProcess(1, "", stderr), ["b", "six>9"], Path("/"))
-    expected = "pip requirement 'six>9' cannot be resolved for this Python: Because only six<=1 is available"
-    assert error.message == expected
-    plain = uv_error(CompletedProcess(1, "", "No solution found."), ["six>9"], Path("/"))
-    assert plain.message == "pip requirement 'six>9' cannot be resolved for this Python: No solution found"
-    unnamed = uv_error(CompletedProcess(1, "", "No solution found: Because of x."), ["b", "six>9"], Path("/"))
-    assert unnamed.message == "the pip requirements cannot be resolved for this Python: Because of x"
-
-
-class Run:
-    """Stands for the start of a program; the program prints a password."""
-
-    def __init__(self, monkeypatch):
-        monkeypatch.setattr("envpack.support.uv.run", self)
-
-    def __call__(self, command, *, env, cwd, timeout=None):
-        self.command, self.variables, self.folder = command, env, cwd
-        self.temporary = Path(env["TMPDIR"])
-        assert self.temporary.is_dir()
-        return CompletedProcess(3, "out https://me:secret@a.example/x", "err https://me:secret@a.example/x")
-
-
-def test_uv_runs_apart_from_projects_settings_and_secrets(monkeypatch):
-    started = Run(monkeypatch)
-    monkeypatch.setenv("PYTHONPATH", "/trap")
-    completed = run_uv(["pip", "compile", Path("/x")], variables={"MINE": "1", "UV_PYTHON_DOWNLOADS": "always"})
-    assert started.command[1:] == ["pip", "compile", Path("/x"), "--no-progress", "--color", "never"]
-    assert Path(started.command[0]).name == "uv"
-    assert (started.folder, started.variables["MINE"]) == (Path("/"), "1")
-    assert started.variables["UV_PYTHON_DOWNLOADS"] == "never"
-    assert started.variables["UV_PREVIEW_FEATURES"] == "pylock"
-    assert "PYTHONPATH" not in started.variables
-    assert not started.temporary.exists()
-    assert completed.returncode == 3
-    assert completed.stdout.startswith("out ")
-    assert completed.stderr.startswith("err ")
-    assert "secret" not in completed.stdout + completed.stderr
-
-
-def test_a_missing_uv_is_an_error_with_the_command_that_repairs_it(monkeypatch):
-    def missing():
-        raise FileNotFoundError
-
-    Run(monkeypatch)
-    monkeypatch.setattr("uv.find_uv_bin", missing)
-    with pytest.raises(EnvironmentBuildError, match="uv is not installed") as caught:
-        run_uv([])
-    assert caught.value.kind == "uv-missing"
-    assert caught.value.hint

@@ -1,4 +1,4 @@
-"""The indexes of pip's configuration files, the authorities that this machine trusts, and a uv that a signal ends."""
+"""The indexes of pip's configuration files, the authorities that this machine trusts, and how uv is run."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from envpack.support import uv
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.processes import _CHOSEN, trusted_certificates, verification_setting
-from envpack.support.uv import index_settings, no_index, pip_indexes
+from envpack.support.processes import _CHOSEN, CompletedProcess, trusted_certificates, verification_setting
+from envpack.support.uv import index_settings, no_index, pip_indexes, run_uv
 from tests.tables import every_row
 
 OWN, MORE = "https://own.example/simple", "https://more.example/simple"
@@ -84,7 +84,7 @@ def test_a_setting_with_a_password_that_is_not_encoded_is_refused_without_it(mon
             patch.delenv("UV_INDEX", raising=False)
             patch.setenv(name, f"http://{account}@host.example/simple")
             with pytest.raises(EnvironmentBuildError) as caught:
-                uv.run_uv(["--version"])
+                run_uv(["--version"])
             assert "%23 for #" in caught.value.hint
             assert "very-secret" not in str(caught.value)
 
@@ -110,7 +110,7 @@ def test_a_signal_that_ends_uv_is_named(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setattr(uv, "_uv", lambda: str(program))
     with pytest.raises(EnvironmentBuildError) as caught:
-        uv.run_uv(["pip", "compile"])
+        run_uv(["pip", "compile"])
     error = caught.value
     assert (error.kind, error.message) == ("pip-failed", "uv was ended by signal 9 (Killed)")
     assert error.hint.startswith("the system ends programs that exceed a limit: allow more memory or larger files")
@@ -132,7 +132,49 @@ def test_settings_that_never_end_are_not_waited_for(tmp_path, monkeypatch, file)
     (home / file).parent.mkdir(parents=True)
     os.mkfifo(home / file)
     with pytest.raises(EnvironmentBuildError) as caught:
-        uv.run_uv(["--version"])
+        run_uv(["--version"])
     assert (caught.value.kind, caught.value.where) == ("pip-failed", str(home / file))
     assert caught.value.message == "uv cannot read a file of its settings or credentials: it is a pipe or a device"
     assert caught.value.hint == "put a file there, or remove it"
+
+
+class Run:
+    """Stands for the start of a program; the program prints a password."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr("envpack.support.uv.run", self)
+
+    def __call__(self, command, *, env, cwd, timeout=None):
+        self.command, self.variables, self.folder = command, env, cwd
+        self.temporary = Path(env["TMPDIR"])
+        assert self.temporary.is_dir()
+        return CompletedProcess(3, "out https://me:secret@a.example/x", "err https://me:secret@a.example/x")
+
+
+def test_uv_runs_apart_from_projects_settings_and_secrets(monkeypatch):
+    started = Run(monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", "/trap")
+    completed = run_uv(["pip", "compile", Path("/x")], variables={"MINE": "1", "UV_PYTHON_DOWNLOADS": "always"})
+    assert started.command[1:] == ["pip", "compile", Path("/x"), "--no-progress", "--color", "never"]
+    assert Path(started.command[0]).name == "uv"
+    assert (started.folder, started.variables["MINE"]) == (Path("/"), "1")
+    assert started.variables["UV_PYTHON_DOWNLOADS"] == "never"
+    assert started.variables["UV_PREVIEW_FEATURES"] == "pylock"
+    assert "PYTHONPATH" not in started.variables
+    assert not started.temporary.exists()
+    assert completed.returncode == 3
+    assert completed.stdout.startswith("out ")
+    assert completed.stderr.startswith("err ")
+    assert "secret" not in completed.stdout + completed.stderr
+
+
+def test_a_missing_uv_is_an_error_with_the_command_that_repairs_it(monkeypatch):
+    def missing():
+        raise FileNotFoundError
+
+    Run(monkeypatch)
+    monkeypatch.setattr("uv.find_uv_bin", missing)
+    with pytest.raises(EnvironmentBuildError, match="uv is not installed") as caught:
+        run_uv([])
+    assert caught.value.kind == "uv-missing"
+    assert caught.value.hint
