@@ -117,10 +117,12 @@ def check_consistency(prefix: Path, python: Path) -> None:
     with ended_in_time():
         ended = run_uv(["pip", "check", "--python", python], timeout=_STARTING)
     wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]
-    if not wrong:  # uv also reports incomplete records, which some conda packages have, and which do no harm
-        return
-    fix = "install both with conda or both with pip, or require a compatible version"
-    raise EnvironmentBuildError("inconsistent", "\n".join(["packages are incompatible", *wrong]), fix, str(prefix))
+    if wrong:
+        fix = "install both with conda or both with pip, or require a compatible version"
+        raise EnvironmentBuildError("inconsistent", "\n".join(["packages are incompatible", *wrong]), fix, str(prefix))
+    # uv also reports incomplete records, which some conda packages have, and which do no harm.
+    if ended.returncode and (refused := ended.refused_by_system(prefix)):
+        raise refused
 
 
 def _paths(file: Path) -> Iterator[str]:

@@ -212,7 +212,8 @@ class Instruments:
         if ended.returncode:
             what = "debugpy cannot be installed"
             fix = "add debugpy to the requirements of the model, or see the output"
-            raise EnvironmentBuildError("debugger-missing", what, fix, str(python.prefix), details=ended.stderr)
+            failed = EnvironmentBuildError("debugger-missing", what, fix, str(python.prefix), details=ended.stderr)
+            raise ended.refused_by_system(folder) or failed
         progress.end("ready")
         return str(folder)
 

@@ -6,15 +6,15 @@ import configparser
 import contextlib
 import os
 import re
-import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.support.bounded_reading import first_endless, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
-from envpack.support.processes import CompletedProcess, clean_environment, run
+from envpack.support.processes import CompletedProcess, clean_environment, run, signal_name
 from envpack.support.redaction import ENCODING_HINT, is_readable, public_url, redact
 from envpack.support.temp_dirs import temp_dir
 
@@ -135,9 +135,9 @@ def run_uv(
         command = [_uv(), *arguments, "--no-progress", "--color", "never"]
         completed = run(command, env=environment, cwd=_NO_PROJECT, timeout=timeout)
     if completed.returncode < 0:  # its output then ends anywhere, and would be read as another cause
-        what = f"uv was ended by signal {-completed.returncode} ({signal.strsignal(-completed.returncode)})"
-        fix = "the system ends programs that exceed a limit: allow more memory or larger files (ulimit)"
-        raise EnvironmentBuildError("pip-failed", what, fix, details=completed.last_lines())
+        what = f"uv was ended by {signal_name(-completed.returncode)}"
+        failed = EnvironmentBuildError("pip-failed", what, "repeat the command", details=completed.last_lines())
+        raise completed.refused_by_system(Path(tempfile.gettempdir())) or failed
     return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))
 
 

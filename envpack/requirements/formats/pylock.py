@@ -338,7 +338,7 @@ def read_uv_lock(source: Source) -> Requirements:
             ]
         )
         if completed.returncode != 0:
-            raise _unreadable(location, " ".join(completed.stderr.split()).removeprefix("error: "))
+            raise completed.refused_by_system(folder) or _unreadable(location, completed.stderr)
         exported = read_text(pylock)
         content = _with_absolute_paths(parse_toml(exported, location), folder)
     _refuse_outdated(source, content, "uv lock")
@@ -346,7 +346,8 @@ def read_uv_lock(source: Source) -> Requirements:
     return replace(found, files=(path, project))
 
 
-def _unreadable(location: Location, reason: str) -> InputError:
+def _unreadable(location: Location, output: str) -> InputError:
+    reason = " ".join(output.split()).removeprefix("error: ")
     if missing := _NO_HASH.match(reason):  # as from PyTorch's index
         what = f"has no hash of {quote(missing['wheel'])}, since its index names none"
         return location.error(what, hint=f"run there: {_WITHOUT_HASHES}, and name that file")
