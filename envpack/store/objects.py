@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import Any, TypeVar
 
 from envpack.store.location import Location, connect, obstore_for, proxy_to, was_redirected
 from envpack.support.connection_faults import proxy_hint, tls_fault
-from envpack.support.errors import StorageError, says_disk_full
+from envpack.support.errors import SMALLER_FILES, StorageError, limit_said_in, says_disk_full
 from envpack.support.pool import interruptible
 from envpack.support.text import one_line, printable_line
 
@@ -315,6 +317,8 @@ class Objects:
             # What was written before stays; a publication has announced it.
             what, fix = "the disk of this store is full", "free some space there, and run the same command again"
             return StorageError("disk-full", what, fix, str(self.location))
+        if limit := limit_said_in(text):
+            return limit
         if _REFUSED.search(text):
             return self._forbidden()
         if name := _BAD_PATH.search(text):
@@ -325,9 +329,8 @@ class Objects:
         if _NO_HARD_LINKS.search(text):
             fix = "give a folder of another file system; `envpack layout --output` writes models without them"
             return self._unusable("its file system has no hard links", fix)
-        return self._unusable(
-            _reason(text), "look at the folder and what is in it, such as links, or give another address"
-        )
+        look = "look at the folder and what is in it, such as links, or give another address"
+        return self._unusable(_reason(text), SMALLER_FILES if os.strerror(errno.EFBIG) in text else look)
 
     def _unusable_service(self, text: str) -> StorageError:
         if fault := tls_fault(text):

@@ -174,7 +174,7 @@ def system_error(error: Exception) -> StorageError | None:
         return _file_error(error)
     if isinstance(error, MemoryError):
         return system_limit(str(error) or "out of memory")
-    return _limit_said_in(str(error))  # a library's own exceptions
+    return limit_said_in(str(error))  # a library's own exceptions
 
 
 def _file_error(error: OSError) -> StorageError | None:
@@ -188,7 +188,9 @@ def _file_error(error: OSError) -> StorageError | None:
         return refused
     if error.errno in _REFUSED:
         return _refused(error, Path(_name_of(error)))
-    fix = _SMALLER if error.errno == errno.EFBIG else "look at what this path is, and give another one or repair it"
+    fix = (
+        SMALLER_FILES if error.errno == errno.EFBIG else "look at what this path is, and give another one or repair it"
+    )
     return StorageError("file-unusable", f"cannot be read or written: {error.strerror}", fix, _name_of(error))
 
 
@@ -215,12 +217,12 @@ def system_limit(reason: str) -> StorageError:
     return StorageError("system-limit", f"the system refuses more of what this command needs: {reason}", fix)
 
 
-_SMALLER = "raise the limit for the size of files (ulimit -f unlimited), or use a file system that has larger ones"
+SMALLER_FILES = "raise the limit for the size of files (ulimit -f unlimited), or use a file system that has larger ones"
 
 
 def _unnamed(error: OSError) -> StorageError:
     disks = "check the disks and mounts of the repository, the cache and the folder for temporary files"
-    fix = _SMALLER if error.errno == errno.EFBIG else disks
+    fix = SMALLER_FILES if error.errno == errno.EFBIG else disks
     return StorageError("file-unusable", f"a file cannot be read or written: {error.strerror}", fix)
 
 
@@ -252,7 +254,7 @@ def says_disk_full(output: str) -> bool:
 
 def refused_by_system(output: str, storage: Path) -> StorageError | None:
     """The error if the output of a program says that a disk is full, or a limit reached; it does not say which disk."""
-    return disk_full(scarce_folder(storage)) if says_disk_full(output) else _limit_said_in(output)
+    return disk_full(scarce_folder(storage)) if says_disk_full(output) else limit_said_in(output)
 
 
 # Of the system, of Python, of zstd, of programs in Rust, and of a compiler's driver.
@@ -262,7 +264,8 @@ _LIMIT = re.compile(
 )
 
 
-def _limit_said_in(output: str) -> StorageError | None:
+def limit_said_in(output: str) -> StorageError | None:
+    """The error (kind ``system-limit``) if the output of a program or library names a limit of the system."""
     said = _LIMIT.search(output)
     return system_limit(said[0]) if said else None
 

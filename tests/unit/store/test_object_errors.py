@@ -101,6 +101,12 @@ def test_each_error_of_the_library_is_one_line_with_a_remedy(text, kind, message
             "an object there has a name that is no path: /m/a\\nb",
             "remove or rename it; envpack",
         ),
+        (
+            "Generic LocalFileSystem error: Unable to copy data to file: File too large (os error 27)",
+            "store-unreachable",
+            "the store cannot be used: ",
+            "raise the limit for the size of files",
+        ),
     ],
 )
 def test_a_folder_is_on_no_network_and_in_no_cloud(tmp_path, text, kind, message, hint):
@@ -116,6 +122,12 @@ def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
     # Not that nothing was changed: a part of what was to be written may be there.
     assert error.message == "the disk of this store is full"
     assert error.hint == "free some space there, and run the same command again"
+
+
+def test_a_limit_of_this_machine_is_no_fault_of_the_store(tmp_path):
+    text = "Generic S3 error: error sending request: tcp open error: Too many open files (os error 24)"
+    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(text))
+    assert (error.kind, error.message.rpartition(": ")[2]) == ("system-limit", "Too many open files")
 
 
 @every_row(
