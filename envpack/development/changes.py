@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.repository.folders import version_folders
-from envpack.requirements.format import find_requirements, read_requirements
+from envpack.repository.folders import requirements_file, version_folders
+from envpack.requirements.format import read_requirements
 from envpack.settings.project import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvpackError, InputError
@@ -124,7 +124,7 @@ class FileFinder:
     def _required(self, folder: Path) -> tuple[frozenset[Path], frozenset[Path]]:
         """The files that requirements are in, with those that they include; and the projects that they name."""
         try:
-            file = self.project.of(folder.name).requirements or find_requirements(folder)
+            file = requirements_file(self.project, folder)
         except InputError:  # of several, none is named; the build reports it
             return frozenset(), frozenset()
         if file is None:

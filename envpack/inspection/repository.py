@@ -30,11 +30,10 @@ from envpack.inspection.files import (
 from envpack.inspection.state import build_state, own_requirements
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.repository.config_choices import custom_configs
-from envpack.repository.folders import find_folder, looks_like_model
+from envpack.repository.folders import find_folder, looks_like_model, requirements_file
 from envpack.repository.model import UNADDRESSABLE, Model, examine_model
 from envpack.repository.placement import ONE_AT_A_TIME, PYTHON_BACKEND, backends_folder, unpacking_backends
 from envpack.repository.selection import examine_readable, find_cycles
-from envpack.requirements.format import find_requirements
 from envpack.requirements.locked_packages import check_locked
 from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
@@ -158,7 +157,7 @@ def _python_of(project: Project, model: Model, release: Release) -> str:
         return str(read_metadata(model.environment).get("minor", ""))
     said = project.of(model.folder.name)
     own_stub = model.backend != PYTHON_BACKEND or (model.folder / STUB_NAME).exists()
-    if own_stub or (not said.python and (said.requirements or said.from_prefix or find_requirements(model.folder))):
+    if own_stub or (not said.python and (said.from_prefix or requirements_file(project, model.folder))):
         return ""
     return said.python or release.python
 

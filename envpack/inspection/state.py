@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from envpack.archive.manifest import read_metadata, record_in_metadata
 from envpack.lock.lockfile import digest_requirements
+from envpack.repository.folders import requirements_file
 from envpack.repository.model import Model
-from envpack.requirements.format import find_requirements, read_requirements
+from envpack.requirements.format import read_requirements
 from envpack.requirements.model import Requirements
 from envpack.requirements.target import allows_minor
 from envpack.settings.project import Project
@@ -50,7 +51,7 @@ def record_requirements(placed: Path, requirements: Requirements | None) -> None
 def own_requirements(project: Project, model: Model, release: Release, built_for: Mapping[str, Any]) -> Requirements:
     """The requirements of a model as a build reads them; ``built_for`` is the metadata of the environment it has."""
     settings = project.of(model.folder.name)
-    file = settings.requirements or find_requirements(model.folder)
+    file = requirements_file(project, model.folder)
     if not file:
         return Requirements(pip=("numpy",))  # what a build installs for a model without requirements
 
@@ -71,7 +72,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
     settings = project.of(model.folder.name)
     if model.is_ensemble or settings.from_prefix:
         return BuildState("unknown")
-    file = settings.requirements or find_requirements(model.folder)
+    file = requirements_file(project, model.folder)
     environment = model.environment
     build = f"run `envpack build {model.folder.name}`"
     if environment is None:

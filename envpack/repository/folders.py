@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from envpack.repository.config import ModelConfig
+from envpack.requirements.format import find_requirements
+from envpack.settings.project import Project
 from envpack.support.errors import InputError
 from envpack.support.folders import path_in_shell, real_path
 from envpack.support.placed_files import CONFIG_NAME
@@ -29,6 +31,14 @@ def find_folder(repository: Path, name: str) -> Path | None:
     Names of folders are compared, so that no text leads elsewhere or is too long for a path.
     """
     return next((entry for entry in repository.iterdir() if entry.name == name and entry.is_dir()), None)
+
+
+def requirements_file(project: Project, folder: Path) -> Path | None:
+    """The requirements file of a model: named for it, in its folder, or named for all; None if there is none.
+
+    Raises an `InputError` as `envpack.requirements.format.find_requirements`.
+    """
+    return project.of(folder.name).requirements or find_requirements(folder) or project.requirements
 
 
 def is_too_long(path: str) -> bool:

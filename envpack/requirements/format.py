@@ -259,6 +259,8 @@ def _has_requirements(known: Format, file: Path) -> bool:
 def naming(model_folder: Path, file: str) -> str:
     """How a user names the requirements file of a model, in words; ``file`` is as envpack.toml has it."""
     place = model_folder.parent / "envpack.toml"
+    if not file.startswith(f"{model_folder.name}/"):
+        return f'write requirements = "{file}" at the top of {place}, for all models without requirements of their own'
     return f'write [models.{toml_key(model_folder.name)}] and requirements = "{file}" into {place}'
 
 

@@ -80,8 +80,18 @@ class Project:
         return tuple(name for name in self.models if not (self.repository / name).is_dir())
 
     def of(self, model: str = "") -> Settings:
-        """The settings of a model by the name of its folder, or of the repository; defaults for what is not said."""
-        return self.said.over(self.models.get(model, Settings())).over(self.settings).settled()
+        """The settings of a model by the name of its folder, or of the repository; defaults for what is not said.
+
+        Requirements that are said of all models count less than a file in the model's folder, so they are not among
+        them: `envpack.repository.folders.requirements_file` knows both.
+        """
+        general = self.settings.only(*(name for name in FIELDS if name != "requirements"))
+        return self.said.over(self.models.get(model, Settings())).over(general).settled()
+
+    @property
+    def requirements(self) -> Path | None:
+        """The requirements file of the models that have none of their own; None if the file names none."""
+        return self.settings.settled().requirements
 
     @property
     def release(self) -> Release:

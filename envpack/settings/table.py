@@ -43,7 +43,6 @@ class Settings:
         explained="Python minor version. Default: the requirements', else the lockfile's, else that of the environment "
         "that the model has, else the release's",
         has=f"run init {_RESOLVES}",
-        in_project=False,
         in_model=True,
     )
     triton: str = setting(
@@ -96,9 +95,9 @@ class Settings:
     requirements: Path | None = setting(
         Place(example="core/requirements.txt", metavar="FILE", is_folder=False),
         "Requirements file.",
-        explained="requirements file; relative paths start at this file. Default: the first of [these file "
-        "names](requirements.md) in the model's folder",
-        in_project=False,
+        otherwise="what the model's folder has",
+        explained="requirements file; relative paths start at this file. At the top: of each model in whose folder "
+        "there is none of [these file names](requirements.md)",
         in_model=True,
     )
     from_prefix: Path | None = setting(

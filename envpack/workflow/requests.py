@@ -18,6 +18,7 @@ from envpack.inspection.preflight import find_unsafe_archive
 from envpack.inspection.stubs import fit_findings
 from envpack.lock.lockfile import read_lock
 from envpack.lock.resolve import LOCAL_CHANNEL
+from envpack.repository.folders import requirements_file
 from envpack.repository.model import Model
 from envpack.repository.placement import (
     PYTHON_BACKEND,
@@ -201,7 +202,7 @@ def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:
     def choose(requirements: Requirements) -> ChosenPython:
         return _chosen_python(requirements, project, model, conda)
 
-    requirements = _requirements(said, model, release, choose)
+    requirements = _requirements(project, model, choose)
     platform = said.platform or requirements.platform or host_platform()
     python = choose(requirements)
     lock = read_lock(lock_file)
@@ -222,19 +223,17 @@ def lock_request(project: Project, model: Model) -> tuple[Recipe, ChosenPython]:
     return recipe, python
 
 
-def _requirements(
-    said: Settings, model: Model, release: Release, choose: Callable[[Requirements], ChosenPython]
-) -> Requirements:
+def _requirements(project: Project, model: Model, choose: Callable[[Requirements], ChosenPython]) -> Requirements:
     """What the model requires; without any requirements NumPy, if its code needs no more."""
-    file = said.requirements or find_requirements(model.folder)
+    file = requirements_file(project, model.folder)
     if not file:
         refuse_missing_requirements(model, choose(NUMPY_ALONE).minor)
         return NUMPY_ALONE
     return read_requirements(
         file,
-        platform=said.platform or host_platform(),
+        platform=project.of(model.folder.name).platform or host_platform(),
         python=lambda requirements: choose(requirements).minor,
-        glibc=release.glibc,
+        glibc=project.release.glibc,
     )
 
 

@@ -102,6 +102,15 @@ def test_included_files_and_projects_are_requirements(repository, changes, tmp_p
     assert changes((project / "p/build/p.py").touch) == REQUIREMENT
 
 
+def test_requirements_of_all_models_are_those_of_a_model_without_its_own(repository):
+    (repository / "envpack.toml").write_text('requirements = "../all.txt"\n')
+    finder, file = FileFinder(open_project(repository)), repository.parent / "all.txt"
+    file.write_text("numpy\n")
+    assert file not in finder.files("model").requirements
+    (repository / "model/requirements.txt").unlink()
+    assert {place.resolve() for place in finder.files("model").requirements} == {file}
+
+
 def test_what_envpack_writes_into_a_model_that_is_a_project_is_no_requirement(repository, changes):
     model = repository / "model"
     (model / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')

@@ -11,6 +11,7 @@ from envpack.repository.config_editor import set_execution_environment
 from envpack.repository.model import open_model
 from envpack.repository.placement import in_model_folder, point_to_environment
 from envpack.requirements.format import read_requirements
+from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.support.placed_files import MANIFEST
 from tests.tables import every_row
@@ -158,3 +159,13 @@ def test_an_environment_from_a_prefix_has_no_recorded_requirements(model):
     assert json.loads((model / "env" / MANIFEST).read_text())["requirements"]
     record_requirements(model / "env", None)
     assert json.loads((model / "env" / MANIFEST).read_text()) == json.loads(before)
+
+
+def test_a_change_of_the_requirements_of_all_models_is_one_of_each_without_its_own(project, model, placed, release):
+    general = (model / "requirements.txt").rename(project.repository / "all.txt")
+    (project.repository / "envpack.toml").write_text('requirements = "all.txt"\n')
+    project = open_project(project.repository)
+    record_requirements(placed, read_requirements(general))
+    assert state(project, model, release).status == "current"
+    general.write_text("pillow==11.0.0\n")
+    assert state(project, model, release).status == "changed"

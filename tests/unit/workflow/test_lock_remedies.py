@@ -107,7 +107,8 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
     (warning,) = requirement_warnings(model("numpy"), Requirements(), "3.10", {"numpy"})
     assert warning == (
         f"m: it has no requirements of its own, and {above} is not read, so it gets NumPy alone: for these packages,"
-        f' write [models.m] and requirements = "requirements.txt" into {machine.repository}/envpack.toml'
+        f' write requirements = "requirements.txt" at the top of {machine.repository}/envpack.toml, for all models'
+        " without requirements of their own"
     )
     assert requirement_warnings(model("numpy"), Requirements(source=above), "3.10", {"numpy"}) == ()
 
@@ -128,7 +129,7 @@ def test_requirements_in_a_version_of_the_model_are_not_read_and_that_is_said(ma
 
 
 def test_the_name_of_a_model_with_a_dot_is_quoted_in_the_setting(machine, model):
-    (machine.folder / "requirements.txt").rename(machine.repository / "requirements.txt")
+    (machine.folder / "requirements.txt").rename(machine.folder / "1/requirements.txt")
     folder = machine.folder.rename(machine.folder.with_name("yolo.v5"))
     (warning,) = requirement_warnings(open_model(folder), Requirements(), "3.10", {"numpy"})
     assert 'write [models."yolo.v5"] and' in warning
@@ -152,9 +153,9 @@ def test_a_model_without_requirements_may_need_no_more_than_numpy(machine, model
         with pytest.raises(InputError) as raised:
             machine.request()
         project = machine.repository / "envpack.toml"
-        other = f'for those in {folder}/requirements.txt, write [models.m] and requirements = "{named}" into {project}'
-        assert raised.value.hint == f"{write}; or, {other}"
-        (machine.repository / "envpack.toml").write_text(f'[models.m]\nrequirements = "{named}"\n')
+        other = f'for those in {folder}/requirements.txt, write requirements = "{named}" at the top of {project}'
+        assert raised.value.hint == f"{write}; or, {other}, for all models without requirements of their own"
+        project.write_text(f'requirements = "{named}"\n')
         assert machine.request().requirements.source.samefile(folder / "requirements.txt")
         (machine.repository / "envpack.toml").unlink()
     model("numpy", "os")

@@ -9,7 +9,7 @@ from envpack.repository.placement import point_to_environment
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
-from envpack.workflow.requests import build_request
+from envpack.workflow.requests import build_request, kept_environment
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
 LOCKED = f"""lock-version = "1.0"
@@ -180,6 +180,33 @@ def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_ad
     assert request.placement.selection.exclude == ("*.pyi", "docs/", "*.md")
     request = request_for(repository, format="dir", toolchain="system")
     assert (request.placement.archive_format, request.source.toolchain) == ("dir", "system")
+
+
+def test_requirements_and_python_of_all_models_count_less_than_what_one_of_them_has(repository):
+    file, of_all, named = repository / "m/requirements.txt", repository / "all.txt", repository / "named.txt"
+    for place, text in ((of_all, "numpy==1.26.4\n"), (named, "numpy==1.26.3\n")):
+        place.write_text(text)
+    (repository / "envpack.toml").write_text('requirements = "all.txt"\npython = "3.11"\n')
+    assert python_of(request_for(repository)) == ("3.11", "envpack.toml")
+    assert request_for(repository).source.requirements.source.samefile(of_all)
+    file.write_text("numpy\n")
+    assert request_for(repository).source.requirements.source.samefile(file)
+    with (repository / "envpack.toml").open("a") as settings:
+        settings.write('[models.m]\nrequirements = "named.txt"\npython = "3.12"\n')
+    assert python_of(request_for(repository)) == ("3.12", "envpack.toml")
+    assert request_for(repository).source.requirements.source.samefile(named)
+
+
+def test_requirements_of_all_models_do_not_replace_an_environment_that_is_taken_over_or_kept(repository):
+    (repository / "all.txt").write_text("numpy\n")
+    prefix = repository.parent / "venv"
+    (repository / "envpack.toml").write_text(f'requirements = "all.txt"\n[models.m]\nfrom_prefix = "{prefix}"\n')
+    assert request_for(repository).source.prefix == prefix
+    (repository / "envpack.toml").write_text('requirements = "all.txt"\n')
+    foreign = repository.parent / "foreign.tar.gz"
+    foreign.touch()
+    point_to_environment(open_model(repository / "m"), str(foreign))
+    assert kept_environment(open_project(repository), open_model(repository / "m")) == foreign
 
 
 def test_a_model_starts_as_the_option_the_model_or_the_project_says_or_as_it_is_configured(repository):

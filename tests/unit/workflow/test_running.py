@@ -21,6 +21,7 @@ from envpack.stub.build import Stub
 from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import EnvironmentBuildError, InputError, ServerError, StorageError
 from envpack.support.placed_files import STUB_NAME
+from envpack.support.processes import CompletedProcess
 from envpack.support.progress import NoProgress
 from tests.tables import every_row
 from tests.unit.stub.elf_files import EM_AARCH64, write_library, write_stub
@@ -357,17 +358,17 @@ def test_a_profile_is_read_once_it_is_there(tmp_path):
 def test_a_debugger_is_installed_beside_an_environment_without_one(tmp_path, port, monkeypatch, machine):
     asked = []
 
-    class Ended:
-        returncode, stderr = 0, "the output"
+    def run_uv(arguments):
+        asked.append(arguments)
+        return CompletedProcess(len(asked) - 1, "", "the output")
 
-    monkeypatch.setattr("envpack.support.uv.run_uv", lambda arguments: asked.append(arguments) or Ended)
+    monkeypatch.setattr("envpack.support.uv.run_uv", run_uv)
     tools, python = Instruments(tmp_path, port), Python(tmp_path / "stub", tmp_path / "bare")
     variables = tools.variables(python, machine.steps)
     assert json.loads(variables["ENVPACK_RUN"])["debugger"] == str(tmp_path / "debugger")
     assert machine.steps.seen == ["install debugpy: ready"]
     program = tmp_path / "bare/bin/python3"
     assert asked == [["pip", "install", "--target", tmp_path / "debugger", "--python", program, "--no-deps", "debugpy"]]
-    Ended.returncode = 1
     with pytest.raises(EnvironmentBuildError, match="debugpy cannot be installed") as raised:
         tools.variables(python, machine.steps)
     assert (raised.value.kind, raised.value.details) == ("debugger-missing", "the output")
