@@ -99,10 +99,14 @@ def phrase(pid: int) -> str:
 
 
 def start_time(pid: int) -> str:
-    """When a process started, in ticks since boot; ``""`` if it does not exist, `UNKNOWN` if that cannot be read."""
+    """When a living process started, in ticks since boot; ``""`` if there is none, `UNKNOWN` if that cannot be read.
+
+    One that has ended stays as a zombie where nobody waits for it, as in many containers.
+    """
     if not os.path.lexists(f"{PROC}/{pid}"):
         return ""
-    return next(iter(fields_of(pid)[STARTED:]), UNKNOWN)
+    fields = fields_of(pid)
+    return "" if fields and is_dead(fields) else next(iter(fields[STARTED:]), UNKNOWN)
 
 
 def variables(pid: int) -> dict[str, str]:

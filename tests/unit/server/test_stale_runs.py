@@ -51,6 +51,16 @@ def test_a_process_of_an_earlier_boot_or_with_a_reused_id_is_gone():
     assert owner_is_gone(f"{boot}/{namespace}/{2**22 + 1}/{start}")
 
 
+def test_a_process_that_has_ended_is_gone_although_nobody_waits_for_it():
+    """Where the first process of a container waits for none, what killed runs left was there for ever."""
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        owner = owner_of(process.pid, proc.start_time(process.pid))
+        assert not owner_is_gone(owner)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert owner_is_gone(owner)
+
+
 def test_a_process_of_another_container_may_live():
     boot, _, pid, start = this_owner().split("/")
     assert not owner_is_gone(f"{boot}/pid:[1]/{pid}/{int(start) - 1}")
