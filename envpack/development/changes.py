@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from watchfiles import Change as Kind, DefaultFilter, watch
+
 from envpack.repository.folders import requirements_file, version_folders
 from envpack.requirements.format import read_requirements
 from envpack.settings.project import Project
@@ -93,8 +95,6 @@ class FileFinder:
     """Finds the files of models."""
 
     def __init__(self, project: Project) -> None:
-        from watchfiles import Change as Kind, DefaultFilter
-
         self.project = project
         self._matters = functools.partial(DefaultFilter(), Kind.modified)
         self._read: dict[Path, tuple[Files, frozenset[Path], frozenset[Path]]] = {}
@@ -170,9 +170,7 @@ class FileFinder:
 
 def wait_for_changes(folders: frozenset[Path], stop: threading.Event, pause: float) -> Iterator[None]:
     """Yield whenever something in these folders may have changed, and after each pause; end when `stop` is set."""
-    import watchfiles
-
-    found = watchfiles.watch(
+    found = watch(
         *sorted(folders),
         debounce=_MOST,
         step=_STEP,

@@ -71,7 +71,7 @@ def test_the_lowest_versions_that_it_requires_are_enough(dist, python, repositor
     venv, uv = tmp_path / "venv", Path(sys.executable).with_name("uv")
     run(uv, "venv", "--quiet", "--python", sys.executable, venv)
     install = [uv, "pip", "install", "--quiet", "--python", venv / "bin/python", "--find-links", dist]
-    run(*install, "--resolution", "lowest-direct", "triton-envpack[dask,dev,oci,sign,store]")
+    run(*install, "--resolution", "lowest-direct", "triton-envpack[dask,oci,sign,store]")
     envpack = venv / "bin/envpack"
     run(envpack, "build", "--python", python, "--on", "local:1", cwd=repository, env=variables)
     run(envpack, "inspect", cwd=repository, env=variables)

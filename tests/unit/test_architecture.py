@@ -3,9 +3,14 @@
 import ast
 import functools
 import graphlib
+import importlib.metadata
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import envpack
 from tests.tables import every_row
@@ -141,6 +146,50 @@ def test_no_modules_import_each_other_in_a_circle():
         if not _is_package(module)
     }
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+# Modules that run in the Python of a model, or of pytest, with what is installed there.
+_ELSEWHERE = ("local.python.", "development.python.", "repository.adoption.code.", "verification.gpu_probe_model")
+
+_COME_ALONG = {"compression", "dask"}  # with Python 3.14, and with distributed
+
+
+def test_what_is_no_dependency_is_looked_for_before_it_is_used():
+    """Without watchfiles, which an extra brought, `envpack dev` was a bug in envpack."""
+    project = tomllib.loads(PACKAGE.with_name("pyproject.toml").read_text())["project"]
+    required = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    known = importlib.metadata.packages_distributions()
+    here = {name: tree for name, tree in _modules().items() if not name.removeprefix("envpack.").startswith(_ELSEWHERE)}
+    looked_for = _COME_ALONG | {found for tree in here.values() for found in _looked_for(tree)}
+    wrong = [
+        f"{module} imports {found}"
+        for module, tree in here.items()
+        for found in _packages_of(tree)
+        if not required.intersection(map(canonicalize_name, known.get(found, ()))) and found not in looked_for
+    ]
+    assert wrong == []
+
+
+def _packages_of(tree):
+    """The packages of others that a module imports, but not for its types alone."""
+    types = {node for place in ast.walk(tree) if _is_for_types(place) for node in ast.walk(place)}
+    for node in set(ast.walk(tree)) - types:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        yield from {name.split(".")[0] for name in names} - {"envpack", *sys.stdlib_module_names}
+
+
+def _is_for_types(node):
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def _looked_for(tree):
+    """The packages whose absence a module handles."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and "ImportError" in " ".join(map(ast.unparse, node.handlers)):
+            yield from _packages_of(ast.Module(node.body, []))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("find_spec"):
+            yield from (place.value.split(".")[0] for place in node.args if isinstance(place, ast.Constant))
 
 
 def test_names_that_begin_with_an_underscore_stay_in_their_module():
