@@ -55,6 +55,14 @@ OLD = """error: No solution found when resolving dependencies
 
 hint: You require CPython 3.10 (`cp310`), but we only found wheels for `tensorflow` (v1.15.0) with the following Python ABI tags: `cp27m`, `cp36m`, `cp37m`
 """  # noqa: E501
+RANGE = """error: No solution found when resolving dependencies
+  cause: Because numpy<2 has no usable wheels and you require numpy<2, we can conclude that your requirements are
+         unsatisfiable.
+
+hint: Wheels are required for `numpy` because building from source is disabled for all packages (i.e., with `--no-build`)
+
+hint: You require CPython 3.13 (`cp313`), but we only found wheels for `numpy` (v1.10.3) with the following Python ABI tags: `cp27m`, `cp33m`, `cp34m`
+"""  # noqa: E501
 
 
 def because(text):
@@ -91,6 +99,13 @@ def because(text):
             "wheel-missing",
             "'tensorflow==1.15': it has no wheel",
             "has a wheel for this Python (this one has them for Python 3.6, 3.7), or build",
+        ),
+        (
+            RANGE,
+            ["numpy<2"],
+            "wheel-missing",
+            "'numpy<2': it has no wheel",
+            "choose a version that has a wheel for this Python, or build it from source",
         ),
         (
             because("there is no version of torch==2.3.0+cu118 and you require torch==2.3.0+cu118"),
