@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from envpack.support.folders import expand_home
+from envpack.support.folders import expand_home, whole_path
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE = re.compile(r"([0-9]{1,15})([bkmg]?)", re.IGNORECASE)
@@ -117,7 +117,10 @@ class Place(Kind):
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         text = str(super().read(key, value, file, place))
-        return file.parent / expand_home(text, str(file)) if text else None
+        path = file.parent / expand_home(text, str(file))
+        if path.name != "..":
+            path = whole_path(path.parent) / path.name  # a link keeps its name, by which its format is known
+        return path if text else None
 
 
 class Number(Kind):

@@ -76,7 +76,7 @@ def test_layouts_and_the_folder_of_backends(tmp_path):
     )
     project = open_project(tmp_path)
     assert [project.of(name).layout for name in ("", "core", "other")] == ["backend", "model", "backend"]
-    assert project.of().backends == tmp_path / "../shared"
+    assert project.of().backends == tmp_path.parent / "shared"
 
 
 @pytest.mark.parametrize(

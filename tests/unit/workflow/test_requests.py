@@ -197,6 +197,15 @@ def test_requirements_and_python_of_all_models_count_less_than_what_one_of_them_
     assert request_for(repository).source.requirements.source.samefile(named)
 
 
+def test_a_file_beside_the_repository_is_named_without_the_way_to_it(repository):
+    content = repository.parent / "content"
+    content.write_text("dependencies: [numpy]\n")
+    (repository.parent / "environment.yml").symlink_to(content)
+    (repository / "envpack.toml").write_text('requirements = "../environment.yml"\n')
+    requirements = request_for(repository).source.requirements
+    assert (requirements.source, requirements.conda) == (repository.parent / "environment.yml", ("numpy",))
+
+
 def test_requirements_of_all_models_do_not_replace_an_environment_that_is_taken_over_or_kept(repository):
     (repository / "all.txt").write_text("numpy\n")
     prefix = repository.parent / "venv"
