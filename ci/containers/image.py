@@ -93,7 +93,8 @@ def _add_system(image: tarfile.TarFile, downloads: Path) -> None:
     (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
     (root / "tmp").mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)
-    for folder in ("models", f"{_HOME}/bin", f"{_HOME}/backends/python", _LIBRARIES):  # or some daemons close them
+    # A daemon makes folders that the archive does not list; a rootless one makes them readable for root alone.
+    for folder in ("models", f"{_HOME}/bin", f"{_HOME}/backends/python", _LIBRARIES):
         (root / folder).mkdir(parents=True)
     image.add(root, ".", filter=_of_system)
 

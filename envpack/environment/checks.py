@@ -120,7 +120,7 @@ def check_consistency(prefix: Path, python: Path) -> None:
     if wrong:
         fix = "install both with conda or both with pip, or require a compatible version"
         raise EnvironmentBuildError("inconsistent", "\n".join(["packages are incompatible", *wrong]), fix, str(prefix))
-    # uv also reports incomplete records, which some conda packages have, and which do no harm.
+    # Other failures are no error: uv also reports incomplete records, which some conda packages have.
     if ended.returncode and (refused := ended.refused_by_system(prefix)):
         raise refused
 

@@ -80,7 +80,7 @@ def wheel_hint(message: str, name: str, sources: Sequence[str] = ()) -> str:
         marker = {"Windows": "win32", "macOS": "darwin"}[system]
         return f"only {system} has it: remove it, or write {name} ; sys_platform == {marker!r}"
     allowed = " ".join(f"--allow-source {package}" for package in (*sources, name))
-    tags = None if re.search(rf"\b{name}[<>]", message) else _ABI_TAGS.search(message)  # of one version of a range
+    tags = None if re.search(rf"\b{name}[<>]", message) else _ABI_TAGS.search(message)  # names one version
     pythons = ", ".join(f"3.{minor}" for minor in re.findall(r"`cp3(\d+)\w?`", tags[1])) if tags else ""
     has = f" (this one has them for Python {pythons})" if pythons else ""
     return f"choose a version that has a wheel for this Python{has}, or build it from source: {allowed}"

@@ -1,4 +1,4 @@
-"""What folders show: which are models, their versions, and the backend that runs a model, as a server finds it out.
+"""What folders show: which are models, their versions and requirements, and the backend that a server runs each with.
 
 The errors for models that are not where a user named them name the place where envpack sees some.
 """

@@ -101,7 +101,8 @@ def phrase(pid: int) -> str:
 def start_time(pid: int) -> str:
     """When a living process started, in ticks since boot; ``""`` if there is none, `UNKNOWN` if that cannot be read.
 
-    One that has ended stays as a zombie where nobody waits for it, as in many containers.
+    A process that has ended remains as a zombie until its parent reads the exit status; PID 1 of many containers never
+    does.
     """
     if not os.path.lexists(f"{PROC}/{pid}"):
         return ""

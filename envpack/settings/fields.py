@@ -117,10 +117,11 @@ class Place(Kind):
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         text = str(super().read(key, value, file, place))
+        if not text:
+            return None
         path = file.parent / expand_home(text, str(file))
-        if path.name != "..":
-            path = whole_path(path.parent) / path.name  # a link keeps its name, by which its format is known
-        return path if text else None
+        # The last part may be a link, whose name tells the format.
+        return path if path.name == ".." else whole_path(path.parent) / path.name
 
 
 class Number(Kind):

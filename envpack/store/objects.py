@@ -27,6 +27,7 @@ _PART = 8 << 20  # bytes of a part of a multipart upload
 _PARTS = 4  # that are uploaded at once
 _COPY_TIMEOUT = 300.0  # seconds for a store to copy an object itself; S3 copies some 100 MB in a second
 _MOST_COPIED = 5 << 30  # bytes of an object that S3 copies
+_HERE = "(os error "  # of what this machine's system says; a store may use the same words of its own
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
 _BUSY = re.compile(r"status code: (?:429|5[0-9]{2})\b")
@@ -317,7 +318,7 @@ class Objects:
             # What was written before stays; a publication has announced it.
             what, fix = "the disk of this store is full", "free some space there, and run the same command again"
             return StorageError("disk-full", what, fix, str(self.location))
-        if limit := limit_said_in(text):
+        if _HERE in text and (limit := limit_said_in(text)):
             return limit
         if _REFUSED.search(text):
             return self._forbidden()

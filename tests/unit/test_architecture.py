@@ -148,10 +148,10 @@ def test_no_modules_import_each_other_in_a_circle():
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-# Modules that run in the Python of a model, or of pytest, with what is installed there.
+# Modules that run in a model's Python, with the packages of its environment.
 _ELSEWHERE = ("local.python.", "development.python.", "repository.adoption.code.", "verification.gpu_probe_model")
 
-_COME_ALONG = {"compression", "dask"}  # with Python 3.14, and with distributed
+_COME_ALONG = {"compression", "dask"}  # Python 3.14 has the first, distributed requires the second
 
 
 def test_what_is_no_dependency_is_looked_for_before_it_is_used():

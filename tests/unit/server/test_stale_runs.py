@@ -52,7 +52,7 @@ def test_a_process_of_an_earlier_boot_or_with_a_reused_id_is_gone():
 
 
 def test_a_process_that_has_ended_is_gone_although_nobody_waits_for_it():
-    """Where the first process of a container waits for none, what killed runs left was there for ever."""
+    """In a container whose PID 1 reads no exit status, no later run removed what a killed one had left."""
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         owner = owner_of(process.pid, proc.start_time(process.pid))
         assert not owner_is_gone(owner)

@@ -128,6 +128,8 @@ def test_a_limit_of_this_machine_is_no_fault_of_the_store(tmp_path):
     text = "Generic S3 error: error sending request: tcp open error: Too many open files (os error 24)"
     error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(text))
     assert (error.kind, error.message.rpartition(": ")[2]) == ("system-limit", "Too many open files")
+    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError("status code: 500: Too many open files"))
+    assert error.kind == "store-unreachable"
 
 
 @every_row(

@@ -119,6 +119,7 @@ def test_a_signal_that_ends_uv_is_named(tmp_path, monkeypatch, name, kind, messa
     with pytest.raises(EnvpackError) as caught:
         run_uv(["pip", "compile"])
     assert (caught.value.kind, caught.value.message) == (kind, message)
+    assert caught.value.details == ("Downloading numpy" if kind == "pip-failed" else "")
 
 
 @pytest.mark.timeout(60)
