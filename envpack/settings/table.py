@@ -345,8 +345,13 @@ class Settings:
     )
 
     def __repr__(self) -> str:
+        """What is said, without passwords in addresses and without the values of variables."""
+        from envpack.support.redaction import redact  # `--help` does without it
+
         said = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not UNSAID}
-        return f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+        if "env" in said:
+            said["env"] = tuple(entry.partition("=")[0] for entry in self.env)
+        return redact(f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})")
 
     def over(self, other: Settings) -> Settings:
         """What this says, and what the other says beside it."""

@@ -6,6 +6,7 @@ import pytest
 
 from envpack.repository.placement import backends_folder
 from envpack.settings.project import open_project, server_variables
+from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
 
 
@@ -68,6 +69,13 @@ def test_a_repository_above_the_working_folder_is_the_same_as_by_its_name(tmp_pa
         monkeypatch.chdir(tmp_path / place)
         project = open_project(Path(text))
         assert (project.repository, backends_folder(project)) == (tmp_path / "models", tmp_path / "backends")
+
+
+def test_what_shows_settings_shows_no_secret(tmp_path):
+    said = Settings(channels=("https://me:secret@conda.example/x",), env=("TOKEN=secret", "HOME"))
+    shown = repr(open_project(tmp_path, said))
+    assert "secret" not in shown
+    assert "channels=('https://***@conda.example/x',), env=('TOKEN', 'HOME')" in shown
 
 
 def test_layouts_and_the_folder_of_backends(tmp_path):
