@@ -148,7 +148,7 @@ class Outcomes:
         entry = self._tests.setdefault(report.nodeid, _entry(report.nodeid))
         entry["seconds"] += report.duration
         outcome = _outcome(report)
-        if outcome and entry["outcome"] in ("", "passed"):
+        if outcome and entry["outcome"] not in ("failed", "error"):
             entry["outcome"] = outcome
             entry["message"] = _message(report)
 

@@ -20,14 +20,16 @@ from envpack.support.temp_dirs import temp_dir
 from envpack.testing.opening import find_runtime, where
 
 # What pytest exits with.
-_FAILED, _INTERRUPTED, _USAGE, _NO_TESTS = 1, 2, 4, 5
+_INTERRUPTED, _INTERNAL_ERROR, _USAGE = 2, 3, 4
+_NOT_OK = ("", "failed", "error")  # outcomes; the first one is that of a test that did not end
+_SAID_ABOVE = "its output above has the reason"
 
 
 @dataclass(frozen=True)
 class TestRun:
     """What became of tests."""
 
-    ok: bool  # whether none failed
+    ok: bool  # whether none failed, and each that began ended
     tests: tuple[dict[str, Any], ...]  # for each test its ``id``, ``outcome``, ``seconds`` and ``message``
     models: tuple[str, ...]  # the names of those whose tests were to run
     where: str  # where they ran, in words
@@ -62,7 +64,8 @@ def run_tests(
         raise UsageError("pytest-missing", what, fix, sys.executable)
     paths = [path for model in models for path in _test_paths(model.folder)]
     if not paths:
-        raise _no_tests(repository, "no model has tests")
+        fix = "write them in MODEL/tests/test_*.py or MODEL/test_*.py"
+        raise InputError("tests-missing", "no model has tests", fix, str(repository))
     said = project.of()
     with temp_dir("tests") as scratch:
         outcomes = scratch / "outcomes.json"
@@ -78,26 +81,23 @@ def run_tests(
             *arguments,
         ]
         code = run_in_foreground(command, env=dict(os.environ), output=output)
-        _check(code, repository, has_outcomes=outcomes.is_file())
-        found = tuple(parse_json(outcomes.read_text(encoding="utf-8")))
+        found = _read(outcomes, code, repository)
+        # A conftest.py can let pytest exit with 0 whatever became of the tests.
+        ok = code == 0 and not any(test["outcome"] in _NOT_OK for test in found)
         tested = tuple(model.name for model in models)
-        return TestRun(code == 0, found, tested, where(runtime), on_server=runtime is not None)
+        return TestRun(ok, found, tested, where(runtime), on_server=runtime is not None)
 
 
-def _check(code: int, repository: Path, *, has_outcomes: bool) -> None:
+def _read(outcomes: Path, code: int, repository: Path) -> tuple[dict[str, Any], ...]:
+    """What became of the tests, of which pytest has run at least one."""
     if code == _USAGE:
-        what = "pytest rejects its arguments; it says above why"
-        fix = "correct what follows -- on the command line"
-        raise UsageError("pytest-usage", what, fix)
-    if code == _NO_TESTS and has_outcomes:
-        raise _no_tests(repository, "pytest found no tests to run")
-    if code not in (0, _FAILED, _INTERRUPTED) or not has_outcomes:
-        what = f"pytest ended with {code} instead of a result: a test ended its process, or pytest failed"
-        fix = "its output above has the reason"
-        raise InputError("pytest-failed", what, fix, str(repository))
-
-
-def _no_tests(repository: Path, reason: str) -> InputError:
-    return InputError(
-        "tests-missing", reason, "write them in MODEL/tests/test_*.py or MODEL/test_*.py", str(repository)
-    )
+        what = "pytest rejects its arguments, its settings or a conftest.py; it says above why"
+        raise UsageError("pytest-usage", what, "correct what it names")
+    if code < 0 or code == _INTERNAL_ERROR or not outcomes.is_file():  # others may be those of a plugin
+        what = f"pytest ended with {code} instead of a result: it ran no tests, it failed, or a test ended its process"
+        raise InputError("pytest-failed", what, _SAID_ABOVE, str(repository))
+    found = tuple(parse_json(outcomes.read_text(encoding="utf-8")))
+    if code != _INTERRUPTED and not any(test["outcome"] for test in found):
+        fix = f"{_SAID_ABOVE}; it has MODEL/tests and MODEL/test_*.py to run"
+        raise InputError("tests-missing", "pytest ran no tests", fix, str(repository))
+    return found

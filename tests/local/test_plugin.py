@@ -131,6 +131,9 @@ def test_outcomes_and_exit_codes(tmp_path):
     assert outcomes("model", "--", "-k", "right") == (0, {"right": "passed"})
     assert outcomes("untested") == (3, "tests-missing")
     assert outcomes("--", "-k", "no_such_test") == (3, "tests-missing")
+    for listing in ("--collect-only", "--setup-plan", "--fixtures"):
+        assert outcomes("--", listing) == (3, "tests-missing")
+    assert outcomes("--", "--help") == (3, "pytest-failed")
     assert outcomes("--", "--no-such-option") == (2, "pytest-usage")
     assert outcomes("nobody") == (3, "model-missing")
     assert outcomes("--server", tmp_path / "nowhere")[0] == 6
@@ -143,7 +146,25 @@ def test_a_test_that_ends_its_process_is_no_missing_test(tmp_path):
     write(tmp_path / "model/test_it.py", "import os\ndef test_it(): os._exit(5)\n")
     done = run_envpack("--repository", tmp_path, "--json", "--local")
     assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (3, "pytest-failed")
-    assert "pytest ended with 5 instead of a result: a test ended its process, or pytest failed" in done.stderr
+    said = "pytest ended with 5 instead of a result: it ran no tests, it failed, or a test ended its process"
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcomes"),
+    [
+        ("def test_it():\n    pytest.exit('enough', returncode=0)\ndef test_other(): pass\n", ["passed", ""]),
+        ("def test_it():\n    assert False\ndef test_other(): pass\n", ["passed", "failed"]),
+    ],
+)
+def test_no_exit_status_of_pytest_makes_a_test_pass(tmp_path, ends, outcomes):
+    write(tmp_path / "model/1/model.py", "")
+    write(tmp_path / "conftest.py", "def pytest_sessionfinish(session): session.exitstatus = 0\n")
+    write(tmp_path / "model/test_it.py", f"import pytest\ndef test_first(): pass\n{ends}")
+    done = run_envpack("--repository", tmp_path, "--json", "--local", "--", "-x", "-p", "no:randomly")
+    document = json.loads(done.stdout)
+    assert [test["outcome"] for test in document["models"][0]["tests"]] == outcomes
+    assert (done.returncode, document["ok"]) == (1, False)
 
 
 def test_without_pytest(tmp_path):

@@ -13,7 +13,7 @@ from envpack.cli.main import run as cli
 from envpack.settings.project import open_project
 from envpack.settings.table import Settings
 from envpack.support.errors import InputError, UsageError
-from envpack.testing import run_tests, runner
+from envpack.testing import plugin, run_tests, runner
 from tests.waiting import soon
 
 pytest_plugins = ["pytester"]
@@ -81,7 +81,7 @@ def test_a_model_whose_files_hold_no_test_is_named(monkeypatch, tmp_path, capsys
 
 
 def test_models_run_on_the_server_that_can_be_started(monkeypatch, tmp_path):
-    started = Pytest(monkeypatch)
+    started = Pytest(monkeypatch, outcomes=json.dumps([PASSES]))
     runtime = SimpleNamespace(release="24.10", image="")
     monkeypatch.setattr(runner, "find_runtime", lambda project: runtime)
     shown = []
@@ -100,6 +100,8 @@ def test_models_run_on_the_server_that_can_be_started(monkeypatch, tmp_path):
     [
         (4, "[]", "pytest-usage"),
         (5, "[]", "tests-missing"),
+        (0, "[]", "tests-missing"),  # as of --collect-only
+        (0, json.dumps([PASSES | {"outcome": ""}]), "tests-missing"),  # as of --setup-plan
         (5, None, "pytest-failed"),
         (3, "[]", "pytest-failed"),
         (-9, "[]", "pytest-failed"),
@@ -113,11 +115,19 @@ def test_a_run_without_a_result_is_an_error(monkeypatch, tmp_path, code, outcome
     assert raised.value.kind == kind
 
 
-@pytest.mark.parametrize("code", [1, 2])
+@pytest.mark.parametrize("code", [1, 2, 6])  # the last one: too many warnings
 def test_a_run_with_failures_has_a_result(monkeypatch, tmp_path, code):
     Pytest(monkeypatch, code, json.dumps([PASSES]))
     run = run_tests(project_of(tmp_path, "a/test_a.py"), is_local=True)
     assert (run.ok, run.tests) == (False, (PASSES,))
+
+
+@pytest.mark.parametrize("outcome", ["failed", "error", ""])
+def test_a_run_is_not_ok_because_pytest_exits_with_0(monkeypatch, tmp_path, outcome):
+    found = (PASSES, PASSES | {"id": "u", "outcome": outcome})
+    Pytest(monkeypatch, 0, json.dumps(found))
+    run = run_tests(project_of(tmp_path, "a/test_a.py"), is_local=True)
+    assert (run.ok, run.tests) == (False, found)
 
 
 def test_models_without_tests_are_an_error(monkeypatch, tmp_path):
@@ -175,6 +185,9 @@ def test_untidy(untidy):
 
 def test_twice(untidy):
     assert False, "first"
+
+def test_skips(untidy):
+    pytest.skip("later")
 """
 
 
@@ -196,9 +209,25 @@ def test_the_outcome_of_each_test_is_recorded(pytester, tmp_path):
         "test_error": ("error", ["ValueError: no set-up"]),
         "test_untidy": ("error", ["ValueError: no tear-down"]),
         "test_twice": ("failed", ["AssertionError: first"]),
+        "test_skips": ("error", ["ValueError: no tear-down"]),
     }
     assert all(entry["seconds"] >= 0 for entry in found.values())
     assert sum(entry["seconds"] for entry in found.values()) > 0
+
+
+def test_the_last_run_of_a_test_that_a_plugin_repeats_counts(tmp_path):
+    recorded = plugin.Outcomes(tmp_path / "outcomes.json")
+    for outcome in ("rerun", "passed"):  # as pytest-rerunfailures reports them
+        report = {
+            "nodeid": "t",
+            "when": "call",
+            "duration": 0.5,
+            "passed": outcome == "passed",
+            "longrepr": (0, 0, "no"),
+        }
+        recorded.pytest_runtest_logreport(SimpleNamespace(outcome=outcome, **report))
+    recorded.pytest_sessionfinish()
+    assert json.loads((tmp_path / "outcomes.json").read_text()) == [PASSES | {"seconds": 1.0}]
 
 
 USES = """
