@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from envpack.support.errors import UsageError
 from envpack.support.folders import expand_home, whole_path
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -52,6 +53,10 @@ class Kind:
     def parse(self, word: str) -> object:
         """What a word of the command line means, as envpack.toml would have it."""
         return word
+
+    def written(self, value: object) -> object:
+        """A value that is read, as envpack.toml would have it; another one as it is."""
+        return value
 
 
 class OnServer(Kind):
@@ -92,6 +97,9 @@ class Texts(Kind):
     def parse(self, word: str) -> object:
         return [word]
 
+    def written(self, value: object) -> object:
+        return list(value) if isinstance(value, tuple) else value
+
 
 class Flag(Kind):
     """True or false."""
@@ -122,6 +130,9 @@ class Place(Kind):
         path = file.parent / expand_home(text, str(file))
         # The last part may be a link, whose name tells the format.
         return path if path.name == ".." else whole_path(path.parent) / path.name
+
+    def written(self, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
 
 
 class Number(Kind):
@@ -155,6 +166,9 @@ class Size(Kind):
                 f"{key} in {place} is not a size such as 512m or 1g", f'write it like {key} = "{self.example}"'
             )
         return size
+
+    def written(self, value: object) -> object:
+        return str(value) if isinstance(value, int) else value
 
 
 class Unsaid(enum.Enum):
@@ -199,6 +213,13 @@ class Field:
     def read_word(self, word: str, place: str) -> Any:
         """What a word of the command line says of it; paths start at the working folder. Raises `BadValueError`."""
         return self.kind.read(self.name, self.kind.parse(word), Path.cwd() / "envpack.toml", place)
+
+    def read_value(self, value: object) -> Any:
+        """What a program says of it: a value of this field, or one as envpack.toml has it. Raises `UsageError`."""
+        try:
+            return self.kind.read(self.name, self.kind.written(value), Path("envpack.toml"), "Settings")
+        except BadValueError as fault:
+            raise UsageError("usage", str(fault), fault.hint) from None
 
 
 def setting(kind: Kind, help_text: str, *, has: str = "", has_set: str = "", **more: Any) -> Any:

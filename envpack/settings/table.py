@@ -32,7 +32,8 @@ _RESOLVES = "lock build dev kubernetes-build"
 class Settings:
     """What is said in one place: on the command line, in envpack.toml of all models, or there of one model.
 
-    `envpack.settings.Project.of` puts the places together; before, what is not said there is ``UNSAID``.
+    `envpack.settings.Project.of` puts the places together; before, what is not said there is ``UNSAID``. A value that
+    envpack.toml cannot have either is a `UsageError`.
     """
 
     # What the environment contains.
@@ -343,6 +344,12 @@ class Settings:
         has_set="verify",
         default=1,
     )
+
+    def __post_init__(self) -> None:
+        for name, field in FIELDS.items():
+            value = getattr(self, name)
+            if value not in (UNSAID, None, field.default):
+                object.__setattr__(self, name, field.read_value(value))
 
     def __repr__(self) -> str:
         """What is said, without passwords in addresses and without the values of variables."""

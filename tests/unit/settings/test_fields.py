@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from envpack.settings.fields import BadValueError, OnServer, Size
+from envpack.settings.table import FIELDS, Settings
+from envpack.support.errors import UsageError
 
 
 def read(text):
@@ -38,3 +40,36 @@ def test_a_size_that_no_container_starts_with_is_refused(text):
     with pytest.raises(BadValueError, match="memory in envpack.toml is not a size such as 512m or 1g") as raised:
         size(text)
     assert raised.value.hint == 'write it like memory = "8g"'
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"python": 3.10}, "python in Settings must be text in quotes"),
+        ({"exclude": "*.pyc"}, "exclude in Settings must be a list of texts"),  # was read as four patterns
+        ({"exclude": iter(["*.pyc"])}, "exclude in Settings must be a list of texts"),
+        ({"env": {"NAME": "value"}}, "env in Settings must be a list of texts"),
+        ({"format": "zip"}, "unknown format 'zip' in Settings"),
+        ({"runtime": "container"}, "unknown runtime 'container' in Settings"),
+        ({"timeout": 0}, "timeout in Settings must be a number from 1 to 604800, not 0"),
+        ({"timeout": "5"}, "timeout in Settings must be a number from 1 to 604800, not '5'"),
+        ({"gpu": 1}, "gpu in Settings must be true or false"),
+        ({"memory": 8}, "memory in Settings is not a size such as 512m or 1g"),
+        ({"server": 1}, "server in Settings must be text in quotes"),
+    ],
+)
+def test_a_program_cannot_say_what_no_file_can(said, why):
+    with pytest.raises(UsageError) as raised:
+        Settings(**said)
+    assert (raised.value.message, bool(raised.value.hint)) == (why, True)
+
+
+def test_a_program_can_say_what_a_file_can():
+    said = {"exclude": ["*.pyc"], "server": "triton", "memory": "8g", "platform": "linux-x86_64", "served_from": "/m/"}
+    read = {"exclude": ("*.pyc",), "server": Path("triton"), "memory": 8 << 30, "platform": "linux-64"}
+    assert Settings(**said) == Settings(**read, served_from="/m")
+
+
+def test_what_was_read_is_read_again_as_it_is():
+    values = {name: field.read_word(field.kind.example or "true", "a test") for name, field in FIELDS.items()}
+    assert {name: getattr(Settings(**values), name) for name in FIELDS} == values
