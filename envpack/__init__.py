@@ -70,4 +70,4 @@ if TYPE_CHECKING:
     from envpack.workflow.publish import fetch_models as fetch_models
     from envpack.workflow.stubs import build_matrix as build_matrix
 else:
-    __getattr__, __all__ = lazy_imports(__name__, __file__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__, __file__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,23 @@ _IMPORT = re.compile(r"^    from ([\w.]+) import (?:\(([^)]*)\)|(.*))$", re.MULT
 _NAME = re.compile(r"(\w+)(?: as \w+)?")
 
 
-def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
+def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Make the names in the ``if TYPE_CHECKING:`` block of a package importable.
 
     That block is the only list of the package's public names. Type checkers read it as plain imports; at run time each
     name is imported at its first use.
 
-    Returns ``__getattr__`` and ``__all__`` for the package with this ``__name__`` and ``__file__``.
+    Returns ``__getattr__``, ``__dir__`` and ``__all__`` for the package with this ``__name__`` and ``__file__``.
     """
     modules = _modules_of(Path(file))
+    names = sorted(modules)
 
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(modules[name]), name)
 
-    return find, sorted(modules)
+    return find, lambda: [*vars(sys.modules[package]), *names], names
 
 
 def _modules_of(file: Path) -> dict[str, str]:

@@ -18,4 +18,4 @@ if TYPE_CHECKING:
     from envpack.testing.runner import TestRun as TestRun, run_tests as run_tests
     from envpack.testing.trial import Answer as Answer, Trial as Trial
 else:
-    __getattr__, __all__ = lazy_imports(__name__, __file__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__, __file__)

@@ -26,10 +26,11 @@ def test_each_name_is_found_and_can_be_imported(file):
     folder = file.parent.relative_to(Path(envpack.__file__).parent.parent)
     package = importlib.import_module(".".join(folder.parts))
     assert package.__all__ == names_of(file)
+    assert {*package.__all__, "__name__"} <= {*dir(package)}  # what notebooks complete
     assert all(hasattr(package, name) for name in package.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    find, _ = lazy_imports("envpack", envpack.__file__)
+    find, _, _ = lazy_imports("envpack", envpack.__file__)
     with pytest.raises(AttributeError, match="module 'envpack' has no attribute 'nothing'"):
         find("nothing")
