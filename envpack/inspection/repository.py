@@ -33,7 +33,7 @@ from envpack.repository.config_choices import custom_configs
 from envpack.repository.folders import find_folder, looks_like_model, requirements_file
 from envpack.repository.model import UNADDRESSABLE, Model, examine_model
 from envpack.repository.placement import ONE_AT_A_TIME, PYTHON_BACKEND, backends_folder, unpacking_backends
-from envpack.repository.selection import examine_readable, find_cycles
+from envpack.repository.selection import examine_readable, find_cycles, model_name
 from envpack.requirements.locked_packages import check_locked
 from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
@@ -81,7 +81,7 @@ def inspect_repository(project: Project, release: Release, names: Sequence[str] 
     repository = project.repository
     backends = backends_folder(project)
     try:
-        chosen = [repository / name for name in names] or [
+        chosen = [repository / model_name(repository, name) for name in names] or [
             folder for folder in sorted(repository.iterdir()) if folder.is_dir() and looks_like_model(folder)
         ]
         findings = [] if names else [*folder_findings(repository), *_settings_findings(project)]

@@ -137,7 +137,7 @@ def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, 
 
     Returns the models, and the errors of the others, each by the name of its folder; the named ones come first.
     """
-    pending = list(names) or [folder.name for folder in model_folders(repository)]
+    pending = [model_name(repository, name) for name in names] or [folder.name for folder in model_folders(repository)]
     if not pending:
         raise no_models(repository)
     models: dict[str, Model] = {}

@@ -105,7 +105,7 @@ class Project:
         return dataclasses.replace(self, said=said.over(self.said))
 
 
-def open_project(repository: Path, said: Settings | None = None) -> Project:
+def open_project(repository: Path | str, said: Settings | None = None) -> Project:
     """Read ``envpack.toml`` in a model repository; without that file the defaults hold.
 
     Args:
@@ -115,7 +115,7 @@ def open_project(repository: Path, said: Settings | None = None) -> Project:
     Raises:
         InputError: the folder does not exist, or the file cannot be read or says something unknown.
     """
-    repository, said = whole_path(repository), said or Settings()
+    repository, said = whole_path(Path(repository)), said or Settings()
     if not repository.is_dir():
         fix = "give the folder that holds the model folders with --repository"
         raise InputError("repository-missing", "model repository not found", fix, str(repository))

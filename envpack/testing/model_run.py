@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
 from pathlib import Path
@@ -19,7 +19,7 @@ from envpack.local.starting import Instruments, opened_instruments
 from envpack.local.values import readable
 from envpack.repository.code import called_models
 from envpack.repository.model import examine_model, open_model
-from envpack.repository.selection import needed_first
+from envpack.repository.selection import model_name, needed_first
 from envpack.server.interface import Runtime
 from envpack.server.log import STUB_REPORT, stub_reports
 from envpack.settings.project import Project
@@ -82,7 +82,7 @@ class _Run:
 def run_model(
     project: Project,
     name: str,
-    inputs: Sequence[str] = (),
+    inputs: Iterable[str | Path] = (),
     *,
     debug_port: int = 0,
     profile: bool = False,
@@ -103,14 +103,17 @@ def run_model(
     and answered to the samples of the model, unless an answer is wrong.
     """
     # What is wrong is an error before anything is made.
-    check_sources(inputs)
+    name, sources = model_name(project.repository, name), tuple(map(str, inputs))
+    if repeat < 1:
+        raise UsageError("usage", f"repeat is {repeat}, and no request would be sent", "give 1 or more")
+    check_sources(sources)
     if output is not None:
         check_can_save(output)
     open_model(project.repository / name, foreign=True)
     run = _Run(
         project=project,
         name=name,
-        inputs=inputs,
+        inputs=sources,
         repeat=repeat,
         show=show,
         progress=progress or NoProgress(),

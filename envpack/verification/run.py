@@ -53,7 +53,7 @@ from envpack.verification.verdict import Check, Failure, ModelVerdict, Verdict, 
 
 
 def verify(
-    repository: Path,
+    repository: Path | str,
     models: Sequence[str] = (),
     *,
     spec: ServerSpec | None = None,
@@ -80,7 +80,7 @@ def verify(
         ServerError: there is no server, or it could not be started.
     """
     spec, progress = spec or ServerSpec(), progress or NoProgress()
-    repository = whole_path(repository)
+    repository = whole_path(Path(repository))
     chosen, errors = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(spec, repository, chosen)
     project = project or open_project(repository)

@@ -15,8 +15,9 @@ from envpack.inspection.facts import EnvironmentFacts, image_host, read_environm
 from envpack.inspection.preflight import find_damage, find_mismatches
 from envpack.inspection.state import record_requirements
 from envpack.repository.config_choices import python_configs
-from envpack.repository.model import Model, open_model
+from envpack.repository.model import Model
 from envpack.repository.placement import PYTHON_BACKEND, place_stub
+from envpack.repository.selection import named_models
 from envpack.settings.project import Project
 from envpack.store.shared import SharedStore
 from envpack.stub.recipe import Cell
@@ -113,11 +114,11 @@ def build_model(
         StorageError: the store cannot be used, or the disk is full.
     """
     progress = progress or NoProgress()
-    model = open_model(project.repository / name)
+    (model,) = named_models(project.repository, [name])
     if model.is_ensemble:
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
-        return BuiltModel(name=name)
+        return BuiltModel(name=model.name)
     if found := kept_environment(project, model):
         return _keep(project, model, found, progress, store)
     python_configs(model.folder)  # what is wrong with a custom configuration is an error before any work

@@ -13,7 +13,7 @@ from envpack.environment.build import environment_of
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, digest_requirements, write_lock
 from envpack.lock.resolve import DOES_NOT_FIT, LOCAL_CHANNEL, LockOptions, can_try, lock_requirements, resolves
-from envpack.repository.model import open_model
+from envpack.repository.selection import named_models
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.requirements.target import Target, allows_minor
 from envpack.settings.project import Project
@@ -91,7 +91,7 @@ def lock_model(
         EnvironmentBuildError: no set of packages meets the requirements, or a channel or an index does not answer.
         StorageError: the store cannot be used, or the disk is full.
     """
-    model = open_model(project.repository / name)
+    (model,) = named_models(project.repository, [name])
     if not is_resolved(project, model):
         return LockedModel(model.name, None, 0, (), changed=False)
     progress = progress or NoProgress()
