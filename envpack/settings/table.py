@@ -348,33 +348,31 @@ class Settings:
     def __post_init__(self) -> None:
         for name, field in FIELDS.items():
             value = getattr(self, name)
-            if value not in (UNSAID, None, field.default):
+            if value not in (UNSAID, field.default):
                 object.__setattr__(self, name, field.read_value(value))
 
     def __repr__(self) -> str:
         """What is said, without passwords in addresses and without the values of variables."""
         from envpack.support.redaction import redact  # `--help` does without it
 
-        said = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not UNSAID}
+        said = self.values()
         if "env" in said:
             said["env"] = tuple(entry.partition("=")[0] for entry in self.env)
         return redact(f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})")
 
+    def values(self) -> dict[str, Any]:
+        """What is said, by the names of the settings."""
+        return {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not UNSAID}
+
     def over(self, other: Settings) -> Settings:
         """What this says, and what the other says beside it."""
-        merged: dict[str, Any] = {}
-        for name, field in FIELDS.items():
-            mine, others = getattr(self, name), getattr(other, name)
-            if field.adds and mine is not UNSAID and others is not UNSAID:
-                merged[name] = (*others, *mine)
-            else:
-                merged[name] = others if mine is UNSAID else mine
-        return Settings(**merged)
+        mine, others = self.values(), other.values()
+        added = {name: (*others[name], *mine[name]) for name in mine.keys() & others.keys() if FIELDS[name].adds}
+        return Settings(**others | mine | added)
 
     def settled(self) -> Settings:
         """The same with the default of everything that is not said."""
-        unsaid = {name: field.default for name, field in FIELDS.items() if getattr(self, name) is UNSAID}
-        return dataclasses.replace(self, **unsaid)
+        return Settings(**{name: field.default for name, field in FIELDS.items()} | self.values())
 
     def words(self, command: str) -> list[str]:
         """Words of a command line that say the same, for a command of these settings."""

@@ -24,6 +24,15 @@ _POSITION = pytest.StashKey[int]()
 _MOST_SHOWN = 4000  # characters of what was printed during a test that failed
 
 
+def _seconds(word: str) -> Any:
+    from envpack.settings.table import FIELDS
+
+    try:
+        return FIELDS["timeout"].read_word(word, "the command line")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("envpack", "models of Triton's Python backend")
@@ -47,11 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--envpack-timeout",
-        type=int,
+        type=_seconds,
         metavar="SECONDS",
         help="how long a model of the fixture triton_model may take to load, and to answer a request; default: that of "
         "envpack.toml, else 120",
     )
+    group.addoption("--envpack-said", metavar="FILE", help=argparse.SUPPRESS)
     group.addoption("--envpack-outcomes", metavar="FILE", help=argparse.SUPPRESS)
     group.addoption("--envpack-caller", type=int, metavar="PID", help=argparse.SUPPRESS)
     parser.addini(_INI, "model repository of the fixture triton_model", type="string", default="")
@@ -77,10 +87,12 @@ def _envpack_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     server, timeout = option("--triton-server"), option("--envpack-timeout")
     said = {
         **({"server": Path(server).absolute()} if server else {}),
-        **({"timeout": timeout} if timeout else {}),
+        **({"timeout": timeout} if timeout is not None else {}),
         **({"gpu": True} if option("--envpack-gpu") else {}),
     }
-    session = Session(Settings().saying(**said), is_local=option("--envpack-local"))
+    file = option("--envpack-said")
+    by_caller = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
+    session = Session(Settings(**by_caller | said), is_local=option("--envpack-local"))
     request.config.stash[_SESSION] = session
     request.config.pluginmanager.register(_Interruption(session))
     yield session

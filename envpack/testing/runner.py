@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -66,17 +67,15 @@ def run_tests(
     if not paths:
         fix = "write them in MODEL/tests/test_*.py or MODEL/test_*.py"
         raise InputError("tests-missing", "no model has tests", fix, str(repository))
-    said = project.of()
     with temp_dir("tests") as scratch:
-        outcomes = scratch / "outcomes.json"
+        outcomes, said = scratch / "outcomes.json", scratch / "said.json"
+        said.write_text(json.dumps(project.said.values(), default=str), encoding="utf-8")
         command = [
             *(sys.executable, "-m", "pytest", "-p", "envpack", "--import-mode=importlib"),
             *(f"--rootdir={repository}", f"--envpack-repository={repository}", f"--envpack-outcomes={outcomes}"),
             *("-o", f"cache_dir={scratch / 'cache'}"),  # not in the repository
             *(() if runtime else ("--envpack-local",)),
-            *(("--envpack-gpu",) if said.gpu and runtime else ()),
-            *((f"--triton-server={said.server}",) if said.server and runtime else ()),
-            *(f"--envpack-timeout={said.timeout}", f"--envpack-caller={os.getpid()}"),
+            *(f"--envpack-said={said}", f"--envpack-caller={os.getpid()}"),
             *map(str, paths),
             *arguments,
         ]

@@ -1,5 +1,6 @@
 """The pytest plugin: which repository, server and limits the fixture gets, and what a test that fails shows."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -61,6 +62,26 @@ def test_the_session_has_the_options_of_the_user(pytester, made):
     assert first.options == (Settings(), {"is_local": False})
     assert second.options == (Settings(server=pytester.path / "triton", timeout=9, gpu=True), {"is_local": True})
     assert first.ends == ["close"]
+
+
+def test_the_session_has_what_the_caller_of_run_tests_says(pytester, made, tmp_path):
+    """Models ran on another Python than the one that was asked for."""
+    said = Settings(
+        python="3.12", env=("NAME=value",), server=Path("/srv/triton"), memory=1 << 30, gpu=False, timeout=7
+    )
+    file = tmp_path / "said.json"
+    file.write_text(json.dumps(said.values(), default=str))
+    pytester.makepyfile(test_uses=USES)
+    pytester.runpytest_inprocess(f"--envpack-said={file}")
+    pytester.runpytest_inprocess(f"--envpack-said={file}", "--envpack-timeout=9")
+    assert [session.options[0] for session in made] == [said, said.saying(timeout=9)]
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "soon"])
+def test_a_wrong_limit_is_refused_in_one_line(pytester, word):
+    result = pytester.runpytest_inprocess(f"--envpack-timeout={word}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--envpack-timeout: timeout in the command line must be a number from 1 to*{word}*"])
 
 
 def test_a_session_is_opened_for_tests_that_use_a_model(pytester, made):

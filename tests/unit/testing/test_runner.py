@@ -38,9 +38,12 @@ class Pytest:
 
     def run(self, command, *, env, output):
         self.commands.append((list(map(str, command)), output))
-        option = next(word for word in self.commands[-1][0] if word.startswith("--envpack-outcomes="))
+        options = dict(
+            word.split("=", 1) for word in self.commands[-1][0] if word.startswith("--envpack-") and "=" in word
+        )
+        self.said = json.loads(Path(options["--envpack-said"]).read_text())
         if self.outcomes is not None:
-            Path(option.partition("=")[2]).write_text(self.outcomes)
+            Path(options["--envpack-outcomes"]).write_text(self.outcomes)
         return self.code
 
 
@@ -60,7 +63,7 @@ def test_pytest_gets_the_tests_of_models_and_what_the_user_adds(monkeypatch, tmp
     assert (output, command[:5]) == (7, [sys.executable, "-m", "pytest", "-p", "envpack"])
     for word in (
         *("--import-mode=importlib", f"--rootdir={tmp_path}", f"--envpack-repository={tmp_path}"),
-        *("--envpack-local", "--envpack-timeout=7"),
+        "--envpack-local",
     ):
         assert word in command
     cache = command[command.index("-o") + 1]
@@ -90,9 +93,8 @@ def test_models_run_on_the_server_that_can_be_started(monkeypatch, tmp_path):
     assert (run.where, run.on_server) == shown[0]
     assert shown == [("on Triton 24.10, a process of this machine", True)]
     ((command, _),) = started.commands
-    assert [word for word in command if word.startswith(("--triton", "--envpack-local"))] == [
-        "--triton-server=/srv/triton"
-    ]
+    assert "--envpack-local" not in command
+    assert started.said == {"server": "/srv/triton"}
 
 
 @pytest.mark.parametrize(
