@@ -99,7 +99,7 @@ class _Verification:
     progress: Progress
     runtime: Runtime
     whole: bool  # whether these are all models of the repository
-    began: datetime.datetime = dataclasses.field(default_factory=lambda: datetime.datetime.now().astimezone())
+    began: datetime.datetime = dataclasses.field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     started: float = dataclasses.field(default_factory=time.monotonic)
 
     @property

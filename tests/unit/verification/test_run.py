@@ -1,7 +1,9 @@
 """A verification from the start of its server to its end, with a server of words."""
 
 import contextlib
+import datetime
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -207,3 +209,17 @@ def test_the_servers_own_version_counts_more_than_the_tag_of_its_image(repositor
     (release,) = (check for check in verdict.checks if check.id == "release")
     assert (verdict.release, release.status) == ("24.10", "unchecked")
     assert asked == [("24.10", "the image registry.example/ours:23.04", "")]
+
+
+def test_the_time_of_a_verdict_is_that_of_every_zone(repository, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "keep_last", lambda *_, **__: "")
+    monkeypatch.setattr(Judge, "judge", lambda _, model: ModelVerdict(name=model.name, ok=False, load_seconds=0.1))
+    try:
+        started = datetime.datetime.fromisoformat(verify(repository, runtime=Runtime()).started)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert started.utcoffset() == datetime.timedelta(0)
