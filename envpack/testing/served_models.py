@@ -100,7 +100,11 @@ class ServedModels:
 
     def config(self, model: str) -> dict[str, Any]:
         if model not in self._configs:
-            self._configs[model] = dict(self._client.config(model))
+            self.load(model)
+            try:
+                self._configs[model] = dict(self._client.config(model))
+            except RequestError as error:
+                raise self._failure(model, error, error.message) from None
         return self._configs[model]
 
     def infer(self, requests: Sequence[Request]) -> list[tuple[Response, ...]]:
@@ -202,7 +206,7 @@ class ServedModels:
     def _failure(self, model: str, error: RequestError, text: str) -> ModelError:
         """What a test gets. A model that takes too long is ended, so that other tests do not wait for it."""
         if not error.timed_out:
-            if not error.status and self._server.ended():
+            if error.connection_lost and self._ends():
                 lines = "\n".join(last_lines(self._server.log()))
                 return ModelError(f"the server ended; its last lines:\n{self._repository.here(lines)}")
             return ModelError(self._repository.here(text))
@@ -210,6 +214,13 @@ class ServedModels:
         running = f"; {self._repository.here(frames[0])} was running" if frames else ""
         self._ended[model] = ModelError(f"{text}{running}; {MORE_TIME}")
         return self._ended[model]
+
+    def _ends(self) -> bool:
+        """Whether the server has ended, or does so within a second: its connections end before it is known."""
+        until = time.monotonic() + _MOST_QUIET_SECONDS
+        while not self._server.ended() and time.monotonic() < until:
+            time.sleep(self._server.poll_seconds)
+        return self._server.ended()
 
     def _quiet_log(self, since: int) -> str:
         """The log, once nothing has been added to it for a moment, or after a second."""
@@ -245,7 +256,7 @@ def stream_by_grpc(
         what = f"stream() of model {request.model!r} on a real server needs gRPC: {error}"
         fix = f"{install_beside('tritonclient[grpc]')}, or run the tests with --local"
         raise UsageError("grpc-missing", what, fix) from None
-    (port,) = other_ports()
+    port = next(iter(other_ports()), 0)  # none of a server that has ended, which a connection finds out
     message = service_pb2.ModelInferRequest(
         model_name=request.model,
         id=request.id,
@@ -270,7 +281,8 @@ def stream_by_grpc(
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise unfinished(count, timeout) from None
-            raise ModelError(str(error.details())) from None
+            kind = RequestError if error.code() == grpc.StatusCode.UNAVAILABLE else ModelError
+            raise kind(str(error.details())) from None
         finally:
             call.cancel()
 

@@ -221,6 +221,30 @@ def test_a_server_that_ends_during_a_request_shows_its_last_lines(models, tmp_pa
     monkeypatch.setattr(models.server, "ended", lambda: False)
 
 
+def test_a_server_that_ends_before_the_first_request_or_a_stream_is_an_error_of_the_model(models, monkeypatch):
+    """Its end is known a moment after its connections have ended."""
+    asked, request = [], Request((INPUT,), model="one")
+    said = "the server ended; its last lines:\nterminated"
+    models.load("one")
+    models.server.output = "terminated\n"
+    monkeypatch.setattr(models, "load", lambda model: None)
+    monkeypatch.setattr(models.server, "ended", lambda: asked.append(1) or len(asked) > 3)
+    monkeypatch.setattr(models._client, "config", lambda _: (_ for _ in ()).throw(RequestError("connection refused")))
+    with pytest.raises(ModelError, match=said):
+        models.config("one")
+    asked.clear()
+    monkeypatch.setattr(models.server, "other_ports", lambda: ())
+    assert [response.error for response in models.stream(request)] == [said]
+    monkeypatch.setattr(models.server, "ended", lambda: False)
+
+
+def test_a_configuration_is_that_of_a_model_that_is_loaded(models, monkeypatch):
+    """The server may have been started again since a test got the model."""
+    models.load("one")
+    models._loaded.clear()
+    assert (models.config("one"), models._client.loads) == ({"name": "one"}, ["one", "one"])
+
+
 def test_an_output_whose_shape_does_not_hold_its_elements_is_an_error(models, monkeypatch):
     """As a server sends one that its reshape does not fit."""
     monkeypatch.setattr(models._client, "answer", lambda _: (Tensor("Y", "FP32", (1, 0), (1.0,)),))
@@ -376,8 +400,9 @@ def test_an_error_in_a_stream_follows_its_responses(service):
     responses = stream_by_grpc(service, Request((INPUT,), model="one", id="fail boom"), {}, 60)
     assert len([next(responses) for _ in range(3)]) == 3
     responses.close()
-    with pytest.raises(ModelError, match="^shutting down$"):
+    with pytest.raises(RequestError, match="^shutting down$") as raised:
         list(stream_by_grpc(service, Request((INPUT,), model="one", id="refuse"), {}, 60))
+    assert raised.value.connection_lost
 
 
 def test_a_stream_without_end_has_a_limit(service):
