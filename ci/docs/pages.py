@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-import envpack
 from ci.docs import faults, settings
 from ci.recipe_records import records
 from envpack.cli.main import cli
@@ -170,17 +169,18 @@ def _kind(schema: dict[str, Any], node: dict[str, Any]) -> str:
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def api(_: str) -> str:
-    """A directive of mkdocstrings for each public name."""
-    return "\n\n".join(f"::: {home(name)}" for name in envpack.__all__)
+def api(package: str) -> str:
+    """A directive of mkdocstrings for each class and function that a package offers."""
+    offered = importlib.import_module(package)
+    values = [getattr(offered, name) for name in offered.__all__]
+    return "\n\n".join(f"::: {home(value)}" for value in values if inspect.isclass(value) or inspect.isfunction(value))
 
 
-def home(name: str) -> str:
-    """Where a public name is defined, for a reader of the sources."""
-    value = getattr(envpack, name)
+def home(value: Any) -> str:
+    """Where a class or function is defined, for a reader of the sources."""
     module, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not module or not qualified or getattr(importlib.import_module(module), qualified, None) is not value:
-        raise KeyError(name)
+        raise KeyError(value)
     return f"{module}.{qualified}"
 
 
