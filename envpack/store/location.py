@@ -170,6 +170,19 @@ def obstore_for(location: Location) -> Any:
     return obstore
 
 
+_first_user = 0  # the process in which obstore has started its threads
+
+
+def refuse_forked() -> None:
+    """Refuse a request in a process that was forked after the first: threads are not, and nothing would answer it."""
+    global _first_user  # noqa: PLW0603
+    _first_user = _first_user or os.getpid()
+    if _first_user != os.getpid():
+        what = "this process was forked from one that has used a store, and can use none"
+        fix = 'let workers be started by "spawn" or "forkserver", or before the first use of a store'
+        raise UsageError("usage", what, fix)
+
+
 def connect(location: Location, timeout: float, retries: int) -> Any:
     """The object store of a location. Nothing is sent yet."""
     obstore = obstore_for(location)

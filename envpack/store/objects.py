@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from envpack.store.location import Location, connect, obstore_for, proxy_to, was_redirected
+from envpack.store.location import Location, connect, obstore_for, proxy_to, refuse_forked, was_redirected
 from envpack.support.connection_faults import proxy_hint, tls_fault
 from envpack.support.errors import SMALLER_FILES, StorageError, limit_said_in, says_disk_full
 from envpack.support.pool import interruptible
@@ -302,6 +302,7 @@ class Objects:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
+        refuse_forked()
         exceptions = self._library.exceptions
         try:
             yield

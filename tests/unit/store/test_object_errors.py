@@ -1,6 +1,8 @@
 """What a store says when it cannot be used, in one line and with what to do; and the objects of a folder."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -253,3 +255,38 @@ def test_a_pipe_in_the_place_of_an_object_is_not_waited_for(tmp_path):
         with pytest.raises(StorageError, match="a in the store cannot be used: it is no file") as raised:
             read()
         assert raised.value.kind == "store-corrupt"
+
+
+FORKS = """import os, sys
+from envpack.store.location import parse_location
+from envpack.store.objects import Objects
+from envpack.support.errors import UsageError
+
+def use(objects):
+    try:
+        return [entry.path for entry in objects.list()]
+    except UsageError as error:
+        return error.message
+
+location = parse_location(sys.argv[1])
+objects = Objects(location)
+if os.fork() == 0:
+    print(use(objects), flush=True)
+    os._exit(0)
+os.wait()
+print(use(objects), flush=True)
+if os.fork() == 0:
+    print(use(objects), flush=True)
+    print(use(Objects(location)), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_process_that_was_forked_after_the_first_use_is_refused(tmp_path):
+    """It waited for ever."""
+    (tmp_path / "object").touch()
+    command = [sys.executable, "-c", FORKS, f"file://{tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    refused = "this process was forked from one that has used a store, and can use none"
+    assert done.stdout.splitlines() == ["['object']", "['object']", refused, refused], done.stderr
