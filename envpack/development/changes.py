@@ -22,13 +22,11 @@ from envpack.settings.project import Project
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.interruption import is_raised_again
-from envpack.support.placed_files import is_placed_file, is_placed_folder
+from envpack.support.placed_files import is_built_folder, is_placed_file, is_placed_folder
 
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
 _REPEATED = 1.0  # seconds in which a signal whose exception was dropped comes again
-# Folders that building a project makes; below its top, build and dist are packages.
-_GENERATED = re.compile(r"build|dist|.+\.egg-info")
 _MOST_BYTES = 1 << 20  # of a file of requirements
 _INCLUDE = re.compile(r"^\s*(?:-\s+)?(?:-r|-c|--requirement|--constraint)[ =]+(\S+)", re.MULTILINE)
 _OF_EDITORS = re.compile("#.*#|4913")  # Emacs saves there by itself; Vim tries there whether it may write
@@ -110,7 +108,7 @@ class FileFinder:
         versions = version_folders(folder) if folder.is_dir() else []
         requirements = {file: stamp for file in files if (stamp := _stamp(file)) is not None}
         for project in projects:
-            found, below = self._below(project, _GENERATED)
+            found, below = self._below(project, is_project=True)
             folders |= below
             requirements |= {
                 file: stamp
@@ -142,15 +140,14 @@ class FileFinder:
         self._read[file] = _stamps(files), files, projects
         return files, projects
 
-    def _below(self, top: Path, generated: re.Pattern[str] | None = None) -> tuple[dict[Path, Stamp], set[Path]]:
+    def _below(self, top: Path, *, is_project: bool = False) -> tuple[dict[Path, Stamp], set[Path]]:
         """The files and folders of a tree that matter, also behind links to folders."""
         files: dict[Path, Stamp] = {}
         folders = {top}
         seen = {os.path.realpath(top)}
         for place, names, entries in os.walk(top, followlinks=True):
             here = Path(place)
-            below = here.relative_to(top)
-            own = (name for name in names if not (generated and generated.fullmatch(str(below / name))))
+            own = (name for name in names if not (is_project and is_built_folder(here / name, top)))
             names[:] = [name for name in own if self._is_source_folder(here / name, seen)]
             folders |= {here / name for name in names}
             for name in entries:

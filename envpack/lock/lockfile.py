@@ -20,7 +20,7 @@ from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_text, sha256_of
 from envpack.support.errors import InputError
-from envpack.support.placed_files import LOCK_NAME, is_placed_file, is_placed_folder
+from envpack.support.placed_files import LOCK_NAME, is_built_folder, is_placed_file, is_placed_folder
 from envpack.support.redaction import public_url
 from envpack.support.replacement import write_text
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 RECIPE = 3  # increased whenever the same lock gives another environment
 _NOT_SOURCES = {".git", ".hg", ".venv", "__pycache__", "node_modules"}
-_MADE_IN_ROOT = {"build", "dist"}  # by builds; deeper, they are packages
 _LOCAL_WHEEL = re.compile(r" @ (file:///\S+)")
 
 
@@ -187,8 +186,7 @@ def _sources(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _has_sources(folder: Path, project: Path, followed: set[str]) -> bool:
-    names = _NOT_SOURCES | _MADE_IN_ROOT if folder.parent == project else _NOT_SOURCES
-    if folder.name in names or folder.name.endswith(".egg-info") or is_placed_folder(folder):
+    if folder.name in _NOT_SOURCES or is_built_folder(folder, project) or is_placed_folder(folder):
         return False
     if not folder.is_symlink():
         return True

@@ -1,4 +1,4 @@
-"""The files and folders that envpack writes beside a model's code; they are no sources of a project in that folder."""
+"""What is made in a folder with code, and is no source of a project there: by envpack beside a model, or by builds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _CUSTOM_CONFIGS = "configs"  # a folder of further configurations, which are edi
 _NAMES = {CONFIG_NAME, LOCK_NAME, STUB_NAME, RELEASE_FILE}
 _ARCHIVE = re.compile(r"python3\.[0-9]+\.tar(\.gz)?(\.json)?")
 _BACKEND = re.compile(r"python_3_[0-9]+")
+_BUILT = ("build", "dist")
 
 
 def is_placed_file(file: Path) -> bool:
@@ -33,3 +34,8 @@ def is_placed_folder(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() or (
         _BACKEND.fullmatch(folder.name) is not None and (folder / STUB_NAME).is_file()
     )
+
+
+def is_built_folder(folder: Path, project: Path) -> bool:
+    """Whether building a local project makes a folder; below the top of the project, build and dist are packages."""
+    return folder.name.endswith(".egg-info") or (folder.parent == project and folder.name in _BUILT)
