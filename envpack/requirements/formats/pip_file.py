@@ -22,7 +22,7 @@ from envpack.requirements.target import single_minor
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
 from envpack.support.redaction import ENCODING_HINT, is_readable
-from envpack.support.tables import Location, parse_toml, quote
+from envpack.support.tables import Location, Table, parse_toml, quote, table_of
 
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
 _MOST_LINES = 20_000  # of a file and those that it includes; each takes a part of a millisecond
@@ -251,18 +251,23 @@ def read_pip_file(source: Source) -> Requirements:
 
 def _of_uv_alone(source: Source) -> Iterator[str]:
     """Warnings about indexes in settings beside a file, which uv reads for it, and pip does not."""
-    for name, keys in (("uv.toml", ()), ("pyproject.toml", ("tool", "uv"))):
+    for name in ("uv.toml", "pyproject.toml"):
         file = source.path.with_name(name)
         with contextlib.suppress(InputError):  # which uv reports
-            uv: Any = parse_toml(read_text(file), Location(file)) if file.is_file() else {}
-            for key in keys:
-                uv = uv.get(key) if isinstance(uv, dict) else None
-            uv = uv if isinstance(uv, dict) else {}
-            tables = uv["index"] if isinstance(uv.get("index"), list) else []
-            general = [index for index in tables if isinstance(index, dict) and not index.get("explicit")]
-            if general or {"index-url", "extra-index-url"}.intersection(uv):
+            if file.is_file() and _names_index(_settings_of_uv(file)):
                 what = f"{file}: its indexes are not read with {source.path.name}, as by pip"
                 yield f"{what}; for packages from there write --extra-index-url URL into {source.path.name}"
+
+
+def _settings_of_uv(file: Path) -> Table:
+    """All of a ``uv.toml``, or ``[tool.uv]`` of a ``pyproject.toml``."""
+    content = table_of(parse_toml(read_text(file), Location(file)), Location(file))
+    return content if file.name == "uv.toml" else content.table("tool").table("uv")
+
+
+def _names_index(uv: Table) -> bool:
+    general = (index for index in uv.tables("index") if index.text("explicit", "") != "true")
+    return any(general) or "index-url" in uv or "extra-index-url" in uv
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
