@@ -26,7 +26,7 @@ from envpack.support.errors import storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, Folders, LinkMode, Transfer, is_result_of
 from envpack.support.placed_files import MANIFEST
-from envpack.support.progress import Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import remove_leftovers, replaced_folder
 
 _LARGEST = 1 << 30  # bytes of an inventory
@@ -135,7 +135,7 @@ def place_folder(
     *,
     served_as: str = "",
     link_mode: LinkMode = "auto",
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> bool:
     """Place an execution environment as a folder; other processes see the old folder or the complete new one.
 
@@ -157,7 +157,7 @@ def place_folder(
         if suspects == ():
             return False
         changed = (INVENTORY,) if suspects is None else differing(destination, suspects)
-        if changed and progress:
+        if changed:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             progress.detail(f"{destination / changed[0]} was changed{more}; the environment is placed again")
 

@@ -17,7 +17,7 @@ from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError, StorageError
 from envpack.support.links_and_modes import Folders
 from envpack.support.processes import raise_if_stopped
-from envpack.support.progress import NoProgress
+from envpack.support.progress import SILENT
 
 _MODES = {"file": 0o644, "program": 0o755}
 
@@ -46,7 +46,7 @@ class PackedLayer:
 def pack_layer(members: Sequence[LayerMember], file: Path, report: Callable[[int], None]) -> PackedLayer:
     """Write a layer. Files belong to root, and have one time stamp."""
     content = hashlib.sha256()
-    with file.open("wb", buffering=0) as raw, Output(raw, NoProgress()) as out:
+    with file.open("wb", buffering=0) as raw, Output(raw, SILENT) as out:
         for portion in _portions(_blocks(members)):
             raise_if_stopped()
             content.update(portion)

@@ -44,7 +44,7 @@ from envpack.support.errors import EnvironmentBuildError
 from envpack.support.folders import cache_folder
 from envpack.support.links_and_modes import FILE, PROGRAM, LinkMode, Transfer, is_result_of
 from envpack.support.placed_files import MANIFEST
-from envpack.support.progress import NoProgress, Progress, WithinStep
+from envpack.support.progress import SILENT, Progress, WithinStep
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
@@ -98,7 +98,7 @@ def pack_archive(
     selection: Selection | None = None,
     packer: PackerName = "envpack",
     link_mode: LinkMode = "auto",
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> bool:
     """Write an environment as an archive with ``bin/activate`` at its root, readable for all users.
 
@@ -119,7 +119,7 @@ def pack_archive(
     if is_there():
         mark_used(request.path())
         return False
-    with _stored(request, WithinStep(progress or NoProgress())) as stored, locked_destination(destination):
+    with _stored(request, WithinStep(progress)) as stored, locked_destination(destination):
         if is_there():
             return False
         with replaced_file(destination, mode=FILE) as partial:
@@ -131,11 +131,11 @@ def pack_archive(
 
 
 def stored_archive(
-    environment: Environment, *, selection: Selection | None = None, progress: Progress | None = None
+    environment: Environment, *, selection: Selection | None = None, progress: Progress = SILENT
 ) -> contextlib.AbstractContextManager[Path]:
     """The archive of an environment in the store; it is packed first if it is not there, and stays during the block."""
     request = _ArchiveRequest(environment, "tar.gz", selection or Selection(), "envpack")
-    return _stored(request, progress or NoProgress())
+    return _stored(request, progress)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import Console, plain
-from envpack.support.progress import NoProgress, Progress, format_advance
+from envpack.support.progress import SILENT, Progress, format_advance
 from envpack.support.text import printable_line
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Lines:
     """One line whenever a model becomes ready, fails or is removed; errors alone if the console is quiet."""
 
     def __init__(self, console: Console, debugger: str) -> None:
-        self.progress: Progress = console if not console.quiet else NoProgress()
+        self.progress: Progress = console if not console.quiet else SILENT
         self._console = console
         self._debugger = debugger
         self._shown: dict[str, tuple[object, ...]] = {}

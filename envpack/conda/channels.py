@@ -31,7 +31,7 @@ from envpack.support.errors import (
 )
 from envpack.support.folders import cache_folder, cache_root, data_root
 from envpack.support.platforms import host_platform
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import link_or_copy, new_folder, replaced_file
 from envpack.support.text import counted
 
@@ -71,13 +71,12 @@ class ChannelPackage:
 
 
 def local_channel(
-    interpreter: Interpreter, *, cache: Path | None = None, progress: Progress | None = None
+    interpreter: Interpreter, *, cache: Path | None = None, progress: Progress = SILENT
 ) -> InterpreterPackage:
     """The package of an interpreter in the cache; its channel is made first if it does not exist.
 
     If several processes call this at once, one makes the channel and the others wait.
     """
-    progress = progress or NoProgress()
     folder = cache_folder("channel", cache) / fingerprint(interpreter)
     package = _read_local(folder)
     if package:
@@ -155,7 +154,7 @@ def default_channel() -> Path:
 
 
 def add_interpreter(
-    interpreter: Interpreter, folder: Path, *, progress: Progress | None = None
+    interpreter: Interpreter, folder: Path, *, progress: Progress = SILENT
 ) -> tuple[ChannelPackage, bool]:
     """Put the conda package of an interpreter into a channel folder, which is created if it is missing.
 
@@ -165,7 +164,6 @@ def add_interpreter(
     """
     from filelock import FileLock
 
-    progress = progress or NoProgress()
     with storage_errors(folder), ingredients_in_use(cache_root()):
         package = local_channel(interpreter, progress=progress)
         (folder / host_platform()).mkdir(parents=True, exist_ok=True)

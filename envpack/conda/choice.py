@@ -21,7 +21,7 @@ from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.folders import real_path
 from envpack.support.platforms import libpython_name
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 
 _FETCHED_GLIBC = "2.17"  # those that uv fetches run with this version and later ones
 # Kinds of the errors that say that there is no interpreter of a version.
@@ -36,7 +36,7 @@ def interpreter_for(
     headers: bool = False,
     glibc: str = "",
     allowed: str = "",
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Interpreter:
     """The best interpreter of a minor version; uv fetches one into the cache if none of this machine fits.
 
@@ -46,7 +46,6 @@ def interpreter_for(
     """
     candidates = _Candidates(minor, search, preference, headers=headers, glibc=glibc, allowed=allowed)
     if not candidates.fitting and search is None and _may_fetch(preference, glibc):
-        progress = progress or NoProgress()
         try:
             fetch_python(minor, candidates.lacking, progress)
         except FetchError as error:

@@ -41,7 +41,7 @@ from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError, require_programs, storage_errors
 from envpack.support.folders import cache_folder, cache_root
 from envpack.support.platforms import host_platform
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 
 _LAYOUT = 2  # raised when the way of copying an environment changes
@@ -53,7 +53,7 @@ def environment_from_prefix(
     glibc: str,
     python: str = "",
     platform: str = "",
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     strip: bool = False,
 ) -> Environment:
     """Return the copy of an existing environment from the store; copy it first if it is not there.
@@ -61,7 +61,6 @@ def environment_from_prefix(
     The original is only read, and may change afterwards. Files whose size and times did not change since the last call
     are not read again.
     """
-    progress = progress or NoProgress()
     prefix = detect_prefix(root)
     target = Target(platform or host_platform(), prefix.minor, glibc)
     _refuse_other(prefix, target, python)

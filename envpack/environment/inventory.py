@@ -22,7 +22,7 @@ from envpack.environment.records import (
 from envpack.support.bounded_reading import parse_json, read_bytes, read_text
 from envpack.support.errors import InputError
 from envpack.support.pool import map_batches
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import normalise_name
 
@@ -100,9 +100,8 @@ def _claim(last: dict[str, tuple[str, str]], changed: list[ReplacedFile], path: 
     last[path] = package
 
 
-def take_inventory(prefix: Path, owners: Owners, progress: Progress | None = None) -> tuple[Entry, ...]:
+def take_inventory(prefix: Path, owners: Owners, progress: Progress = SILENT) -> tuple[Entry, ...]:
     """List and hash every file of an environment with several threads; sorted by path."""
-    progress = progress or NoProgress()
     paths = sorted(_walk(str(prefix)))
     entries: list[Entry] = []
     size = 0

@@ -22,7 +22,7 @@ from envpack.support.bounded_reading import opened, parse_json, read_bytes
 from envpack.support.elf import is_elf
 from envpack.support.errors import InputError
 from envpack.support.folders import real_path
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import public_url
 from envpack.support.text import normalise_name
 
@@ -190,11 +190,10 @@ def copy_files(
     prefix_paths: Sequence[Path],
     declared: Mapping[str, DeclaredFile],
     *,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> CopyResult:
     """Copy files, with the prefix placeholder instead of the prefix paths that they contain."""
     done = CopyResult({}, set(), [])
-    progress = progress or NoProgress()
     size = 0
     for number, file in enumerate(files, start=1):
         size += file.stamp[0]

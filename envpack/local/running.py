@@ -21,7 +21,7 @@ from envpack.stub.inspection import inspect_stub
 from envpack.support.errors import InputError, StubError, require_programs
 from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.support.platforms import this_machine
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from envpack.store.shared import SharedStore
@@ -31,7 +31,7 @@ def local_server(
     project: Project,
     *,
     log: Callable[[LogLine], None] = lambda line: None,  # noqa: ARG005
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     store: SharedStore | None = None,
     output: int | IO[bytes] | None = None,
     instruments: Mapping[str, Instruments] | None = None,
@@ -40,7 +40,7 @@ def local_server(
     """The models of a repository, to run without a server. A model runs in the environment that it has, or else in one
     that is built for it in the cache; the repository is not changed.
     """
-    shown, release = progress or NoProgress(), project.release
+    release = project.release
     variables = server_variables(project.of().env)
 
     def find(name: str) -> ModelSource | None:
@@ -53,7 +53,7 @@ def local_server(
             raise InputError("needs-server", f"it {reason}, and only a server runs that", fix, str(model.folder))
         for what, fix in later_fields(model.config, release.name):
             raise InputError("bad-config", what, fix, str(model.folder / CONFIG_NAME))
-        python = python_of(project, model, shown, store)
+        python = python_of(project, model, progress, store)
         own = (instruments or {}).get(model.name)
         return ModelSource(
             name=model.name,
@@ -61,7 +61,7 @@ def local_server(
             version=_served_version(model),
             config=model.config,
             python=python,
-            variables={**variables, **(own.variables(python, shown) if own else {})},
+            variables={**variables, **(own.variables(python, progress) if own else {})},
         )
 
     number = int(release.name.replace(".", ""))

@@ -24,7 +24,7 @@ from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError, storage_errors
 from envpack.support.folders import cache_folder
 from envpack.support.platforms import host_platform
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted, normalise_name
 from envpack.support.uv import index_settings
 
@@ -143,8 +143,8 @@ def resolves(requirements: Requirements, target: Target, options: LockOptions) -
     """
     try:
         if LOCAL_CHANNEL not in options.channels:
-            channels = resolve_channels(options, target, NoProgress())
-            _Resolver(target, channels, options, NoProgress()).conda(requirements)
+            channels = resolve_channels(options, target, SILENT)
+            _Resolver(target, channels, options, SILENT).conda(requirements)
         resolve_pip(requirements, target, sources=options.sources)
     except EnvironmentBuildError as error:
         if error.kind not in DOES_NOT_FIT:

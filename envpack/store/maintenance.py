@@ -25,7 +25,7 @@ from envpack.store.records import (
 from envpack.store.shared import SharedStore, use_path
 from envpack.support.errors import StorageError, storage_errors
 from envpack.support.pool import Pool
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 
 _DAY = 86400.0  # seconds
@@ -87,7 +87,7 @@ class StoreCheck:
     removed: bool  # whether those were removed
 
 
-def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress | None = None) -> StoreCheck:
+def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress = SILENT) -> StoreCheck:
     """Read every blob and compare it with its name, and every record with the blobs that are there.
 
     Args:
@@ -98,7 +98,7 @@ def verify_store(store: SharedStore, *, repair: bool = False, progress: Progress
     Raises:
         StorageError: the store cannot be used.
     """
-    progress, objects, inventory = progress or NoProgress(), store.objects, _Inventory(store, anew=True)
+    objects, inventory = store.objects, _Inventory(store, anew=True)
     blobs = [Blob(sha256, info.size) for sha256, info in inventory.blobs.items()]
     total, done, wrong = sum(blob.size for blob in blobs), 0, set[str]()
     with Pool(_REQUESTS) as pool:
@@ -131,7 +131,7 @@ def prune_store(
     *,
     named: Collection[str] = (),
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> PrunedStore:
     """Remove entries unused for a number of days that no lock names, incomplete entries, and blobs of no entry.
 
@@ -147,7 +147,6 @@ def prune_store(
     Raises:
         StorageError: the store cannot be used.
     """
-    progress = progress or NoProgress()
     if dry_run:
         before, clock = _Inventory(store), _clock(store)
         removed = _removable(before, days, named, clock.now(), progress)

@@ -18,7 +18,7 @@ from envpack.store.records import MOST_RECORD, Blob, Record, RecordKind, parse_r
 from envpack.support.errors import InputError, StorageError
 from envpack.support.folders import path_in_shell
 from envpack.support.pool import Pool
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 
 _DAY = 86400.0  # seconds
 _REQUESTS = 8  # at once
@@ -126,7 +126,7 @@ class SharedStore:
         sizes: Sequence[int] = (),
         facts: Mapping[str, Any] | None = None,
         again: bool = False,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
     ) -> int:
         """Put a file into the store, and write the record of its key unless there is one.
 
@@ -150,7 +150,6 @@ class SharedStore:
         """
         with file.open("rb") as content:
             blobs = blobs_of(content, sizes or [file.stat().st_size])
-        progress = progress or NoProgress()
         before = prunes(self.objects)
         sent = upload(self.objects, file, blobs, progress, again=again)
         self._record(Record(kind, key, blobs, facts or {}), again=again)

@@ -35,7 +35,7 @@ from envpack.support.installation import repair_command
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import this_machine
 from envpack.support.processes import CompletedProcess, clean_environment, run
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 
 # Bytes: less than any object file of a stub.
 _ROOM = 16 * 1024
@@ -123,7 +123,7 @@ class Stub:
     seconds: float
 
 
-def build_stub(cell: Cell, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None) -> Stub:
+def build_stub(cell: Cell, *, cache: Path | None = None, jobs: int = 0, progress: Progress = SILENT) -> Stub:
     """Compile a stub, or use the one in ``triton-envpack-stubs`` or the cache.
 
     The parts that are the same for every Python are compiled once, and cached as well.
@@ -141,7 +141,6 @@ def build_stub(cell: Cell, *, cache: Path | None = None, jobs: int = 0, progress
         StorageError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
-    progress = progress or NoProgress()
     releases = f"Triton {', '.join(cell.release_names)}" if cell.releases else "every Triton"
     progress.begin(f"stub for Python {cell.target.minor}, {releases}")
     check_glibc(cell.glibc)
@@ -163,7 +162,7 @@ def check_compiling(minor: str, machine: str, toolchain: ToolchainName) -> None:
 
 def find_stub(cell: Cell) -> Stub | None:
     """The stub that needs no compiling, also one that `keep_stub` has put into the cache; ``None`` if there is none."""
-    found = find_prebuilt(cell, stub_cache(), NoProgress()) or _compiled_here(cell)
+    found = find_prebuilt(cell, stub_cache(), SILENT) or _compiled_here(cell)
     if found is None and is_intact(_shared(cell)):
         found = _shared(cell) / STUB_NAME
     return None if found is None else Stub(found, inspect_stub(found), fresh=False, seconds=0.0)
@@ -200,12 +199,10 @@ def keep_stub(cell: Cell, fill: Callable[[Path], None], progress: Progress) -> S
     return Stub(path, inspect_stub(path), fresh=False, seconds=time.monotonic() - started)
 
 
-def build_from_recipe(
-    recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None
-) -> Stub:
+def build_from_recipe(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress = SILENT) -> Stub:
     """Compile a stub by its recipe, or use the one in the cache; ``progress`` receives details only."""
     started = time.monotonic()
-    build = _StubBuild(recipe, cache or stub_cache(), jobs, progress or NoProgress())
+    build = _StubBuild(recipe, cache or stub_cache(), jobs, progress)
     folder = build.cache / recipe.entry
     fresh = ensure_entry(folder, build.compile_stub, build.progress)
     facts = inspect_stub(folder / STUB_NAME)

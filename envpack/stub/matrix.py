@@ -18,7 +18,7 @@ from envpack.stub.recipe import Cell, Recipe
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError, UsageError
 from envpack.support.pool import Pool, usable_cores
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, NoProgress, Progress
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
@@ -124,10 +124,10 @@ def compile_stubs(
     ended: Callable[[Recipe, Stub | EnvpackError], None],
     *,
     jobs: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> None:
     """Compile stubs that the cache does not have; parts that several stubs share are compiled once, and first."""
-    progress, jobs = progress or NoProgress(), jobs or usable_cores()
+    jobs = jobs or usable_cores()
     failed: dict[str, EnvpackError] = {}
     uncached = [recipe for recipe in recipes if cached_stub(recipe) is None]
     shared = {recipe.common_entry: recipe for recipe in uncached}

@@ -23,7 +23,7 @@ from envpack.support.platforms import (
     platform_of_machine,
     this_machine,
 )
-from envpack.support.progress import Progress
+from envpack.support.progress import SILENT, Progress
 
 _HINT = f"stubs exist for {' and '.join(PLATFORMS)} with glibc; use a Python for one of these"
 # Library folders of prefixes: of conda, of Python installations, and of unpacked packages of a distribution.
@@ -83,7 +83,7 @@ class StubTarget:
 
 
 def target_from_interpreter(
-    minor: str, *, preference: PythonPreference = "system", fetch: bool = True, progress: Progress | None = None
+    minor: str, *, preference: PythonPreference = "system", fetch: bool = True, progress: Progress = SILENT
 ) -> StubTarget:
     """The interpreter of a minor version, with headers; see `envpack.conda.choice.interpreter_for`."""
     if fetch:

@@ -32,7 +32,7 @@ class Progress(Protocol):
 
 
 class NoProgress:
-    """A `Progress` that shows nothing: the default of every API function."""
+    """A `Progress` that shows nothing."""
 
     def begin(self, task: str) -> None:
         pass
@@ -45,6 +45,10 @@ class NoProgress:
 
     def end(self, outcome: str) -> None:
         pass
+
+
+SILENT: Progress = NoProgress()
+"""The default of every API function."""
 
 
 class WithinStep(NoProgress):

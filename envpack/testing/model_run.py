@@ -25,7 +25,7 @@ from envpack.server.log import STUB_REPORT, stub_reports
 from envpack.settings.project import Project
 from envpack.support.errors import InputError, ServerError, UsageError
 from envpack.support.folders import real_path
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import replaced_file
 from envpack.testing.model import ModelError, Models, check_can_save, save_arrays
 from envpack.testing.opening import LOCALLY, LocalModels, find_runtime, open_models, where
@@ -89,7 +89,7 @@ def run_model(
     memory_record: Path | None = None,
     repeat: int = 1,
     show: Callable[[str, str], None] = lambda level, text: None,  # noqa: ARG005
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     store: SharedStore | None = None,
     timeout: float = 120.0,
     output: Path | None = None,
@@ -116,7 +116,7 @@ def run_model(
         inputs=sources,
         repeat=repeat,
         show=show,
-        progress=progress or NoProgress(),
+        progress=progress,
         store=store,
         timeout=math.inf if debug_port else timeout,
     )

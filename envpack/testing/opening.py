@@ -19,7 +19,7 @@ from envpack.server.launch import find_server
 from envpack.settings.project import Project
 from envpack.support.errors import ServerError
 from envpack.support.folders import cache_folder, real_path
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.testing.model import ModelError, Models
 from envpack.testing.trial import fix_of
 
@@ -75,7 +75,7 @@ def open_models(
     runtime: Runtime | None,
     *,
     timeout: float,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     store: SharedStore | None = None,
 ) -> Models:
     """The models of a repository, on a server or, without a runtime, locally; limits in seconds."""
@@ -84,7 +84,7 @@ def open_models(
         return LocalModels(local_server(project, log=log.append, timeout=timeout), log)
     from envpack.testing.served_models import ServedModels
 
-    return ServedModels(runtime, project, timeout=timeout, progress=progress or NoProgress(), store=store)
+    return ServedModels(runtime, project, timeout=timeout, progress=progress, store=store)
 
 
 __tracebackhide__ = True  # pytest shows the line of the test instead

@@ -14,7 +14,7 @@ from envpack.server.log import read_model_error, stated
 from envpack.server.tensors import ServedConfig, Tensor, encode, read_served_config
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
 from envpack.verification.answers import TOGETHER, responses_difference
@@ -90,13 +90,12 @@ def try_model(
     sources: Sequence[str] = (),
     *,
     repeat: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Trial:
     """Load a model, and send it requests; raises `envpack.testing.ModelError` if it cannot be loaded.
 
     Requests are not repeated once one has failed: a model that has died would be started for each.
     """
-    progress = progress or NoProgress()
     progress.begin(f"{name}: load")
     started = time.perf_counter()
     models.load(name)

@@ -18,7 +18,7 @@ from envpack.store.location import Location
 from envpack.store.objects import Objects
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.links_and_modes import FILE, FOLDER
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 from envpack.verification.checks.server import check_published
 from envpack.verification.run import verify
@@ -32,7 +32,7 @@ def verify_published(
     *,
     spec: ServerSpec | None = None,
     trust: Trust | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Verdict:
     """Verify a repository in an object store, in a server of this machine.
 
@@ -52,7 +52,7 @@ def verify_published(
         StorageError: the object store cannot be used.
         ServerError: there is no server, or it could not be started.
     """
-    spec, progress = spec or ServerSpec(), progress or NoProgress()
+    spec = spec or ServerSpec()
     with temporary_home() as home:
         copy = home / "models"
         copy.mkdir()
@@ -75,7 +75,7 @@ def verify_image(
     *,
     spec: ServerSpec | None = None,
     trust: Trust | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Verdict:
     """Verify the models of an image in a registry, in a server of this machine that loads them from its files.
 
@@ -92,7 +92,7 @@ def verify_image(
         StorageError: the registry cannot be used.
         ServerError: there is no server, or it could not be started.
     """
-    spec, progress = spec or ServerSpec(), progress or NoProgress()
+    spec = spec or ServerSpec()
     with temporary_home() as home:
         folder = home / "image"
         folder.mkdir()

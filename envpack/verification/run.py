@@ -32,7 +32,7 @@ from envpack.support.errors import EnvpackError, Finding, InputError, ModelsErro
 from envpack.support.folders import whole_path
 from envpack.support.interruption import once_interruptible
 from envpack.support.placed_files import STUB_NAME
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import keep_last
 from envpack.verification.checks.server import (
     check_again,
@@ -57,7 +57,7 @@ def verify(
     models: Sequence[str] = (),
     *,
     spec: ServerSpec | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     runtime: Runtime | None = None,
     project: Project | None = None,
 ) -> Verdict:
@@ -79,7 +79,7 @@ def verify(
         InputError: the repository or a model is invalid on disk.
         ServerError: there is no server, or it could not be started.
     """
-    spec, progress = spec or ServerSpec(), progress or NoProgress()
+    spec = spec or ServerSpec()
     repository = whole_path(Path(repository))
     chosen, errors = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(spec, repository, chosen)

@@ -18,7 +18,7 @@ from envpack.settings.table import Settings
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError, storage_errors
 from envpack.support.folders import check_models_path, real_path, whole_path
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import redact
 from envpack.support.temp_dirs import check_fillable, filled_folder
 from envpack.support.text import counted
@@ -47,7 +47,7 @@ class AdoptedModel:
 
 
 def adopt(
-    artifact: str, folder: Path, *, native: bool = False, said: Settings | None = None, progress: Progress | None = None
+    artifact: str, folder: Path, *, native: bool = False, said: Settings | None = None, progress: Progress = SILENT
 ) -> AdoptedModel:
     """Write a model that serves a trained artifact.
 
@@ -66,7 +66,7 @@ def adopt(
         EnvironmentBuildError: its environment cannot be built, or MLflow does not return it.
         StorageError: the disk is full, or a folder is not writable.
     """
-    progress, folder, said = progress or NoProgress(), whole_path(folder), said or Settings()
+    folder, said = whole_path(folder), said or Settings()
     _check_folder(folder, native=native)
     progress.begin(f"read {redact(artifact)}")
     with storage_errors(folder), fetched(artifact) as source:

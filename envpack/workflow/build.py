@@ -26,7 +26,7 @@ from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError, storage_errors
 from envpack.support.folders import cache_root, path_in_shell, real_path
 from envpack.support.placed_files import STUB_NAME
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import locked_environment, numpy_missing, report_python
@@ -90,7 +90,7 @@ class BuiltModel:
 def build_model(
     project: Project,
     name: str,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     *,
     store: SharedStore | None = None,
 ) -> BuiltModel:
@@ -113,7 +113,6 @@ def build_model(
         StubError: the stub cannot be compiled.
         StorageError: the store cannot be used, or the disk is full.
     """
-    progress = progress or NoProgress()
     (model,) = named_models(project.repository, [name])
     if model.is_ensemble:
         progress.begin(f"{model.name}: an ensemble")

@@ -21,7 +21,7 @@ from envpack.support.entry_locks import INGREDIENTS, in_use, ingredients_removab
 from envpack.support.errors import storage_errors
 from envpack.support.folders import KINDS, CacheFolder, cache_root
 from envpack.support.placed_files import MANIFEST
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import delete, remove_stale_files
 from envpack.support.text import counted
 
@@ -76,7 +76,7 @@ def list_cache(cache: Path | None = None) -> tuple[CacheEntry, ...]:
 
 
 def prune_cache(
-    days: float, *, cache: Path | None = None, dry_run: bool = False, progress: Progress | None = None
+    days: float, *, cache: Path | None = None, dry_run: bool = False, progress: Progress = SILENT
 ) -> Pruned:
     """Remove entries unused for a number of days, and what killed processes have left.
 
@@ -91,7 +91,7 @@ def prune_cache(
     Raises:
         StorageError: kind ``not-writable``.
     """
-    progress, root = progress or NoProgress(), cache or cache_root()
+    root = cache or cache_root()
     limit = time.time() - days * _DAY
     old = [entry for entry in list_cache(root) if entry.used <= limit and _is_own(entry.path)]
     removed = []
@@ -229,7 +229,7 @@ _Check = Callable[[Path], Iterable[str]]
 """Returns the files of an entry that differ, as paths below it; raises what reading it raises."""
 
 
-def verify_cache(cache: Path | None = None, *, progress: Progress | None = None) -> CacheCheck:
+def verify_cache(cache: Path | None = None, *, progress: Progress = SILENT) -> CacheCheck:
     """Read every entry of the cache that has a digest, and compare. This is no use of the entries.
 
     Byte code, requirements of packages and indexes of channels have no digests; builds write them again.
@@ -238,7 +238,6 @@ def verify_cache(cache: Path | None = None, *, progress: Progress | None = None)
         cache: folder of the cache, `envpack.support.folders.cache_root` by default.
         progress: receives each kind of entry, and each damaged one.
     """
-    progress = progress or NoProgress()
     entries = [entry for entry in list_cache(cache or cache_root()) if entry.kind in _CHECKS]
     damaged = []
     for kind, check in _CHECKS.items():

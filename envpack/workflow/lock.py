@@ -22,7 +22,7 @@ from envpack.store.shared import SharedStore
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, storage_errors
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import public_url
 from envpack.workflow.imports import addition_of, requirement_warnings
 from envpack.workflow.python_choice import ChosenPython, with_another_python
@@ -66,7 +66,7 @@ def lock_model(
     name: str,
     *,
     update: tuple[str, ...] = (),
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     store: SharedStore | None = None,
     resolved: str = "",
     known: KnownLocks | None = None,
@@ -94,7 +94,6 @@ def lock_model(
     (model,) = named_models(project.repository, [name])
     if not is_resolved(project, model):
         return LockedModel(model.name, None, 0, (), changed=False)
-    progress = progress or NoProgress()
     recipe, python = lock_request(project, model)
     file, before = recipe.lock_file, recipe.locked
     with storage_errors(file):

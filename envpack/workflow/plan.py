@@ -34,7 +34,7 @@ from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.platforms import platform_of_machine
-from envpack.support.progress import NoProgress
+from envpack.support.progress import SILENT
 from envpack.support.text import counted, printable
 from envpack.workflow.imports import requirement_warnings
 from envpack.workflow.lock import refuse_stale, refuse_without_numpy, version_change, versions
@@ -92,7 +92,7 @@ def plan_model(project: Project, name: str) -> ModelPlan:
     try:
         return _plan(project, request)
     except EnvironmentBuildError as error:
-        another = with_another_python(project, request.source, request.python, error, NoProgress())
+        another = with_another_python(project, request.source, request.python, error, SILENT)
         if another is None:
             raise
     plan = _plan(project, build_request(another, model))

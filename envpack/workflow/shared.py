@@ -25,7 +25,7 @@ from envpack.stub.recipe import Cell
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, storage_errors
 from envpack.support.folders import cache_folder
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import new_folder
 
 _SPARE = 1 << 30  # bytes of an unpacked archive that are not content: headers, and the list of files
@@ -260,7 +260,7 @@ def _is_usable(store: SharedStore, lock: Lock) -> bool:
 def push_lock(store: SharedStore, key: str, lock: Lock) -> None:
     """Put a lock into the store, unless its key has one, with the packages that it names by a path of this machine."""
     push_packages(store, lock)
-    found, damaged = _unless_damaged(partial(_lock, store, key), "lock", NoProgress())
+    found, damaged = _unless_damaged(partial(_lock, store, key), "lock", SILENT)
     if not found:
         facts = {"python": lock.target.python, "platform": lock.target.platform, "environment": lock.key}
         store.add_bytes("lock", key, lock.text.encode(), facts=facts, again=damaged)
@@ -273,7 +273,7 @@ def push_packages(store: SharedStore, lock: Lock) -> None:
         file = _local_file(package)
         if file is None or not file.is_file() or not package.sha256:
             continue
-        found, damaged = _unless_damaged(partial(_whole_package, store, package.sha256), "package", NoProgress())
+        found, damaged = _unless_damaged(partial(_whole_package, store, package.sha256), "package", SILENT)
         if not found:
             facts = {"name": package.name, "version": package.version}
             store.add("package", package.sha256, file, facts=facts, again=damaged)

@@ -22,7 +22,7 @@ from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError, storage_errors
 from envpack.support.placed_files import STUB_NAME
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 from envpack.workflow.placement import foreign_stub, refuse_foreign
 from envpack.workflow.project import NO_STORE
@@ -138,7 +138,7 @@ def build_matrix(
     *,
     jobs: int = 0,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     store: SharedStore | None = None,
 ) -> tuple[CellResult, ...]:
     """Compile stubs, as many at once as there are cores, and place each in ``output/<identifier>``.
@@ -160,7 +160,6 @@ def build_matrix(
         InputError: there is no folder for the output (``output-missing``).
         StorageError: the output cannot be written to, or the store cannot be used.
     """
-    progress = progress or NoProgress()
     results: dict[Cell, CellResult] = {}
     if store is not None:
         _make_output(output)

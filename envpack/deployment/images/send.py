@@ -22,7 +22,7 @@ from envpack.deployment.plan import Deployment, server_arguments
 from envpack.deployment.signing import SigningKey
 from envpack.support.errors import InputError, storage_errors
 from envpack.support.platforms import MACHINES, this_machine
-from envpack.support.progress import NoProgress, Progress, count_bytes
+from envpack.support.progress import SILENT, Progress, count_bytes
 from envpack.support.temp_dirs import temp_dir
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -58,7 +58,7 @@ def publish_image(
     base: ImageAddress | None = None,
     dry_run: bool = False,
     keys: Sequence[SigningKey] = (),
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> PublishedImage:
     """Make a registry have an image with models, under a tag.
 
@@ -75,7 +75,7 @@ def publish_image(
             ``too-many-layers``.
         StorageError: the registry cannot be used, or the disk is full.
     """
-    memory, progress = LayerMemory(), progress or NoProgress()
+    memory = LayerMemory()
     layers = image_layers(deployment, memory, based=base is not None)
     with ExitStack() as open_until_end:
         registry = open_until_end.enter_context(connected(address))

@@ -36,7 +36,7 @@ from envpack.store.claims import EXPIRY, Claim, reserved
 from envpack.store.objects import ObjectInfo, Objects, upload_requests
 from envpack.support.errors import InputError, StorageError
 from envpack.support.pool import Pool, Report, transfer_all
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 
 LEASE = f"{OWN}lease-"
@@ -76,7 +76,7 @@ def publish(
     renew: bool = False,
     keys: Sequence[SigningKey] = (),
     earlier: Callable[[], Objects | None] = lambda: None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Published:
     """Make an object store hold a publication. What is there already is not sent again.
 
@@ -97,7 +97,7 @@ def publish(
         StorageError: the store cannot be used; kind ``publication-conflict``: another publication runs there, or
             another program writes there.
     """
-    publishing = _Publishing(publication, objects, force, keys, earlier, progress or NoProgress())
+    publishing = _Publishing(publication, objects, force, keys, earlier, progress)
     return publishing.run(only, dry_run=dry_run, delete=delete, renew=renew)
 
 

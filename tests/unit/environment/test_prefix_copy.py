@@ -17,6 +17,7 @@ from envpack.environment.prefix_copy import (
 )
 from envpack.environment.prefix_files import PrefixFile
 from envpack.support.errors import InputError
+from envpack.support.progress import SILENT
 from tests.steps import Steps
 from tests.tables import every_row
 
@@ -31,7 +32,7 @@ def copies(tmp_path):
     """Copies files of an environment, given by path and content, to ``to``; returns the result."""
     source, target = tmp_path / "from", tmp_path / "to"
 
-    def copy(contents, declared=None, *, programs=(), links=(), progress=None):
+    def copy(contents, declared=None, *, programs=(), links=(), progress=SILENT):
         files = [PrefixFile(path, (0, 0, 0, 0), target=link) for path, link in dict(links).items()]
         for path, content in contents.items():
             (source / path).parent.mkdir(parents=True, exist_ok=True)
