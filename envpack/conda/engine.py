@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from envpack.conda.settings import CondaSettings, Credentials
+from envpack.requirements.location import local_file
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import first_endless, read_json
@@ -102,7 +102,7 @@ def _check_settings(environment: Mapping[str, str]) -> None:
 
 def check_indexes(channels: Iterable[str], subdir: str) -> None:
     """Refuse what is no file where a channel in a folder of this machine has an index."""
-    folders = [Path(unquote(urlsplit(url).path)) for url in channels if urlsplit(url).scheme == "file"]
+    folders = [folder for url in channels if (folder := local_file(url))]
     endless = first_endless(folder / name / "repodata.json" for folder in folders for name in ("", subdir, "noarch"))
     if endless:
         what = "a channel has a pipe or a device in place of its index"
@@ -179,12 +179,11 @@ def is_locked_file(package: CondaPackage, file: Path) -> bool:
 
 def _verified(package: CondaPackage) -> CondaPackage:
     """The package, of a local channel with its SHA-256; the engine verifies only files that it downloads."""
-    address = urlsplit(package.url)
-    file = Path(unquote(address.path))
-    if address.scheme == "file" and first_endless([file]):
+    file = local_file(package.url)
+    if file and first_endless([file]):
         what = f"conda package {package.name} {package.version}: its file is a pipe or a device"
         raise EnvironmentBuildError("channel-invalid", what, "put the package there, or lock again", str(file))
-    if address.scheme != "file" or not file.is_file():
+    if file is None or not file.is_file():
         return package  # the engine names a file that is not there
     difference = _difference(package, file)
     if difference:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import envpack
 from envpack.support.bounded_reading import parse_json, read_bytes
 from envpack.support.errors import InputError, UsageError
 from envpack.support.installation import install_command
+from envpack.support.text import is_sha256
 
 _MOST = 64 << 10  # bytes of a key
 
@@ -161,7 +161,6 @@ def signature_invalid(where: str, reason: str, keys: Sequence[PublicKey]) -> Inp
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PROVENANCE = "https://slsa.dev/provenance/v1"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _DAY = 86400.0  # seconds
 _AHEAD = 3600.0  # seconds by which the clock of a publisher may be ahead
 
@@ -290,7 +289,7 @@ def parse_statement(document: Mapping[str, Any]) -> Statement:
         time = datetime.datetime.fromisoformat(run["metadata"]["finishedOn"]).timestamp()
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError("it is damaged") from error
-    if not complete or not isinstance(address, str) or not all(map(_SHA256.fullmatch, subjects.values())):
+    if not complete or not isinstance(address, str) or not all(map(is_sha256, subjects.values())):
         raise ValueError("its list of files is damaged")
     return Statement(kinds[build["buildType"]], subjects, address, parameters, time=time)
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from envpack.conda.bytecode import bytecode_path, compile_packages
 from envpack.conda.channels import local_channel
@@ -48,6 +47,7 @@ from envpack.environment.store import (
 from envpack.lock.lockfile import Lock
 from envpack.lock.pip import install_pip
 from envpack.lock.resolve import LockOptions
+from envpack.requirements.location import local_file
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
@@ -147,9 +147,8 @@ def install(assembly: Assembly, prefix: Path) -> None:
 
 def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
     """The package at its present location, if its local channel was on another machine, was removed or made again."""
-    address = urlsplit(package.url)
-    file = Path(unquote(address.path))
-    if address.scheme != "file" or (file.is_file() and is_locked_file(package, file)):
+    file = local_file(package.url)
+    if file is None or (file.is_file() and is_locked_file(package, file)):
         return package
     for other in sorted(cache_folder("channel", assembly.options.cache).glob(f"*/{package.subdir}/{file.name}")):
         if is_locked_file(package, other):
@@ -185,8 +184,7 @@ def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
 def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
     """Record the use of wheels that were built from local projects."""
     for package in packages:
-        file = Path(unquote(urlsplit(package.url).path))
-        if file.parent.parent == folder:
+        if (file := local_file(package.url)) and file.parent.parent == folder:
             mark_used(file.parent)
 
 

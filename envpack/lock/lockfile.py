@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
+from envpack.requirements.location import local_file
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.bounded_reading import read_text, sha256_of
@@ -113,10 +113,7 @@ class Lock:
 
 def wheel_not_here(packages: Sequence[PipPackage]) -> PipPackage | None:
     """The first package that is named by a path at which nothing is: one of another machine, or of a pruned cache."""
-    addresses = ((package, urlsplit(package.url)) for package in packages)
-    return next(
-        (package for package, at in addresses if at.scheme == "file" and not Path(unquote(at.path)).is_file()), None
-    )
+    return next((package for package in packages if (file := local_file(package.url)) and not file.is_file()), None)
 
 
 def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> str:
@@ -166,8 +163,8 @@ def lock_key(
 def _local_wheels(requirements: Requirements) -> list[str]:
     """The digests of the wheels that requirements name by a path: a wheel that is built again keeps its name."""
     found = map(_LOCAL_WHEEL.search, (*requirements.pip, *requirements.constraints))
-    files = sorted({Path(unquote(urlsplit(match[1]).path)) for match in found if match})
-    return [sha256_of(file) for file in files if file.is_file()]
+    files = {file for match in found if match and (file := local_file(match[1]))}
+    return [sha256_of(file) for file in sorted(files) if file.is_file()]
 
 
 def _project_digest(folder: Path) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -20,7 +19,7 @@ from envpack.lock.lockfile import wheel_not_here
 from envpack.lock.uv import failing_requirement, platform_name, requirement_name, uv_error
 from envpack.requirements.format import Source
 from envpack.requirements.formats.pyproject import read_required
-from envpack.requirements.location import read_text as read_project
+from envpack.requirements.location import local_file, read_text as read_project
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.pip_requirement import reduced_marker
 from envpack.requirements.target import Target
@@ -174,9 +173,8 @@ def to_pylock(packages: Sequence[PipPackage], target: Target) -> str:
     for package in packages:
         lines += ["", "[[packages]]", f"name = {_text(package.name)}", f"version = {_text(package.version)}"]
         hashes = f"hashes = {{ sha256 = {_text(package.sha256)} }}"
-        address = urlsplit(package.url)
-        if address.scheme == "file":
-            lines.append(f"archive = {{ path = {_text(unquote(address.path))}, {hashes} }}")
+        if file := local_file(package.url):
+            lines.append(f"archive = {{ path = {_text(str(file))}, {hashes} }}")
         elif package.is_wheel:
             lines.append(f"wheels = [{{ url = {_text(package.url)}, {hashes} }}]")
         else:
@@ -244,7 +242,7 @@ def install_pip(
     if absent := wheel_not_here(packages):
         what = f"the lock names {absent.name} {absent.version} by a path, and there is no such file on this machine"
         fix = "run `envpack lock` here; or where the lock was made, with --store URL --set push=true"
-        raise EnvironmentBuildError("package-missing", what, fix, unquote(urlsplit(absent.url).path))
+        raise EnvironmentBuildError("package-missing", what, fix, str(local_file(absent.url)))
     into: list[str | Path] = ["--python", python]
     if not python.is_relative_to(prefix):
         into += ["--prefix", prefix]

@@ -75,6 +75,12 @@ def local_path(text: str, folder: Path) -> Path | None:
     return path
 
 
+def local_file(url: str) -> Path | None:
+    """The path in a ``file:`` URL, as it is written there; ``None`` for other URLs."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
 def file_name(url: str) -> str:
     """The last part of a URL's path, decoded."""
     return unquote(urlsplit(url).path.rpartition("/")[2])

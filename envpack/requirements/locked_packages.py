@@ -18,6 +18,7 @@ from envpack.support.bounded_reading import sha256_of
 from envpack.support.errors import InputError
 from envpack.support.redaction import has_secret
 from envpack.support.tables import Location, Table, quote
+from envpack.support.text import is_sha256
 
 _CONDA_SUFFIXES = (".conda", ".tar.bz2")
 _CONDA_FILE = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)-(?P<version>[^-/\s]+)-(?P<build>[^-/\s]+)")
@@ -49,7 +50,7 @@ def locked_conda(
     if not subdir:
         raise location.error(f"the folder of {name} does not name its platform, such as linux-64", hint=_HINT)
     md5, sha256 = md5.lower(), sha256.lower()
-    if sha256 and not _is_sha256(sha256):
+    if sha256 and not is_sha256(sha256):
         raise location.error(f"the sha256 of {name} is not 64 hexadecimal digits", hint=_HINT)
     if md5 and not re.fullmatch(r"[0-9a-f]{32}", md5):
         raise location.error(f"the md5 of {name} is not 32 hexadecimal digits", hint=_HINT)
@@ -185,7 +186,7 @@ def _locked_file(name: str, version: str, url: str, sha256: str, location: Locat
     if path is not None and not path.is_file():
         raise location.error(f"there is no file {quote(str(path))}", hint="put it there, or write the lock again")
     sha256 = sha256.lower() or (_sha256(path, location) if path else "")
-    if not _is_sha256(sha256):
+    if not is_sha256(sha256):
         raise location.error(f"{name} has no sha256", hint="write the lock again with a tool that records hashes")
     return PipPackage(name, version, url, sha256, size)
 
@@ -197,10 +198,6 @@ def wrong_platform(name: str, location: Location, target: Target) -> InputError:
         f"wrong platform wheel: no wheel of {name} is for {python}{target.platform} with glibc {target.glibc}",
         hint=f"write the lock again for {target.platform}, or choose the Python and the release that it was made for",
     )
-
-
-def _is_sha256(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
 def _sha256(wheel: Path, location: Location) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -345,12 +344,9 @@ def _tag(info: ObjectInfo | None) -> str | None:
 
 def _digest(objects: Objects, blob: Blob) -> str:
     """The digest of a blob, ``""`` if it cannot be read: it is gone, or shorter than it was listed."""
-    digest = hashlib.sha256()
     try:
-        for piece in objects.pieces(blob.path, blob.size):
-            digest.update(piece)
+        return objects.sha256(blob.path, blob.size)
     except StorageError as error:
         if error.kind != "store-corrupt":
             raise
         return ""
-    return digest.hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -147,6 +148,13 @@ class Objects:
         """The content of an object of a known size; errors as those of `read_part`."""
         for start in range(0, size, CHUNK):
             yield self.read_part(path, start, min(CHUNK, size - start), size)
+
+    def sha256(self, path: str, size: int) -> str:
+        """The SHA-256 of an object of a known size, in hexadecimal digits; errors as those of `read_part`."""
+        digest = hashlib.sha256()
+        for piece in self.pieces(path, size):
+            digest.update(piece)
+        return digest.hexdigest()
 
     def create(self, path: str, content: bytes) -> bool:
         """Write an object if there is none; whether it was written."""

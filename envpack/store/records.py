@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from envpack.store.objects import ObjectInfo, Objects
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import StorageError
+from envpack.support.text import is_sha256
 
 RecordKind = Literal["environment", "stub", "lock", "package"]
 KINDS: tuple[RecordKind, ...] = ("environment", "stub", "lock", "package")
@@ -22,7 +23,6 @@ MOST_RECORD = 4 << 20  # bytes
 MOST_BYTES = 64 << 30  # bytes of all blobs of a record
 _MOST_BLOBS = 20_000
 _SCHEMA = 1
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 _BLOB_PATH = re.compile(r"blobs/[0-9a-f]{2}/([0-9a-f]{64})")
 _RECORD_PATH = re.compile(rf"records/({'|'.join(KINDS)})/({_KEY.pattern})\.json")
@@ -116,7 +116,7 @@ def _parse_blobs(found: object) -> tuple[Blob, ...]:
     blobs = []
     for entry in found:
         match entry:
-            case [str(sha256), int(size)] if _SHA256.fullmatch(sha256) and size > 0 and type(size) is int:
+            case [str(sha256), int(size)] if is_sha256(sha256) and size > 0 and type(size) is int:
                 blobs.append(Blob(sha256, size))
             case _:
                 raise ValueError("its list of blobs is damaged")

@@ -79,6 +79,11 @@ def major_number(version: str) -> int:
     return int(major) if major.isascii() and major.isdigit() and len(major) < 10 else 0
 
 
+def is_sha256(text: str) -> bool:
+    """Whether a text is a SHA-256 in lower-case hexadecimal digits."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
 def may_be_path(value: object) -> bool:
     """Whether a value from outside is a text that can be in the name of a file."""
     try:

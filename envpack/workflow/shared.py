@@ -8,15 +8,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from envpack.archive.tarball import pack_whole, unpack_whole
 from envpack.conda.channels import keep_package
 from envpack.environment.build import find_intact
 from envpack.environment.store import Environment
 from envpack.lock.lockfile import Lock, wheel_not_here
+from envpack.requirements.location import local_file
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.store.records import MOST_BYTES, Blob, Record
 from envpack.store.shared import SharedStore
@@ -270,7 +270,7 @@ def push_packages(store: SharedStore, lock: Lock) -> None:
     """Put the packages into the store that the lock names by a path of this machine: interpreters, local projects."""
     packages: tuple[CondaPackage | PipPackage, ...] = (*lock.conda, *lock.pip)
     for package in packages:
-        file = _local_file(package)
+        file = local_file(package.url)
         if file is None or not file.is_file() or not package.sha256:
             continue
         found, damaged = _unless_damaged(partial(_whole_package, store, package.sha256), "package", SILENT)
@@ -319,21 +319,12 @@ def _located_wheel(store: SharedStore, package: PipPackage, cache: Path, progres
 
 def _missing(store: SharedStore, package: CondaPackage | PipPackage) -> Iterator[tuple[str, Blob]]:
     """Name and blob of a package whose file is not on this machine, if the store has it."""
-    file = _local_file(package)
-    if file is None or file.is_file() or not package.sha256:
+    file = local_file(package.url)
+    if file is None or file.name in ("", "..") or file.is_file() or not package.sha256:
         return
     record = store.find("package", package.sha256)
     if record is not None and len(record.blobs) == 1 and record.blobs[0].sha256 == package.sha256:
         yield file.name, record.blobs[0]
-
-
-def _local_file(package: CondaPackage | PipPackage) -> Path | None:
-    """The file that a lock names by a path, ``None`` for other addresses."""
-    address = urlsplit(package.url)
-    if address.scheme != "file":
-        return None
-    path = PurePosixPath(unquote(address.path))
-    return Path(path) if path.name not in ("", "..") else None
 
 
 def _fetch_package(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from typing import Any
 from envpack.store.objects import ObjectInfo, Objects
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import StorageError
+from envpack.support.text import is_sha256
 
 RECORD = ".envpack-publication.json"
 STATEMENT = ".envpack-statement.json"  # in the folder of each model that was signed
@@ -21,7 +20,6 @@ OWN = ".envpack-"  # begins the name of each object beside the models that envpa
 _SCHEMA = 1
 _MOST_RECORD = 64 << 20  # bytes
 _LARGE = 32 << 20  # bytes of a file after which the record is written, so that it is not sent again
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class PublicationRecord:
             return True
         if info.size != announced:
             return False
-        self.entries[info.path] = RecordEntry(self._digest(info), info.size, info.tag)
+        self.entries[info.path] = RecordEntry(self._objects.sha256(info.path, info.size), info.size, info.tag)
         return True
 
     def _confirm(self, path: str, info: ObjectInfo | None) -> None:
@@ -143,15 +141,9 @@ class PublicationRecord:
             raise self._conflict(f"{path} is not what was sent: another program writes there")
         if info.tag == entry.tag:
             return
-        if path not in self._sent or self._digest(info) != entry.sha256:
+        if path not in self._sent or self._objects.sha256(path, info.size) != entry.sha256:
             raise self._conflict(f"{path} is not what was sent: another program writes there")
         self.entries[path] = replace(entry, tag=info.tag)
-
-    def _digest(self, info: ObjectInfo) -> str:
-        digest = hashlib.sha256()
-        for piece in self._objects.pieces(info.path, info.size):
-            digest.update(piece)
-        return digest.hexdigest()
 
     def _save(self) -> None:
         files = {path: [entry.sha256, entry.size, entry.tag] for path, entry in sorted(self.entries.items())}
@@ -186,6 +178,6 @@ def _version_of(path: str) -> tuple[str, str]:
 def _entry(found: Any) -> RecordEntry:
     """An entry of a record; without a digest, no change of its file would be noticed."""
     match found:
-        case [str(sha256), int(size), str(tag)] if _SHA256.fullmatch(sha256) and size >= 0:
+        case [str(sha256), int(size), str(tag)] if is_sha256(sha256) and size >= 0:
             return RecordEntry(sha256, size, tag)
     raise ValueError
