@@ -20,9 +20,8 @@ from envpack.server.log import configuration_error, is_poll_failure, plain_lines
 from envpack.support.errors import EnvpackError
 from envpack.support.processes import signal_name
 from envpack.verification.hidden_files import why_hidden
-from envpack.verification.load_watch import DeadStubTimer
 from envpack.verification.loading import abort_and_read_frames
-from envpack.verification.stub_processes import dead_stubs, instances
+from envpack.verification.stub_processes import DeadStubTimer, dead_stubs, instances
 
 _DEAD_SECONDS = 4.0  # in which the server notices that the process of a model that it loads has ended
 _LOG_BYTES = 64 << 10

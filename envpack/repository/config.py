@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 import tomllib
@@ -9,7 +10,6 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from envpack.repository.config_advice import syntax_fix
 from envpack.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
         reason = reason.rstrip(".")
         what = f"not a valid Triton model configuration: {reason}"
-        fix = syntax_fix(reason, text, line or 0, message.DESCRIPTOR.file.pool)
+        fix = _syntax_fix(reason, text, line or 0, message.DESCRIPTOR.file.pool)
         raise InputError("bad-config", what, fix, f"{where}:{line}" if line else str(where)) from error
     parsed: ModelConfig = message
     return parsed
@@ -291,3 +291,54 @@ def _oneof(message: DescriptorProto, name: str) -> int:
         message.oneof_decl.add(name=name)
         return len(names)
     return names.index(name)
+
+
+_FORM = "correct this line, or give the one before it its value; Triton's model configuration guide has the form"
+_NO_VALUE = re.compile(r'Enum type "(?P<type>[\w.]+)" has no value named')
+_NO_FIELD = re.compile(r'Message type "(?P<type>[\w.]+)" has no field named "(?P<name>\w+)"')
+_NOTHING = "TYPE_INVALID"  # what a type is that is not set
+_FIRST = {  # what a configuration cannot begin with
+    "\ufeff": "save the file as UTF-8 without a byte order mark, which a server does not read",
+    "{": "this is JSON: write the fields without the braces around them and the quotes around their names",
+}
+_TRAILING_COMMA = re.compile(r",(?:\s|#[^\n]*\n)*\]")
+
+
+def _syntax_fix(reason: str, text: str, line: int, pool: Any) -> str:
+    """How to correct a configuration.
+
+    Args:
+        reason: what protobuf says is wrong.
+        text: the whole configuration.
+        line: number of the line that protobuf names, from 1; 0 if it names none.
+        pool: the descriptors of the configuration's messages and enumerations.
+    """
+    before = "\n".join(text.splitlines()[:line])
+    return _FIRST.get(text.lstrip()[:1]) or _name_fix(reason, pool) or _form_fix(reason, before)
+
+
+def _name_fix(reason: str, pool: Any) -> str:
+    """Which value or field is meant; ``""`` if that is not the error."""
+    if found := _NO_VALUE.search(reason):
+        names = pool.FindEnumTypeByName(found["type"]).values_by_name
+        listed = ", ".join(name for name in names if name != _NOTHING)
+        return f"write one of {listed.replace('TYPE_STRING', 'TYPE_STRING (for bytes, too)')}"
+    if found := _NO_FIELD.search(reason):
+        fields = pool.FindMessageTypeByName(found["type"]).fields_by_name
+        alike = difflib.get_close_matches(found["name"], fields, n=1)
+        newer = "see Triton's model configuration guide; the field may be newer than envpack's schema"
+        return f"write {alike[0]} if that is meant; else {newer}" if alike else newer
+    return ""
+
+
+def _form_fix(reason: str, before: str) -> str:
+    """What to write in another form; ``before`` is the text up to the end of the line with the error."""
+    if before.rpartition("\n")[2].lstrip().startswith("/"):
+        return "begin a comment with #"
+    if "Expected string" in reason:
+        return "put the text in double quotes"
+    if reason.endswith(('Expected "{"', ": ]")) and _TRAILING_COMMA.search(before):
+        return "remove the comma in front of ]"
+    if reason.endswith('Expected "{"'):
+        return "write the value of this field in braces: { … }"
+    return _FORM

@@ -42,9 +42,15 @@ from envpack.verification.fault_catalogue import (
     UNRESOLVED,
     Fault,
 )
-from envpack.verification.load_watch import DeadStubTimer, FullTimer
 from envpack.verification.package_faults import PACKAGE_FAULTS
-from envpack.verification.stub_processes import abort_stubs, abort_workers, dead_stubs, describe_exit
+from envpack.verification.stub_processes import (
+    DeadStubTimer,
+    FullTimer,
+    abort_stubs,
+    abort_workers,
+    dead_stubs,
+    describe_exit,
+)
 from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked
 
 FAULTS = (*MODEL_FAULTS, *PACKAGE_FAULTS, *SERVER_FAULTS)
@@ -169,10 +175,8 @@ def load_model(
     started = time.monotonic()
     log_start = server.log_size()
     request = in_background(partial(request_load, client, model.name, timeout + 5), f"load {model.name}")
-    dead = DeadStubTimer(started)
-    next_poll = started
-    ended = ""
-    full = FullTimer()
+    dead, full = DeadStubTimer(started), FullTimer()
+    next_poll, ended = started, ""
     while True:
         answered = bool(wait([request], _POLL_SECONDS).done)
         error = request.result() if answered else None

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from envpack.server.kserve import RequestError
 from envpack.server.log import NO_MORE
 from envpack.verification import loading
-from envpack.verification.load_watch import DeadStubTimer, FullTimer
+from envpack.verification.stub_processes import DeadStubTimer, FullTimer
 
 FIRST, SECOND = 7, 8
 INITIALIZED = (
