@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
@@ -225,13 +225,10 @@ class _PlainInfo(tarfile.TarInfo):
         tarfile_.fileobj.check_next(lambda content: _check_pax(content[: self.size]))  # type: ignore[attr-defined]
         return super()._proc_pax(tarfile_)  # type: ignore[misc,no-any-return]
 
-    def _proc_sparse(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:  # noqa: ARG002 - the signature is tarfile's
+    def _proc_sparse(self, *_: object) -> NoReturn:
         raise tarfile.ReadError(f"{self.name!r} {_SPARSE}")
 
-    def _proc_gnusparse_00(self, *_: object) -> None:
-        self._proc_sparse(None)  # type: ignore[arg-type]
-
-    _proc_gnusparse_01 = _proc_gnusparse_10 = _proc_gnusparse_00
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _proc_sparse
 
 
 def _check_pax(header: bytes) -> None:

@@ -261,13 +261,11 @@ def _relocate_binaries(interpreter: Interpreter, target: Path) -> None:
         neutralise_prefix(file, interpreter.prefix)
 
 
-def neutralise_prefix(file: Path, prefix: Path) -> bool:
+def neutralise_prefix(file: Path, prefix: Path) -> None:
     """Replace the first component of ``prefix`` in a binary by underscores of the same length.
 
     The rest of the string stays, because linkers let other strings share its tail. Without this, an interpreter that
     does not find its library beside itself would silently use that of the machine it was built on.
-
-    Returns whether the file was changed.
     """
     first = os.fsencode(prefix.parts[1])
     pattern = rb"(?<![\w./-])" + re.escape(os.fsencode(prefix)) + rb"(?=\x00|:|/lib(?:64)?(?:/python|\x00|:))"
@@ -276,7 +274,6 @@ def neutralise_prefix(file: Path, prefix: Path) -> bool:
     changed = re.sub(pattern, lambda match: hidden + match[0][len(hidden) :], content)
     if changed != content:
         file.write_bytes(changed)
-    return changed != content
 
 
 def _relocate_texts(interpreter: Interpreter, target: Path) -> None:

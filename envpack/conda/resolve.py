@@ -42,7 +42,7 @@ def resolve_conda(
     places: Mapping[str, str],
 ) -> tuple[CondaPackage, ...]:
     """Resolve match specs; returns the packages, sorted by name."""
-    alternatives = specs_with_addresses(specs, settings)
+    alternatives = [_with_addresses(spec, settings) for spec in specs]
     named = [_SUBDIR.sub("", spec.rpartition("::")[0]) for each in alternatives for spec in each]
     check_indexes([*channels.urls, *named], target.platform)
     try:
@@ -170,12 +170,8 @@ def spec_channels(specs: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(channel for channel in named if channel))
 
 
-def specs_with_addresses(specs: Sequence[str], settings: CondaSettings) -> list[list[str]]:
-    """Each match spec with the addresses of its channel; ``defaults`` is a name for several."""
-    return [_with_addresses(spec, settings) for spec in specs]
-
-
 def _with_addresses(spec: str, settings: CondaSettings) -> list[str]:
+    """A match spec with the addresses of its channel; ``defaults`` is a name for several."""
     channel = parse_spec(spec).channel
     if not channel:
         return [spec]

@@ -146,19 +146,14 @@ def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, 
         name = pending.pop(0)
         if name in models or name in errors:
             continue
-        try:
-            models[name] = open_model(repository / name, foreign=True)
-        except InputError as error:
-            if error.kind == "model-missing":
-                raise
-            errors[name] = error
-        except OSError as error:
-            explained = system_error(error)
-            if explained is None:
-                raise
-            errors[name] = explained
+        model, faults = examine_readable(repository / name)
+        if any(fault.kind == "model-missing" for fault in faults):
+            raise faults[0]
+        if faults or model is None:
+            errors[name] = faults[0]
         else:
-            pending += [step for step in models[name].steps if find_folder(repository, step)]
+            models[name] = model
+            pending += [step for step in model.steps if find_folder(repository, step)]
     for circle in find_cycles({name: models[name].steps for name in sorted(models)}):
         errors |= dict.fromkeys(circle, cycle_error(circle, models))
     return {name: model for name, model in models.items() if name not in errors}, errors

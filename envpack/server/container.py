@@ -323,18 +323,13 @@ class ContainerRuntime(ContainerSettings):
         with contextlib.closing(self.daemon.client):  # closes its connections; the next start opens new ones
             remove_stale_containers(self.daemon)
             remove_stale_homes()
-            with self._started(repository, extra_repository) as server:
-                yield server
-
-    @contextlib.contextmanager
-    def _started(self, repository: Path, extra_repository: Path | None) -> Iterator[ContainerServer]:
-        with temporary_home() as home:
-            write_user_site_probe(home)
-            more = (Mount(real_path(extra_repository), _EXTRA_REPOSITORY),) if extra_repository else ()
-            mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
-            mounts = (*open_homes(mounts, home / "homes"), *mounts)
-            with self._running_container(mounts) as server:
-                yield server
+            with temporary_home() as home:
+                write_user_site_probe(home)
+                more = (Mount(real_path(extra_repository), _EXTRA_REPOSITORY),) if extra_repository else ()
+                mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
+                mounts = (*open_homes(mounts, home / "homes"), *mounts)
+                with self._running_container(mounts) as server:
+                    yield server
 
     @contextlib.contextmanager
     def _running_container(self, mounts: tuple[Mount, ...]) -> Iterator[ContainerServer]:

@@ -16,6 +16,7 @@ from envpack.local.connection import MORE_TIME
 from envpack.local.running import check_placed_environment, python_of
 from envpack.local.values import RawTensor, Request, Response, raw, readable
 from envpack.repository.code import called_models
+from envpack.repository.config_editor import EXECUTION_ENVIRONMENT
 from envpack.repository.folders import version_folders
 from envpack.repository.model import Model, open_model
 from envpack.repository.placement import PYTHON_BACKEND, backends_folder
@@ -299,9 +300,6 @@ def _outputs(response: Any) -> Outputs:
     )
 
 
-_ENVIRONMENT = "EXECUTION_ENV_PATH"
-
-
 class ServedRepository:
     """A folder of links to the models of a project."""
 
@@ -371,7 +369,7 @@ class ServedRepository:
         _check_path(python.prefix)
         config = copy.deepcopy(model.config)
         config.backend = PYTHON_BACKEND
-        config.parameters[_ENVIRONMENT].string_value = str(python.prefix)
+        config.parameters[EXECUTION_ENVIRONMENT].string_value = str(python.prefix)
         (made / CONFIG_NAME).write_text(str(config), encoding="utf-8")
         shutil.copy2(python.stub, made / STUB_NAME)
 

@@ -27,7 +27,7 @@ def test_only_the_first_component_of_the_prefix_changes(tmp_path, before, after)
 
     file = tmp_path / "lib.so"
     file.write_bytes(before)
-    assert neutralise_prefix(file, Path("/home/me/py")) == (before != after)
+    neutralise_prefix(file, Path("/home/me/py"))
     assert file.read_bytes() == after
 
 
