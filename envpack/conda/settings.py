@@ -117,10 +117,10 @@ def _read(file: Path) -> dict[str, Any]:
     # The loader in C would crash if the content is nested deeply.
     try:
         content = yaml.load(os.path.expandvars(read_text(file, most=_MOST)), Loader=yaml.BaseLoader)  # noqa: S506
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise _condarc_error(
-            file, "cannot be read as YAML"
-        ) from error  # the text can contain passwords, so it is not quoted
+    except OSError as error:
+        raise _condarc_error(file, f"cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise _condarc_error(file, "is not YAML") from error  # its text is not quoted, which can contain passwords
     if content is None or content == "":
         return {}
     if not isinstance(content, dict):
@@ -129,7 +129,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _condarc_error(file: Path, reason: str) -> InputError:
-    return InputError("bad-condarc", reason, "correct it, or name another file with CONDARC", str(file))
+    return InputError("bad-condarc", reason, "correct it, or move it away; CONDARC only adds another file", str(file))
 
 
 def _text(value: object) -> str:

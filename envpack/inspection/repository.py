@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,9 +119,10 @@ def _settings_findings(project: Project) -> Iterator[Finding]:
 
 def _unreadable(error: OSError, folder: Path) -> InputError:
     what, fix = f"cannot be read: {error.strerror}", "replace it by a file that can be read, or remove it"
-    if isinstance(error, PermissionError):
-        fix = f"make it readable: `chmod -R u+rX {folder}`"
-    return InputError("unreadable", what, fix, str(error.filename or folder))
+    where = Path(os.fsdecode(error.filename or folder))
+    if isinstance(error, PermissionError):  # also of a file elsewhere, such as that of a backend
+        fix = f"make it readable: `chmod -R u+rX {folder if where.is_relative_to(folder) else where.parent}`"
+    return InputError("unreadable", what, fix, str(where))
 
 
 def _of_model(

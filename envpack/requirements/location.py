@@ -33,9 +33,10 @@ def read_text(path: Path, *, named_at: Location | None = None) -> str:
         if path.stat().st_size > _MAX_BYTES:
             raise location.error("is larger than 32 MB", hint="no list of requirements is; name another file")
         return decode(bounded_reading.read_bytes(path, most=_MAX_BYTES))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise location.error(f"cannot be read: {reason}", hint="it must be a UTF-8 text file") from error
+    except OSError as error:
+        raise location.error(f"cannot be read: {error.strerror}", hint="make it readable") from error
+    except ValueError as error:
+        raise location.error("cannot be read: not UTF-8", hint="it must be a UTF-8 text file") from error
 
 
 def decode(content: bytes) -> str:

@@ -129,6 +129,23 @@ def test_a_damaged_file_is_named_and_not_quoted(home, text):
     assert "s3cret" not in str(caught.value)
 
 
+def test_a_file_that_cannot_be_read_is_not_called_wrong(home):
+    (home / ".condarc").symlink_to("/proc/self/mem")  # which root cannot read from its beginning, either
+    with pytest.raises(InputError, match="cannot be read: Input/output error"):
+        read_with(HOME=str(home))
+
+
+def test_the_hint_for_a_damaged_file_helps(home):
+    with pytest.raises(InputError) as caught:
+        read(home, "channels: [")
+    assert caught.value.hint == "correct it, or move it away; CONDARC only adds another file"
+    (home / "other").write_text("channels: [own]\n")
+    with pytest.raises(InputError):
+        read_with(HOME=str(home), CONDARC=str(home / "other"))
+    (home / ".condarc").rename(home / "away")
+    assert read_with(HOME=str(home), CONDARC=str(home / "other")).channels == ("own",)
+
+
 @pytest.mark.parametrize(
     "address",
     ["ftp://me:s3cret@host/c", "https://me:s3cret@host:port/c", "https://me:x@a/s3cret@host/c", "me:s3cret@host/c"],

@@ -51,6 +51,20 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivile
     ]
 
 
+def test_a_backend_that_cannot_be_read_is_to_be_made_readable_where_it_is(release, unprivileged):
+    folder, become_nobody = unprivileged
+    (folder / "models/m/1").mkdir(parents=True)
+    (folder / "models/m/config.pbtxt").write_text('backend: "python_3_8"\n')
+    (folder / "models/m/1/model.py").touch()
+    backend = folder / "backends/python_3_8"
+    backend.mkdir(parents=True)
+    backend.chmod(0)
+    become_nobody()
+    project = Project(repository=folder / "models", said=Settings(backends=folder / "backends"))
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.kind, finding.fix) == ("unreadable", f"make it readable: `chmod -R u+rX {backend}`")
+
+
 def test_an_endless_link_is_named(project, release):
     endless_link(project.repository / "one")
     (finding,) = inspect_repository(project, release, ["one"]).findings

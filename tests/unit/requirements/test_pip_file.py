@@ -358,6 +358,13 @@ def test_other_encodings_are_refused(tmp_path, refused, content):
     assert error.hint == "it must be a UTF-8 text file"
 
 
+def test_a_file_that_cannot_be_read_is_to_be_made_readable(tmp_path, refused):
+    file = tmp_path / "requirements.txt"
+    file.symlink_to("/proc/self/mem")  # which root cannot read from its beginning, either
+    error = refused(file)
+    assert (error.message, error.hint) == ("cannot be read: Input/output error", "make it readable")
+
+
 @pytest.mark.parametrize("line", ["x @ file:///home/me/x", "/home/me/x", "--find-links /home/me/x", "-e /home/me/x"])
 def test_a_path_of_another_machine_is_called_that(write, refused, line):
     error = refused(write("requirements.txt", f"{line}\n"), 1)
