@@ -24,7 +24,8 @@ from envpack.stub.recipe import Cell
 from envpack.stub.target import target_from_interpreter, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError, storage_errors
-from envpack.support.folders import cache_root, path_in_shell, real_path
+from envpack.support.folders import cache_root, real_path
+from envpack.support.installation import Installation
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
@@ -269,8 +270,10 @@ def environment_for(source: Recipe | TakenOver, progress: Progress, store: Share
             strip=source.strip,
         )
         if not numpy_version(environment):
-            install = f"install NumPy into it: {path_in_shell(source.prefix / 'bin/python')} -m pip install numpy"
-            raise numpy_missing("the environment", source.prefix, install)
+            has_pip = any(source.prefix.glob("lib/python3*/site-packages/pip"))
+            program = Installation("pip" if has_pip else "uv pip", str(source.prefix / "bin/python"))
+            fix = f"install NumPy into it: {program.add_beside('numpy')}"
+            raise numpy_missing("the environment", source.prefix, fix)
         return environment
     with ingredients_in_use(cache_root().absolute()):
         return locked_environment(source, progress, store)

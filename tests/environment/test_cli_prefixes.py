@@ -69,8 +69,12 @@ def test_an_environment_without_numpy_changes_nothing(repository, tmp_path, chan
     subprocess.run([interpreter_for(PYTHON).executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     before = listing(repository)
     words = ("build", "--repository", repository, "m", "--from-prefix", tmp_path / "env", "--json")
-    assert_refused(envpack(*words, changes=changes), 3, "numpy-missing", str(tmp_path / "env"), "pip install numpy")
+    refused = envpack(*words, changes=changes)
+    assert_refused(refused, 3, "numpy-missing", str(tmp_path / "env"), "uv pip install --python")
     assert listing(repository) == before
+    command = refused.document["error"]["hint"].removeprefix("install NumPy into it: ")
+    subprocess.run(command, shell=True, check=True)
+    assert envpack(*words, changes=changes).code == 0
 
 
 def test_what_is_no_environment_changes_nothing(repository, tmp_path, changes):
