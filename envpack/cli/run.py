@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,13 +114,7 @@ def run(
     if memory:
         _show_memory(done, console)
     phases = done.phases if profile else {}
-    if phases:
-        shown = table("phase", "seconds", header_style="dim")
-        for phase, seconds in phases.items():
-            shown.add_row(phase, f"{seconds:.3f}")
-        console.show(shown)
-    if done.functions:
-        console.show(_functions(done.functions))
+    _show_profile(phases, done.functions, console)
     console.result(_document(done) | {"phases": phases, "saved": str(done.saved or "")})
     return 0 if done.trial.ok else 1
 
@@ -189,13 +183,19 @@ def _show_memory(done: ModelRun, console: Console) -> None:
         console.show(f"recorded by memray: {record}; for example: memray flamegraph {record}")
 
 
-def _functions(functions: Sequence[dict[str, Any]]) -> Table:
-    shown = table("own s", "with calls s", "calls", "function", "where", header_style="dim")
-    for found in functions[:_SHOWN_FUNCTIONS]:
-        where = f"{found['file']}:{found['line']}" if found["line"] else ""
-        own, total = f"{found['own_seconds']:.3f}", f"{found['seconds']:.3f}"
-        shown.add_row(own, total, str(found["calls"]), plain(found["function"]), plain(where))
-    return shown
+def _show_profile(phases: Mapping[str, float], functions: Sequence[dict[str, Any]], console: Console) -> None:
+    if phases:
+        shown = table("phase", "seconds", header_style="dim")
+        for phase, seconds in phases.items():
+            shown.add_row(phase, f"{seconds:.3f}")
+        console.show(shown)
+    if functions:
+        shown = table("own s", "with calls s", "calls", "function", "where", header_style="dim")
+        for found in functions[:_SHOWN_FUNCTIONS]:
+            where = f"{found['file']}:{found['line']}" if found["line"] else ""
+            own, total = f"{found['own_seconds']:.3f}", f"{found['seconds']:.3f}"
+            shown.add_row(own, total, str(found["calls"]), plain(found["function"]), plain(where))
+        console.show(shown)
 
 
 def _table(tensors: tuple[Tensor, ...]) -> Table:

@@ -174,10 +174,8 @@ def uv_error(
     proxy = proxy_of(index)
     unresolvable = failing or "No solution found" in output
     patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
-    described = [repr(_without_hashes(requirement)) for requirement in required]
-    if len(required) > 1:  # of one, the error has the line
-        numbers = [line_in_parentheses(places.get(requirement, "")) for requirement in required]
-        described = [f"{text}{number}" for text, number in zip(described, numbers, strict=True)]
+    lines_of = places if len(required) > 1 else NO_PLACES  # of one, the error has the line
+    described = [f"{_without_hashes(one)!r}{line_in_parentheses(lines_of.get(one, ''))}" for one in required]
     error = error_from_output(
         patterns,
         output,
