@@ -21,6 +21,7 @@ from envpack.environment.records import (
 )
 from envpack.support.bounded_reading import parse_json, read_bytes, read_text
 from envpack.support.errors import InputError
+from envpack.support.placed_files import MANIFEST
 from envpack.support.pool import map_batches
 from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import write_text
@@ -37,7 +38,7 @@ OWN = "envpack"  # owner of files that belong to no package
 _LARGEST = 1 << 30  # bytes of an inventory; one of a hundred thousand files has 20 MB
 _NAME_HINT = "choose another version of the package that installs it"
 _SMALL = 1 << 20  # bytes of a file that is read in one piece
-_UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
+_UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, MANIFEST}
 
 Kind = Literal["file", "program", "link", "folder"]
 PlaceholderKind = Literal["", "text", "binary"]

@@ -18,6 +18,7 @@ from envpack.support.errors import ServerError
 from envpack.support.folders import real_path, shell_fault
 from envpack.support.installation import install_beside, install_command
 from envpack.support.links_and_modes import protect
+from envpack.support.placed_files import STUB_NAME
 from envpack.support.processes import bare_environment, run
 
 _CONTAINER_HOME = Path("/opt/tritonserver")
@@ -25,7 +26,6 @@ _WHEEL = "nvidia-pytriton"
 # The Python packages of the wheel need NumPy 1, which has to be compiled for these Pythons; its server does not.
 _WITHOUT_NUMPY_1 = (3, 13)
 _WHEEL_SERVER = "pytriton/tritonserver/bin/tritonserver"
-_STUB = "triton_python_backend_stub"
 _LIBRARY = "libtriton_python.so"
 # File names of libraries by their common names, preferred ones first.
 _KNOWN = {
@@ -99,8 +99,8 @@ def _library_path_of_image(home: Path) -> str:
 
 
 def _stubs(home: Path, release: str) -> dict[str, Path]:
-    found = {f.parent.name: f for f in sorted((home / "python_backend_stubs").glob(f"*/{_STUB}"))}
-    own = home / "backends/python" / _STUB
+    found = {f.parent.name: f for f in sorted((home / "python_backend_stubs").glob(f"*/{STUB_NAME}"))}
+    own = home / "backends/python" / STUB_NAME
     if own.is_file():
         known = all_releases().get(release)
         found[known.python if known else ""] = own
@@ -163,13 +163,13 @@ def link_backends(
     else:  # which also works where nothing may be run from the folder for temporary files
         (python / _LIBRARY).symlink_to(source / _LIBRARY)
     (python / _UTILITIES).symlink_to(utilities or source / _UTILITIES)
-    _link_default_stub(installation, python / _STUB)
+    _link_default_stub(installation, python / STUB_NAME)
     names = ["python"]
     for folder in folders:
         link = destination / folder.name
         if link.exists():
             continue
-        if (folder / _STUB).is_file():
+        if (folder / STUB_NAME).is_file():
             _link_extra(folder, link, source, utilities)
             names.append(folder.name)
         elif is_other_backend(folder):
@@ -183,7 +183,7 @@ def is_other_backend(folder: Path) -> bool:
 
 
 def _is_in_python(folder: Path) -> bool:
-    files = ("model.py", library_name(folder.name), _STUB)
+    files = ("model.py", library_name(folder.name), STUB_NAME)
     return [(folder / file).is_file() for file in files] == [True, False, False]
 
 

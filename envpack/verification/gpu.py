@@ -18,7 +18,7 @@ from envpack.server.log import before_loads
 from envpack.server.tensors import Tensor
 from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
-from envpack.support.placed_files import STUB_NAME
+from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 from envpack.verification.measurements import measure_environment
 from envpack.verification.verdict import Check, check, failed, passed, skipped
 
@@ -81,8 +81,8 @@ def write_probe(repository: Path, like: Model, environment: str) -> None:
         folder = repository / name
         (folder / "1").mkdir(parents=True)
         shutil.copy(_CODE, folder / "1/model.py")
-        text = set_execution_environment(config + _ON_GPU, environment, folder / "config.pbtxt")
-        (folder / "config.pbtxt").write_text(text, encoding="utf-8")
+        text = set_execution_environment(config + _ON_GPU, environment, folder / CONFIG_NAME)
+        (folder / CONFIG_NAME).write_text(text, encoding="utf-8")
         if (like.folder / STUB_NAME).is_file():
             shutil.copy(like.folder / STUB_NAME, folder / STUB_NAME)
     for folder in (entry for entry in repository.rglob("*") if entry.is_dir()):

@@ -22,6 +22,7 @@ from envpack.settings.table import PythonPreference, StubPolicy, ToolchainName
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.folders import cache_root
+from envpack.support.placed_files import LOCK_NAME
 from envpack.support.redaction import redact
 from envpack.support.text import printable_line
 
@@ -56,7 +57,7 @@ class Recipe(_Made):
     sources: tuple[str, ...] = ()  # pip packages that may be built from source
     python_preference: PythonPreference = "system"  # where interpreters come from
     lock: str = ""  # text of the model's lockfile, "" if it has none
-    lock_file: Path = Path("envpack.lock")  # where that is, or would be, on the machine of the caller
+    lock_file: Path = Path(LOCK_NAME)  # where that is, or would be, on the machine of the caller
 
     def options(self, *, previous: Lock | None = None, update: tuple[str, ...] = ()) -> LockOptions:
         """How this machine resolves it: with its cache, and with the conda settings of its user."""

@@ -25,6 +25,7 @@ from envpack.stub.recipe import Cell
 from envpack.support.entry_locks import being_made
 from envpack.support.errors import EnvironmentBuildError, InputError, StorageError, StubError, storage_errors
 from envpack.support.folders import cache_folder
+from envpack.support.placed_files import LOCK_NAME
 from envpack.support.progress import SILENT, Progress
 from envpack.support.replacement import new_folder
 
@@ -239,7 +240,7 @@ def _lock(store: SharedStore, key: str) -> Lock | None:
     if record is None:
         return None
     try:
-        lock = Lock.parse(store.read(record, _MOST_OF_LOCK).decode(), Path("envpack.lock"))
+        lock = Lock.parse(store.read(record, _MOST_OF_LOCK).decode(), Path(LOCK_NAME))
     except (InputError, UnicodeDecodeError) as error:
         raise store.objects.corrupt(record.path, "it contains no lock of this version of envpack") from error
     if not _is_usable(store, lock):

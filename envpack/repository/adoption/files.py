@@ -13,6 +13,7 @@ from envpack.repository.adoption.answers import Answers, Tensor
 from envpack.repository.adoption.artifact import Artifact, bad_artifact
 from envpack.support.errors import storage_errors
 from envpack.support.folders import real_path
+from envpack.support.placed_files import CONFIG_NAME
 from envpack.support.tables import quote
 
 _CODE = Path(__file__).with_name("code")
@@ -123,7 +124,7 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
             else:
                 shutil.copyfile(content, target)
     (folder / "1" / "model.py").touch()
-    (folder / "config.pbtxt").write_text('backend: "python"\n', encoding="utf-8")
+    (folder / CONFIG_NAME).write_text('backend: "python"\n', encoding="utf-8")
 
 
 def _check_name(name: str, content: str | Path, artifact: Artifact) -> None:
@@ -166,7 +167,7 @@ def write_served(artifact: Artifact, answers: Answers, folder: Path) -> None:
             (folder / name).unlink()
     else:
         (folder / "1" / "model.py").write_text(model_code(artifact, answers), encoding="utf-8")
-    (folder / "config.pbtxt").write_text("\n".join(_configuration(artifact, answers)) + "\n", encoding="utf-8")
+    (folder / CONFIG_NAME).write_text("\n".join(_configuration(artifact, answers)) + "\n", encoding="utf-8")
     if answers.data:
         samples: dict[str, Any] = {"data": answers.data, "validation_data": answers.validation_data}
         if any(tensor.datatype in ("FP16", "FP32") for tensor in answers.outputs):
