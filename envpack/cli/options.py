@@ -77,7 +77,7 @@ class _KindType(click.types.StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return self._field.read_word(value, "the command line")
+            return self._field.read_word(value, self._field.flag)
         except BadValueError as fault:
             self.fail(f"{value!r}: {fault.hint}.", param, ctx)
 

@@ -35,6 +35,7 @@ class Kind:
     """A kind of values; this one is text. It has the attributes of all."""
 
     form: ClassVar[str] = "text"  # its name, by which options and tables are made of it
+    in_toml: ClassVar[str] = '"{}"'  # how envpack.toml has the example
     example: str = ""  # a value as envpack.toml has it
     metavar: str = ""  # what --help calls it
     values: tuple[str, ...] = ()  # of a `Choice`, the texts
@@ -47,7 +48,7 @@ class Kind:
         """A value of envpack.toml; relative paths start at that file. Raises `BadValueError`."""
         del file
         if not isinstance(value, str):
-            raise BadValueError(f"{key} in {place} must be text in quotes", f'write it like {key} = "{self.example}"')
+            raise self.refused(key, place, "must be text in quotes")
         return value
 
     def parse(self, word: str) -> object:
@@ -58,6 +59,13 @@ class Kind:
         """A value that is read, as envpack.toml would have it; another one as it is."""
         return value
 
+    def refused(self, key: str, place: str, what: str) -> BadValueError:
+        """The error for a value in a place: envpack.toml, ``--set``, or an option."""
+        example = f"{key} = {self.in_toml.format(self.example)}"
+        if place.startswith("--"):
+            example = f"{f'--set {key}=' if place == '--set' else f'{place} '}{self.example or 'true'}"
+        return BadValueError(f"{key} in {place} {what}", f"write it like {example}")
+
 
 class OnServer(Kind):
     """The path of a folder on a server."""
@@ -65,7 +73,7 @@ class OnServer(Kind):
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         text = str(super().read(key, value, file, place))
         if text and not text.startswith("/"):
-            raise BadValueError(f"{key} in {place} must begin with /", f'write it like {key} = "{self.example}"')
+            raise self.refused(key, place, "must begin with /")
         return text and f"/{posixpath.normpath(text).lstrip('/')}"
 
 
@@ -85,13 +93,12 @@ class Texts(Kind):
     """Several texts; on the command line by repeating the option."""
 
     form = "texts"
+    in_toml = '["{}"]'
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
         if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
-            raise BadValueError(
-                f"{key} in {place} must be a list of texts", f'write it like {key} = ["{self.example}"]'
-            )
+            raise self.refused(key, place, "must be a list of texts")
         return tuple(value)
 
     def parse(self, word: str) -> object:
@@ -105,13 +112,12 @@ class Flag(Kind):
     """True or false."""
 
     form = "flag"
+    in_toml = "true, without quotes"
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
         if not isinstance(value, bool):
-            raise BadValueError(
-                f"{key} in {place} must be true or false", f"write it like {key} = true, without quotes"
-            )
+            raise self.refused(key, place, "must be true or false")
         return value
 
     def parse(self, word: str) -> object:
@@ -139,14 +145,12 @@ class Number(Kind):
     """A whole number from ``least`` to ``most``."""
 
     form = "number"
+    in_toml = "{}"
 
     def read(self, key: str, value: object, file: Path, place: str) -> Any:
         del file
         if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
-            raise BadValueError(
-                f"{key} in {place} must be a number from {self.least} to {self.most}, not {value!r}",
-                f"write it like {key} = {self.example}",
-            )
+            raise self.refused(key, place, f"must be a number from {self.least} to {self.most}, not {value!r}")
         return value
 
     def parse(self, word: str) -> object:
@@ -162,9 +166,7 @@ class Size(Kind):
         match = _SIZE.fullmatch(str(super().read(key, value, file, place)))
         size = int(match[1]) * _UNITS[match[2].lower()] if match else 0
         if size < _LEAST_SIZE:  # as of a number without its unit, which counts bytes
-            raise BadValueError(
-                f"{key} in {place} is not a size such as 512m or 1g", f'write it like {key} = "{self.example}"'
-            )
+            raise self.refused(key, place, "is not a size such as 512m or 1g")
         return size
 
     def written(self, value: object) -> object:

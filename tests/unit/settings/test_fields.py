@@ -1,5 +1,6 @@
 """Values of settings whose form decides what they mean."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,18 @@ def test_a_program_can_say_what_a_file_can():
 def test_what_was_read_is_read_again_as_it_is():
     values = {name: field.read_word(field.kind.example or "true", "a test") for name, field in FIELDS.items()}
     assert {name: getattr(Settings(**values), name) for name in FIELDS} == values
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_an_error_proposes_is_read_where_it_is_said(name):
+    field = FIELDS[name]
+    for place, start in (("--set", f"--set {name}="), (field.flag, f"{field.flag} ")):
+        with pytest.raises(BadValueError) as raised:
+            field.kind.read(name, object(), Path("envpack.toml"), place)
+        proposed = raised.value.hint.removeprefix("write it like ")
+        assert proposed.startswith(start)
+        field.read_word(proposed.removeprefix(start), place)
+    with pytest.raises(BadValueError) as raised:
+        field.kind.read(name, object(), Path("envpack.toml"), "the top level")
+    line = raised.value.hint.removeprefix("write it like ").removesuffix(", without quotes")
+    field.kind.read(name, tomllib.loads(line)[name], Path("envpack.toml"), "the top level")
