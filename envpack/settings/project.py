@@ -128,7 +128,7 @@ def open_project(repository: Path | str, said: Settings | None = None) -> Projec
     except OSError as error:
         raise place.error(
             f"this file cannot be read: {error.strerror}",
-            hint="it must be a text file of settings; envpack works without one, too",
+            hint="make it a file that you can read, or remove it: envpack works without one, too",
         ) from error
     hint = 'an entry looks like this: [models.NAME] and below it python = "3.10"'
     return _parsed(parse_toml(content, place, hint=hint), place, said)

@@ -148,3 +148,11 @@ def test_a_variable_for_the_server_without_a_value_or_a_name(monkeypatch, entry,
     with pytest.raises(UsageError) as raised:
         server_variables((entry,))
     assert (raised.value.message, raised.value.hint[:16]) == (message, "write NAME=VALUE")
+
+
+@pytest.mark.parametrize(("leads_to", "reason"), [("/proc/self/mem", "Input/output error"), ("/", "Is a directory")])
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path, leads_to, reason):
+    (tmp_path / "envpack.toml").symlink_to(leads_to)
+    with pytest.raises(InputError, match=f"this file cannot be read: {reason}") as raised:
+        open_project(tmp_path)
+    assert raised.value.hint == "make it a file that you can read, or remove it: envpack works without one, too"
