@@ -18,6 +18,7 @@ from envpack.server.daemon import Daemon, daemon_errors
 from envpack.server.made_objects import SHARED_MEMORY, read_made, remove_made
 from envpack.server.supervisor_child import MADE
 from envpack.support.bounded_reading import read_text
+from envpack.support.links_and_modes import make_folder
 
 _BOOT = "sys/kernel/random/boot_id"
 HOME_PREFIX = "envpack-verify-"
@@ -114,6 +115,14 @@ def temporary_home() -> Iterator[Path]:
         yield home
     finally:
         remove_home(home)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder in one from `temporary_home`, which the server of a container can enter as another user."""
+    with temporary_home() as home:
+        make_folder(home / "models")
+        yield home / "models"
 
 
 def remove_home(home: Path) -> None:

@@ -13,7 +13,7 @@ from envpack.deployment.objects.fetch import copy_publication, no_published_mode
 from envpack.deployment.signing import Trust
 from envpack.repository.folders import looks_like_model
 from envpack.server.choice import ServerSpec
-from envpack.server.stale_runs import temporary_home
+from envpack.server.stale_runs import temporary_folder
 from envpack.store.location import Location
 from envpack.store.objects import Objects
 from envpack.support.bounded_reading import read_bytes
@@ -53,10 +53,7 @@ def verify_published(
         ServerError: there is no server, or it could not be started.
     """
     spec = spec or ServerSpec()
-    with temporary_home() as home:
-        copy = home / "models"
-        copy.mkdir()
-        copy.chmod(FOLDER)
+    with temporary_folder() as copy:
         progress.begin(f"compare {location} with what was published")
         copied = copy_publication(Objects(location), copy, progress, trust=trust)
         progress.end("the same, and signed" if trust else "the same" if copied.compared else "there is no record of it")
@@ -93,10 +90,7 @@ def verify_image(
         ServerError: there is no server, or it could not be started.
     """
     spec = spec or ServerSpec()
-    with temporary_home() as home:
-        folder = home / "image"
-        folder.mkdir()
-        folder.chmod(FOLDER)
+    with temporary_folder() as folder:
         progress.begin(f"fetch oci://{address}")
         pulled = pull_image(address, folder, progress, trust=trust)
         progress.end("signed" if trust else "")

@@ -24,7 +24,7 @@ from envpack.repository.selection import in_loading_order, open_models
 from envpack.server.choice import GPUS, ServerSpec, choose_runtime
 from envpack.server.interface import Runtime, Server, StopResult
 from envpack.server.kserve import Client, RequestError
-from envpack.server.stale_runs import temporary_home
+from envpack.server.stale_runs import temporary_folder
 from envpack.settings.project import Project, open_project
 from envpack.settings.releases import Release, all_releases, find_release, release_of_server
 from envpack.settings.table import DEFAULT_RELEASE, Settings
@@ -109,7 +109,8 @@ class _Verification:
 
     def run(self) -> Verdict:
         before, files = stamps_of(self.models), stamps_of(self.models, "*")
-        with _folder_for_probe(self.said) as probe, contextlib.ExitStack() as servers:
+        second_repository = temporary_folder() if self.said.gpu else contextlib.nullcontext()
+        with second_repository as probe, contextlib.ExitStack() as servers:
             start = functools.partial(self._start, servers, probe)
             server, client, version = start()
             release = release_of_server(version) or all_releases().get(self.runtime.release)  # a tag may be any text
@@ -306,19 +307,6 @@ class _Verification:
     def _seconds(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.started
-
-
-@contextlib.contextmanager
-def _folder_for_probe(said: Settings) -> Iterator[Path | None]:
-    """A folder that the server uses as a second model repository, if the GPU is to be verified."""
-    if not said.gpu:
-        yield None
-        return
-    with temporary_home() as home:
-        folder = home / "models"
-        folder.mkdir()
-        folder.chmod(0o755)  # in a container the server runs as another user
-        yield folder
 
 
 def _version(client: Client) -> str:

@@ -127,8 +127,6 @@ def build_model(
         return build(request, progress, store)
     except EnvironmentBuildError as error:
         another = with_another_python(project, request.source, request.python, error, progress)
-        if another is None:
-            raise
     return build(build_request(another, model), progress, store)
 
 

@@ -105,8 +105,6 @@ def lock_model(
                 lock = resolve_lock(recipe, update, progress, store, known)
         except EnvironmentBuildError as error:
             another = with_another_python(project, recipe, python, error, progress)
-            if another is None:
-                raise
             lock = resolve_lock(lock_request(another, model)[0], update, progress, store, known)
         refuse_without_numpy(lock, recipe)
         changed = write_lock(lock, file)

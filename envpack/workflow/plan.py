@@ -93,8 +93,6 @@ def plan_model(project: Project, name: str) -> ModelPlan:
         return _plan(project, request)
     except EnvironmentBuildError as error:
         another = with_another_python(project, request.source, request.python, error, SILENT)
-        if another is None:
-            raise
     plan = _plan(project, build_request(another, model))
     return dataclasses.replace(plan, python_source="this machine, which lacks that of the release")
 

@@ -110,16 +110,16 @@ def with_another_python(
     python: ChosenPython | None,
     error: EnvironmentBuildError,
     progress: Progress,
-) -> Project | None:
+) -> Project:
     """The project with the Python of this machine that is nearest to the release's, for a build that has none.
 
-    Returns none if the user or the model names a Python, if the failure has another cause, or if this machine has
-    none.
+    Raises the error of that build if the user or the model names a Python, if the error has another cause, or if this
+    machine has no Python.
     """
     if isinstance(source, TakenOver) or python is None or python.named or error.kind not in NO_INTERPRETER:
-        return None
+        raise error
     if LOCAL_CHANNEL not in source.channels:
-        return None
+        raise error
     wanted = SUPPORTED.index(source.target.python)
     usable = {
         minor
@@ -127,7 +127,7 @@ def with_another_python(
         if minor in SUPPORTED and allows_minor(source.requirements.pythons, minor)
     }
     if not usable:
-        return None
+        raise error
     nearest = min(usable, key=lambda minor: (abs(SUPPORTED.index(minor) - wanted), -SUPPORTED.index(minor)))
     progress.detail(f"{source.name}: {error.message}")
     progress.detail(f"{source.name}: neither it nor an option names a Python, so it gets Python {nearest}")

@@ -264,7 +264,11 @@ def test_a_lock_is_made_for_the_python_that_is_here(machine, monkeypatch):
     monkeypatch.setattr(module, "with_another_python", lambda project, *_: project.saying(Settings(python="3.9")))
     assert lock_model(machine.project, "m", update=("numpy",)).changed
     assert asked == [("3.10", ("numpy",)), ("3.9", ("numpy",))]
-    monkeypatch.setattr(module, "with_another_python", lambda *_: None)
+
+    def without_another(*arguments):
+        raise arguments[3]
+
+    monkeypatch.setattr(module, "with_another_python", without_another)
     with pytest.raises(EnvironmentBuildError, match=r"no Python 3\.10 here"):
         lock_model(machine.project, "m")
 

@@ -45,8 +45,10 @@ def source(machine):
 
 
 def another(machine, source, python=OWN, error=MISSING):
-    found = with_another_python(machine.project, source, python, error, machine.steps)
-    return found.of().python if found else None
+    try:
+        return with_another_python(machine.project, source, python, error, machine.steps).of().python
+    except EnvironmentBuildError:
+        return None
 
 
 def test_pythons_that_a_stub_cannot_embed_do_not_count(here):
@@ -84,6 +86,9 @@ def test_a_python_that_is_named_is_not_replaced(machine, source, here):
     here("3.9")
     assert another(machine, source, ChosenPython("3.10", "--python")) is None
     assert another(machine, source, None) is None
+    with pytest.raises(EnvironmentBuildError) as raised:
+        with_another_python(machine.project, source, None, MISSING, machine.steps)
+    assert raised.value is MISSING
     assert machine.steps.seen == []
 
 
