@@ -241,8 +241,7 @@ def _index(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=_STAGE, dir=folder) as temporary:
         stage = Path(temporary)
         packages = [file for file in folder.glob("[!.]*/*") if file.name.endswith(_SUFFIXES)]
-        endless = first_endless(packages)
-        if endless:
+        if endless := first_endless(packages):
             raise _not_a_package(endless)
         for package in packages:
             link = stage / package.relative_to(folder)

@@ -94,8 +94,7 @@ def _check_settings(environment: Mapping[str, str]) -> None:
     home = Path(environment.get("HOME", "/nonexistent"))
     named = [Path(environment[name]) for name in ("RATTLER_AUTH_FILE", "SSL_CERT_FILE") if environment.get(name)]
     netrc = Path(environment.get("NETRC") or home / ".netrc")
-    endless = first_endless([*named, netrc, home / ".rattler/credentials.json"])
-    if endless:
+    if endless := first_endless([*named, netrc, home / ".rattler/credentials.json"]):
         what = UNREADABLE_SETTINGS.message.format(reason="it is a pipe or a device")
         raise EnvironmentBuildError(UNREADABLE_SETTINGS.kind, what, "put a file there, or remove it", str(endless))
 
@@ -185,8 +184,7 @@ def _verified(package: CondaPackage) -> CondaPackage:
         raise EnvironmentBuildError("channel-invalid", what, "put the package there, or lock again", str(file))
     if file is None or not file.is_file():
         return package  # the engine names a file that is not there
-    difference = _difference(package, file)
-    if difference:
+    if difference := _difference(package, file):
         what = f"conda package {package.name} {package.version}: the file does not have the locked hash: {difference}"
         fix = "lock again if you trust the file, or put the locked one back"
         raise EnvironmentBuildError("hash-mismatch", what, fix, str(file))

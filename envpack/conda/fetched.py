@@ -64,8 +64,7 @@ def fetched_folders() -> Iterator[Path]:
     except OSError:  # no cache yet, or another user's
         return
     for entry in entries:
-        installation = _installation(entry)
-        if installation:
+        if installation := _installation(entry):
             yield installation / "bin"
 
 
@@ -86,8 +85,7 @@ def fetching_forbidden() -> FetchError | None:
 
 def fetch_python(minor: str, why: str, progress: Progress) -> None:
     """Let uv install an interpreter into the cache, unless it is there. One process does it, others wait for it."""
-    forbidden = fetching_forbidden()
-    if forbidden:
+    if forbidden := fetching_forbidden():
         raise forbidden
     entry = fetched_root() / minor
     with storage_errors(entry), being_made(entry, lambda: progress.detail("wait for another process that fetches it")):
@@ -108,8 +106,7 @@ def fetch_python(minor: str, why: str, progress: Progress) -> None:
 
 def fetchable(seconds: float | None = None) -> Mapping[str, str]:
     """The minor versions of Python in uv's list for this machine, each with the address of its archive."""
-    forbidden = fetching_forbidden()
-    if forbidden:
+    if forbidden := fetching_forbidden():
         raise forbidden
     try:
         every = _listed("cpython", seconds)

@@ -171,8 +171,7 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
     if parts.username is not None:
         account = {"username": unquote(parts.username), "password": unquote(parts.password or "")}
         credentials[host] = {"BasicHTTP": account}
-    token = _TOKEN.match(path)
-    if token:
+    if token := _TOKEN.match(path):
         credentials[host] = {"CondaToken": token[1]}
         path = token[2]
     bracketed = f"[{host}]" if ":" in host else host

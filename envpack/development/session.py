@@ -274,8 +274,7 @@ class Session:
         """Whether nothing that can be seen in its files makes a load of the model fail."""
         if name not in self.states:
             return False  # it has come during a build, and is built and loaded later
-        fault = self._models.fault(name)
-        if fault:
+        if fault := self._models.fault(name):
             self._enter(name, "removed" if self._models.is_gone(name) else "failed", fault)
             return False
         return name in self._built and name not in self._lost

@@ -310,8 +310,7 @@ def environment_of(
 ) -> Environment:
     """Return the environment of a lock from the store; build it there, or fill it, if it is missing."""
     folder = _entry(lock, options.cache, strip=strip)
-    found = find_intact(folder, options.cache, progress)
-    if found:
+    if found := find_intact(folder, options.cache, progress):
         return found
     if fill is not None:
         return build_once(folder, fill, progress)
@@ -354,8 +353,7 @@ def build_once(folder: Path, fill: Callable[[Path], None], progress: Progress) -
         progress.detail("wait for another process that makes the same environment")
 
     with storage_errors(folder.parent), being_made(folder, waiting):
-        found = read_environment(folder)
-        if found:
+        if found := read_environment(folder):
             return found
         with new_folder(folder) as partial, _places_in(partial):
             fill(partial)

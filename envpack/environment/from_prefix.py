@@ -74,8 +74,7 @@ def environment_from_prefix(
         lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
         key = _key(lock, files, digests) + ("-stripped" if strip else "")
         folder = cache_folder("environments", top) / key
-        found = find_intact(folder, top, progress)
-        if found:
+        if found := find_intact(folder, top, progress):
             return found
         require_programs(folder.parent)
         options = LockOptions(channels=(), settings=CondaSettings(), cache=top)

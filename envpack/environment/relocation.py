@@ -103,8 +103,7 @@ def relocatable_script(content: bytes, built_at: Sequence[Path], *, minor: str) 
     comment = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + folders + rb")/bin/python[\d.]*['\"]? \"\$0\" \"\$@\" #'''\n"
     env_line = b"#!/usr/bin/env python" + minor.encode() + b"\n"
     for pattern in (direct, trampoline, comment):
-        match = re.match(pattern, content)
-        if match:
+        if match := re.match(pattern, content):
             return env_line + content[match.end() :]
     return content
 

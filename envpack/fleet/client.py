@@ -167,8 +167,7 @@ class _Run:
         return ServerError("worker-failed", what, "see the worker's log", str(self._address))
 
     def _count(self) -> None:
-        left = len(self._tasks) - len(self._done)
-        if left:
+        if left := len(self._tasks) - len(self._done):
             self._progress.begin(f"{left} of {counted(len(self._tasks), 'task')} left on {self._address}")
 
 

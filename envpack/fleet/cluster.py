@@ -47,8 +47,7 @@ def parse_address(text: str) -> Address:
     >>> str(parse_address("tls://scheduler:8786"))
     'tls://scheduler:8786'
     """
-    local = re.fullmatch(r"local:([0-9]{1,3})", text)
-    if local:
+    if local := re.fullmatch(r"local:([0-9]{1,3})", text):
         workers = int(local[1])
         if not 1 <= workers <= _MOST_LOCAL:
             raise _bad(text, f"has {workers} workers; between 1 and {_MOST_LOCAL} are possible")

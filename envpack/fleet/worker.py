@@ -74,8 +74,7 @@ def schedule_waiting(dask_scheduler: Any) -> None:
     Runs in the scheduler.
     """
     for worker in list(dask_scheduler.workers.values()):
-        waiting = dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker)
-        if waiting:
+        if waiting := dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker):
             dask_scheduler.transitions(waiting, stimulus_id=f"{TOPIC}-{time.time()}")
 
 

@@ -157,8 +157,7 @@ def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]
     """Files that are git-lfs pointers, because their content was not fetched; among them the model's environment."""
     inside = [path for path in _entries(model) if is_pointer(path)]
     outside = [environment] if environment and environment not in inside and is_pointer(environment) else []
-    pointers = [*inside, *outside]
-    if pointers:
+    if pointers := [*inside, *outside]:
         yield pointer_finding(pointers[0], f" (and {len(pointers) - 1} more)" if len(pointers) > 1 else "")
 
 

@@ -63,8 +63,7 @@ def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Fin
     for mismatch in preflight_model(model, release=release, host=image_host(release), backends=backends):
         if mismatch.kind != "not-a-stub":  # stub_findings reports it
             yield replace(mismatch, where=model.folder)
-    damage = find_damage(model)
-    if damage:
+    if damage := find_damage(model):
         yield replace(damage, where=model.folder)
     yield from _release_stub_findings(model, release)
     yield from _lone_stub_findings(model, release)

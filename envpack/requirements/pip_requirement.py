@@ -156,8 +156,7 @@ def read_requirement(text: str, line: PipLine) -> str | Project:
     if in_channel := _CHANNEL.match(body):
         hint = f"write {in_channel['name']} for pip's package, or list it under dependencies: of an environment.yml"
         raise line.location.error(f"{line.quoted} names a conda channel", hint=hint)
-    named = _NAMED.match(body)
-    if named:
+    if named := _NAMED.match(body):
         return _read_place(named["place"], named["name"], named["extras"] or "", marker, line)
     if is_url(body) or "/" in body or body.startswith(".") or re.search(r"\.whl(\[|$)", body):
         with_extras = _EXTRAS.match(body)

@@ -108,8 +108,7 @@ def is_poll_failure(message: str) -> bool:
 
 def configuration_error(log: str) -> str:
     """Why the server rejected a model's configuration, from its log; ``""`` if the log has no such message."""
-    parsing = _PARSING.search(log)
-    if parsing:
+    if parsing := _PARSING.search(log):
         return f"config.pbtxt:{parsing['line']}:{parsing['column']}: {parsing['what']}"
     polling = _POLLING.search(log)
     return polling["what"] if polling else ""

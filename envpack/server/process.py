@@ -269,8 +269,7 @@ class ProcessRuntime:
     def _variables(self, home: Path) -> dict[str, str]:
         # No locale, as in Triton's images.
         variables = {"PATH": _PATH, "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
-        libraries = library_path(self.installation, home)
-        if libraries:
+        if libraries := library_path(self.installation, home):
             variables["LD_LIBRARY_PATH"] = libraries
         return {**variables, **self.environment, VARIABLE: str(home)}
 

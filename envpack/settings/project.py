@@ -165,8 +165,7 @@ def _settings_of_model(name: str, entry: object, file: Location) -> Settings:
 
 
 def _settings(table: Mapping[str, object], keys: set[str], file: Location, place: str, *more: str) -> Settings:
-    unknown = sorted(set(table) - keys)
-    if unknown:
+    if unknown := sorted(set(table) - keys):
         hint = _place_of(unknown[0]) or f"known there: {', '.join(sorted({*keys, *more}))}"
         raise file.error(f"unknown key {unknown[0]!r} in {place}", hint=hint)
     values: dict[str, Any] = {}

@@ -155,8 +155,7 @@ def _release_hint(name: str) -> str:
     oldest, last = next(iter(all_releases())), newest().name
     if re.fullmatch(_YEAR_AND_MONTH, name):
         return f"the oldest release that envpack supports is {oldest}: use a server of that release or a later one"
-    similar = _similar(name)
-    if similar:
+    if similar := _similar(name):
         return f"write {' or '.join(similar)}; in envpack.toml a release needs quotes"
     return f"a release is a year and a month, {oldest} to {last} or later; `envpack releases` lists them"
 
@@ -170,7 +169,6 @@ def _similar(name: str) -> list[str]:
 
 
 def _abi_hint(abi: str) -> str:
-    release = all_releases().get(abi)
-    if release:
+    if release := all_releases().get(abi):
         return f"Triton {release.name} uses that of {release.stub_abi}"
     return f"an ABI is named after the first release that uses it: {', '.join(all_abis())}"

@@ -279,8 +279,7 @@ class _StubBuild:
 
 def check_compiled_stub(made: Path, cell: Cell, tools: Toolchain) -> None:
     """Check the facts of a stub that was just compiled, and start it if it is for this machine."""
-    wrong = [*_mismatches(inspect_stub(made), cell, tools), *_failures(made, cell.target)]
-    if wrong:
+    if wrong := [*_mismatches(inspect_stub(made), cell, tools), *_failures(made, cell.target)]:
         what = f"the compiled stub is unusable: {'; '.join(wrong)}"
         raise StubError("compile-failed", what, OTHER_COMPILER, str(made))
 

@@ -109,8 +109,7 @@ def cache_folder(name: CacheFolder, cache: Path | None = None) -> Path:
 
 def cache_root() -> Path:
     """The cache folder: ``ENVPACK_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/envpack`` (``~/.cache/envpack``)."""
-    override = os.environ.get("ENVPACK_CACHE_DIR")
-    if override:
+    if override := os.environ.get("ENVPACK_CACHE_DIR"):
         return _as_text(expand_home(override, "ENVPACK_CACHE_DIR"))
     import platformdirs
 

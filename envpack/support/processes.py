@@ -98,8 +98,7 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     for pip_name, uv_names in _PIP_SETTINGS:
         if host.get(pip_name) and not any(name in kept for name in uv_names):
             kept[uv_names[0]] = host[pip_name]
-    certificates = trusted_certificates(kept)
-    if certificates:
+    if certificates := trusted_certificates(kept):
         kept["SSL_CERT_FILE"] = certificates
     kept.setdefault("PATH", _DEFAULT_PATH)
     kept["PYTHONNOUSERSITE"] = "1"
@@ -221,8 +220,7 @@ def stoppable() -> Iterator[RunningPrograms]:
 
 def raise_if_stopped() -> None:
     """Raise KeyboardInterrupt if the surrounding `stoppable` block is stopped; for loops that wait without `run`."""
-    programs = _PROGRAMS.get()
-    if programs:
+    if programs := _PROGRAMS.get():
         programs.raise_if_stopped()
 
 

@@ -152,8 +152,7 @@ def _check_settings(environment: Mapping[str, str]) -> None:
     data = Path(environment.get("XDG_DATA_HOME") or home / ".local/share", "uv/credentials/credentials.toml")
     settings = Path(environment.get("UV_CONFIG_FILE") or config)
     netrc = Path(environment.get("NETRC") or home / ".netrc")
-    endless = first_endless([settings, Path("/etc/uv/uv.toml"), netrc, data])
-    if endless:
+    if endless := first_endless([settings, Path("/etc/uv/uv.toml"), netrc, data]):
         what = "uv cannot read a file of its settings or credentials: it is a pipe or a device"
         raise EnvironmentBuildError("pip-failed", what, "put a file there, or remove it", str(endless))
 

@@ -216,8 +216,7 @@ def _fault(responses: Sequence[Response], config: ServedConfig) -> str:
     if not config.decoupled and len(responses) != 1:
         return f"expected a single response, got {len(responses)}"
     for response in responses:
-        mismatch = configuration_mismatch(config, tuple(map(readable, response.outputs)))
-        if mismatch:
+        if mismatch := configuration_mismatch(config, tuple(map(readable, response.outputs))):
             return mismatch
     return ""
 

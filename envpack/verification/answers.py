@@ -32,8 +32,7 @@ def unsendable(config: ServedConfig, inputs: Sequence[Tensor] = ()) -> str:
     """Why HTTP cannot carry a request to a decoupled model, or its responses; ``""`` if it can."""
     if not config.decoupled:
         return ""
-    binary_only = sorted({entry.datatype for entry in (*config.inputs, *config.outputs)} & BINARY_ONLY)
-    if binary_only:
+    if binary_only := sorted({entry.datatype for entry in (*config.inputs, *config.outputs)} & BINARY_ONLY):
         return f"requests to a decoupled model are JSON, which cannot represent {binary_only[0]}"
     if config.in_sequences:
         return "a request to a decoupled model cannot name its sequence over HTTP"
@@ -106,8 +105,7 @@ def responses_difference(expected: Responses, found: Responses, tolerance: Calla
     if len(expected) != len(found):
         return f"{counted(len(found), 'response')} instead of {len(expected)}"
     for number, (wanted, response) in enumerate(zip(expected, found, strict=True)):
-        unequal = _outputs_difference(wanted, response, tolerance)
-        if unequal:
+        if unequal := _outputs_difference(wanted, response, tolerance):
             return f"response {number}: {unequal}" if len(expected) > 1 else unequal
     return ""
 

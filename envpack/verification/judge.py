@@ -168,8 +168,7 @@ class Judge:
         " within seconds, although servers up to Triton 24.10 wait for ever",
     )
     def _judge(self, model: Model, state: BuildState) -> ModelVerdict:
-        known = self._verdict_before_load(model, state)
-        if known:
+        if known := self._verdict_before_load(model, state):
             return known
         self._bring_what_it_may_call(model)
         self._dead_before = frozenset(dead_stubs(self.server))
@@ -204,8 +203,7 @@ class Judge:
             if linked:  # the server would wait forever
                 return _rejected(model.name, Failure(linked.kind, linked.message, (), linked.hint))
         # Not loaded: a stub of another ABI can crash the server.
-        mismatch = next(iter(self._preflight(model)), None)
-        if mismatch:
+        if mismatch := next(iter(self._preflight(model)), None):
             return _rejected(model.name, Failure(mismatch.kind, mismatch.what, (), mismatch.fix))
         return self._missing.verdict_on_steps(model)
 

@@ -97,8 +97,7 @@ def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> t
     message = clipped(message, _MOST)
     exception = _exception(message)
     for fault in FAULTS:
-        match = _find(fault, message, exception, output)
-        if match:
+        if match := _find(fault, message, exception, output):
             words = match.groupdict()
             package = package_of(words.get("module", "").partition(".")[0])
             return fault.kind or default_kind, fault.fix.format(package=package, **words)

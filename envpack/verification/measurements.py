@@ -47,8 +47,7 @@ def read_phases(log: str, of_load: str) -> tuple[Phase, ...]:
     if first is None or instance is None or launch is None:
         return ()
     marks: list[tuple[str, float, float]] = []
-    extraction = _find(events, _EXTRACTING)
-    if extraction:
+    if extraction := _find(events, _EXTRACTING):
         marks.append(("extraction", extraction.seconds, launch.seconds))
     if launch.seconds < instance.seconds:
         marks.append(("configuration", launch.seconds, instance.seconds))

@@ -248,8 +248,7 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     file = model.folder / SAMPLES_FILE
     samples = read_samples(file, config) if os.path.lexists(file) else None
     inputs = [sample.inputs for sample in samples.samples] if samples else [()]
-    reason = next(filter(None, (unsendable(config, each) for each in inputs)), "")
-    if reason:
+    if reason := next(filter(None, (unsendable(config, each) for each in inputs)), ""):
         return NoRequest(unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC"))
     if samples:
         return Chosen(_first_request(samples), samples, other=_other_sample(samples))

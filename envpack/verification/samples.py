@@ -144,8 +144,7 @@ def _sequence(config: ServedConfig, number: int, step: int, length: int) -> dict
 def _with_settings(
     samples: tuple[Sample, ...], settings: Mapping[str, Any], outputs: Mapping[str, TensorConfig]
 ) -> Samples:
-    unknown = sorted(set(settings) - _SETTINGS)
-    if unknown:
+    if unknown := sorted(set(settings) - _SETTINGS):
         raise ValueError(f"unknown key {unknown[0]!r} in envpack; known: {', '.join(sorted(_SETTINGS))}")
     general = _tolerance(settings, Tolerance())
     tolerances = {"": general}

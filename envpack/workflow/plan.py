@@ -215,8 +215,7 @@ def _files(
         if environment and not is_archive_of_mode(mode, path, environment, request.archive_format, request.selection):
             yield f"--set link_mode={mode}"
         return
-    changed = changed_files(path, str(metadata.get("key", "")))
-    if changed:
+    if changed := changed_files(path, str(metadata.get("key", ""))):
         yield f"{printable(changed[0])} was changed"
     if environment and not is_folder_of_mode(mode, path, environment):
         yield f"--set link_mode={mode}"

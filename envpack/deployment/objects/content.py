@@ -204,8 +204,7 @@ def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
 
 def _refuse_changes(model: DeployedModel, place: Path, environment: Environment) -> None:
     """The archive has the files of the cache, and must not differ from what the model was tested with."""
-    changed = changed_files(place, environment.key)
-    if changed:
+    if changed := changed_files(place, environment.key):
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         what = f"{printable_line(changed[0])} was changed or removed after the build{more}"
         raise InputError("environment-changed", what, f"run `envpack build {model.name}`", str(place))

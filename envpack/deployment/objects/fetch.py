@@ -89,8 +89,7 @@ def _copied(
         if path not in expected:  # a server may load it
             remedy = _REMOVE if trust is None else _DELETE
             raise _changed(f"{path} was not published", str(objects.location), remedy)
-    missing = sorted(expected.keys() - present.keys())
-    if missing:
+    if missing := sorted(expected.keys() - present.keys()):
         raise _changed(f"{missing[0]} is missing", str(objects.location), fix)
     total = sum(present[path].size for path in expected)
     if total + _SPARE > shutil.disk_usage(folder).free:

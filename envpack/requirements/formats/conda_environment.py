@@ -92,8 +92,7 @@ class _Reader:
 
     def _name_variables(self) -> None:
         """Name the variables that an activation would set: servers from 25.08 on do not run it."""
-        names = ", ".join(map(quote, self._content.table("variables").values))
-        if names:
+        if names := ", ".join(map(quote, self._content.table("variables").values)):
             what = f"{self._content.get('variables')[1]}: variables are left out: {names}"
             self._pip.warnings.append(f"{what}; set them in the model's initialize(), or where the server is started")
 

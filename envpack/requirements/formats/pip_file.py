@@ -80,8 +80,7 @@ class PipReader:
 
     def read_lines(self, text: str, location: Location, *, constraint: bool = False) -> None:
         """Read lines that begin at the given line of a file."""
-        blanks = _MANY_BLANKS.search(text)
-        if blanks:
+        if blanks := _MANY_BLANKS.search(text):
             raise location.at(max(location.line, 1) + text.count("\n", 0, blanks.start())).error(
                 "more than 1000 blanks follow each other", hint="remove them"
             )
@@ -151,8 +150,7 @@ class PipReader:
                 hint += ", and give all entries of the list the same indentation"
             raise line.location.error(f"{line.quoted}: one word too many", hint=hint)
         if requirement:
-            others = set(options) - {"hashes"}
-            if others:
+            if others := set(options) - {"hashes"}:
                 raise line.location.error(
                     f"option {_option(text)} is not supported after a requirement",
                     hint=_OWN_LINE_HINT if others <= _KNOWN else _OPTION_HINT,

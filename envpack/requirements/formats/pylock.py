@@ -263,8 +263,7 @@ def _project(name: str, directory: PackageDirectory, location: Location) -> Path
 
 def _not_selected(error: PylockSelectError, source: Source, target: Target) -> InputError:
     """The library's error as ours. The package without a fitting wheel is named only in its message."""
-    package = re.match(r"No wheel found .* for package '([a-z0-9-]+)'", str(error))
-    if package:
+    if package := re.match(r"No wheel found .* for package '([a-z0-9-]+)'", str(error)):
         return wrong_platform(package[1], _place(package[1], source), target)
     return source.location.error(
         f"the lock is not for Python {target.minor} on {target.platform}: {_reason(error)}",

@@ -77,8 +77,7 @@ class _Reader:
         self._pip = PipReader()
 
     def selection(self) -> tuple[list[str], list[str]]:
-        unknown = sorted(set(self._selection) - _SELECTION_KEYS)
-        if unknown:
+        if unknown := sorted(set(self._selection) - _SELECTION_KEYS):
             raise self._error(f"unknown key {quote(unknown[0])} in [tool.envpack]", "known: extras, groups", unknown[0])
         extras = self._texts(self._selection, "extras", "tool.envpack.extras")
         return extras, self._texts(self._selection, "groups", "tool.envpack.groups")

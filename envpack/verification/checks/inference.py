@@ -65,8 +65,7 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
             raise
         shown = shown or _in_words(responses, config)
         for outputs in responses:
-            mismatch = configuration_mismatch(config, outputs)
-            if mismatch:
+            if mismatch := configuration_mismatch(config, outputs):
                 return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
             lost = lost or _lost_item(outputs, items, one_for_one)
             if items == 1:
@@ -154,8 +153,7 @@ def check_formats(model: LoadedModel, request: SmokeRequest) -> Check | None:
     # row than it has instances meet all of them.
     for first, binary in ((by_json, False), (by_binary, True)):
         for _ in range(_REPETITIONS):
-            varying = _difference(first, answer(binary=binary))
-            if varying:
+            if varying := _difference(first, answer(binary=binary)):
                 return skipped("formats", f"not compared: equal requests have different responses: {varying}")
     return failed("formats", f"as JSON, {unequal}", "the stub mishandles tensors; use envpack's stub")
 

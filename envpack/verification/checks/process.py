@@ -243,8 +243,7 @@ def check_isolation(running: Examined) -> Check | None:
     """
     if not running.root or not running.mapped:
         return None
-    foreign = foreign_files(running.mapped, running.root)
-    if foreign:
+    if foreign := foreign_files(running.mapped, running.root):
         fix = "the environment lacks the file, or its activate script does not isolate it from the machine's own Python"
         return failed("isolation", f"{len(foreign)} files loaded from outside the environment, first {foreign[0]}", fix)
     return passed("isolation", f"Python and its packages are from {running.root}")

@@ -217,15 +217,13 @@ def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, f
     loaded = [entry.name for entry in client.index() if entry.name in models and entry.state == "READY"]
     if loaded:
         return f"the model {loaded[0]}", _UNLOAD_SECONDS
-    stubs = living_stubs(server)
-    if stubs:
+    if stubs := living_stubs(server):
         return f"process {stubs[0].pid} ({stubs[0].name})", _UNLOAD_SECONDS
     orphans = server.orphans()
     others = [orphan for orphan in orphans if not is_template(orphan)]
     if others:
         what = printable(" ".join(others[0].arguments)) or others[0].name
         return f"process {others[0].pid} ({what})", _UNLOAD_SECONDS
-    regions = server.shared_memory()
-    if regions:
+    if regions := server.shared_memory():
         return f"shared memory {regions[0]}", _UNLOAD_SECONDS
     return (f"process {orphans[0].pid}, a template", _TEMPLATE_SECONDS) if orphans else ("", 0.0)

@@ -229,8 +229,7 @@ def _fetched(lacking: list[str]) -> tuple[list[str], str]:
         return [], ""
     url = every[offered[-1]]
     place = urlsplit(url).hostname or url
-    reason = unreachable(url)
-    if reason:
+    if reason := unreachable(url):
         return [], f"uv cannot fetch others from {place}{reason}"
     return offered, f"fetched from {place} when needed: {', '.join(offered)}"
 
