@@ -355,9 +355,7 @@ class Settings:
         """What is said, without passwords in addresses and without the values of variables."""
         from envpack.support.redaction import redact  # `--help` does without it
 
-        said = self.values()
-        if "env" in said:
-            said["env"] = tuple(entry.partition("=")[0] for entry in self.env)
+        said = self.values() | ({"env": tuple(entry.partition("=")[0] for entry in self.env)} if self.env else {})
         return redact(f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})")
 
     def values(self) -> dict[str, Any]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from envpack.store.location import Location, connect, obstore_for, proxy_to, refuse_forked, was_redirected
-from envpack.support.connection_faults import proxy_hint, tls_fault
-from envpack.support.errors import SMALLER_FILES, StorageError, limit_said_in, says_disk_full
+from envpack.store.faults import NO_BUCKET, absent, explained, forbidden
+from envpack.store.location import Location, connect, obstore_for, refuse_forked
+from envpack.support.errors import StorageError
 from envpack.support.pool import interruptible
-from envpack.support.text import one_line, printable_line
 
 _Answer = TypeVar("_Answer")
 TIMEOUT = 60.0  # seconds for one request with its answer
@@ -28,23 +25,7 @@ _PART = 8 << 20  # bytes of a part of a multipart upload
 _PARTS = 4  # that are uploaded at once
 _COPY_TIMEOUT = 300.0  # seconds for a store to copy an object itself; S3 copies some 100 MB in a second
 _MOST_COPIED = 5 << 30  # bytes of an object that S3 copies
-_HERE = "(os error "  # of what this machine's system says; a store may use the same words of its own
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
-_STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
 _BUSY = re.compile(r"status code: (?:429|5[0-9]{2})\b")
-_BAD_PATH = re.compile(r'invalid path: (?:Error parsing )?Path "([^"]+)"')
-_PROXY = re.compile(r"kind: Connect\b|tunnel")
-_REFUSED = re.compile(r"status code: 40[13]\b|Permission denied|AccessDenied|169\.254\.169\.254|metadata\.google")
-_REASONS = (
-    (re.compile(r"non-partial response"), "it does not answer requests for a part of an object"),
-    (re.compile(r"ConnectionRefused|Connection refused"), "it refuses connections"),
-    (re.compile(r"dns error|failed to lookup address"), "its name cannot be resolved"),
-    (re.compile(r"TimedOut|timed out|operation timeout", re.IGNORECASE), "it does not answer in time"),
-    (re.compile(r"IncompleteMessage|UnexpectedEof|ConnectionReset|end of file|body"), "it ends its answers too early"),
-)
-# The library makes a file that must not exist yet as a hard link to a complete one.
-_NO_HARD_LINKS = re.compile(r"Unable to rename file: .*(?:not permitted|not supported|not implemented)")
-_CHECK = "check the address and the network, and try again; `envpack build --store none` works without a store"
 
 
 @dataclass(frozen=True)
@@ -124,8 +105,8 @@ class Objects:
             try:
                 return self._ask(lambda store: self._get(store, path, most, {}))
             except FileNotFoundError as error:
-                if _NO_BUCKET.search(str(error)):
-                    raise self._absent() from error
+                if NO_BUCKET.search(str(error)):
+                    raise absent(self.location) from error
                 return None
 
     def read_part(self, path: str, start: int, size: int, of: int) -> bytes:
@@ -315,64 +296,9 @@ class Objects:
         try:
             yield
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise self._forbidden() from error
+            raise forbidden(self.location) from error
         except (exceptions.BaseError, OSError) as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: Exception) -> StorageError:
-        text = str(error)
-        if _NO_BUCKET.search(text):
-            return self._absent()
-        if says_disk_full(text):
-            # What was written before stays; a publication has announced it.
-            what, fix = "the disk of this store is full", "free some space there, and run the same command again"
-            return StorageError("disk-full", what, fix, str(self.location))
-        if _HERE in text and (limit := limit_said_in(text)):
-            return limit
-        if _REFUSED.search(text):
-            return self._forbidden()
-        if name := _BAD_PATH.search(text):
-            return self._bad_name(name[1])
-        return self._unusable_folder(text) if self.location.folder is not None else self._unusable_service(text)
-
-    def _unusable_folder(self, text: str) -> StorageError:
-        if _NO_HARD_LINKS.search(text):
-            fix = "give a folder of another file system; `envpack layout --output` writes models without them"
-            return self._unusable("its file system has no hard links", fix)
-        look = "look at the folder and what is in it, such as links, or give another address"
-        return self._unusable(_reason(text), SMALLER_FILES if os.strerror(errno.EFBIG) in text else look)
-
-    def _unusable_service(self, text: str) -> StorageError:
-        if fault := tls_fault(text):
-            return self._unusable(fault.reason, fault.hint)
-        proxy = proxy_to(self.location) if _PROXY.search(text) else ""
-        return self._failing_proxy(proxy, text) if proxy else self._unusable(_reason(text))
-
-    def _unusable(self, reason: str, fix: str = _CHECK) -> StorageError:
-        return StorageError("store-unreachable", f"the store cannot be used: {reason}", fix, str(self.location))
-
-    def _failing_proxy(self, proxy: str, text: str) -> StorageError:
-        reason = next((reason for pattern, reason in _REASONS if pattern.search(text)), "it does not reach the store")
-        what = f"the store cannot be used: the proxy {proxy}: {reason}"
-        return StorageError("store-unreachable", what, proxy_hint("the store"), str(self.location))
-
-    def _bad_name(self, key: str) -> StorageError:
-        what = f"an object there has a name that is no path: {printable_line(key)}"
-        tools = "" if self.location.folder is not None else " with the cloud's own tools"
-        fix = f"remove or rename it{tools}; envpack writes no such names"
-        return StorageError("store-corrupt", what, fix, str(self.location))
-
-    def _forbidden(self) -> StorageError:
-        if self.location.folder is not None:
-            what, fix = "the folder, or a file in it, refuses access", "change the permissions of the folder"
-            return StorageError("store-forbidden", what, fix, str(self.location))
-        what = "the store refuses access, or there are no credentials for it"
-        fix = "check with the cloud's own tools which account is used, and what it may do"
-        return StorageError("store-forbidden", what, fix, str(self.location))
-
-    def _absent(self) -> StorageError:
-        fix = "correct the address, or create it; envpack creates none"
-        return StorageError("store-absent", "there is no such bucket or container", fix, str(self.location))
+            raise explained(error, self.location) from error
 
 
 def upload_requests(size: int) -> int:
@@ -382,16 +308,6 @@ def upload_requests(size: int) -> int:
 
 def _key(location: Location, path: str) -> str:
     return f"{location.prefix}/{path}" if location.prefix else path
-
-
-def _reason(text: str) -> str:
-    """Why a store cannot be used, from what the library says."""
-    if was_redirected(text):
-        return "it redirects to another host, which would get the token of the account"
-    if status := _STATUS.search(text):
-        return f"it answers {status[1].strip()}"
-    known = next((reason for pattern, reason in _REASONS if pattern.search(text)), "")
-    return known or one_line(printable_line(text.partition("\n")[0]))
 
 
 def _info(meta: Any) -> ObjectInfo:

@@ -26,7 +26,7 @@ from envpack.store.location import obstore_for, parse_location, server_address
 from envpack.store.objects import Objects
 from envpack.support.errors import UsageError
 from envpack.support.folders import whole_path
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.text import counted
 
 
@@ -183,7 +183,7 @@ class Fetched:
     command: tuple[str, ...]
 
 
-def fetch_models(url: str, directory: Path, progress: Progress | None = None, *, trust: Trust | None = None) -> Fetched:
+def fetch_models(url: str, directory: Path, progress: Progress = SILENT, *, trust: Trust | None = None) -> Fetched:
     """Copy published models to a folder, compared with what was published or signed.
 
     Args:
@@ -198,7 +198,7 @@ def fetch_models(url: str, directory: Path, progress: Progress | None = None, *,
             (``signature-invalid``), or something else is in the folder (``output-not-ours``).
         StorageError: the store cannot be used, the disk is full, or the folder is not writable.
     """
-    location, progress = parse_location(url), progress or NoProgress()
+    location = parse_location(url)
     progress.begin(f"fetch {location}")
     copied = place_publication(Objects(location), directory, progress, trust=trust)
     progress.end(f"{counted(copied.files, 'file')}, {copied.size / 1e6:.1f} MB{', signed' if trust else ''}")

@@ -65,7 +65,7 @@ def test_nobody_has_to_receive_the_steps():
     receive = [name for name, function in functions.items() if "progress" in inspect.signature(function).parameters]
     assert len(receive) > 10
     for name in receive:
-        assert inspect.signature(functions[name]).parameters["progress"].default is None, name
+        assert inspect.signature(functions[name]).parameters["progress"].default is not inspect.Parameter.empty, name
 
 
 def test_a_run_sends_at_least_one_request(project):

@@ -26,7 +26,7 @@ from envpack.deployment.plan import SERVER_BACKENDS
 from envpack.deployment.signing import Trust
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.errors import InputError, storage_errors
-from envpack.support.progress import NoProgress, Progress, count_bytes
+from envpack.support.progress import SILENT, Progress, count_bytes
 
 _MOST_CONFIG = 8 << 20  # bytes
 _COMPRESSED = (LAYER, "application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.image.layer.v1.tar+zstd")
@@ -103,7 +103,7 @@ class PulledImage:
 
 
 def pull_image(
-    address: ImageAddress, folder: Path, progress: Progress | None = None, *, trust: Trust | None = None
+    address: ImageAddress, folder: Path, progress: Progress = SILENT, *, trust: Trust | None = None
 ) -> PulledImage:
     """Fetch the models of an image that `publish_image` wrote. Each layer is compared with its digest.
 
@@ -125,7 +125,7 @@ def pull_image(
         digest = digest_of(content)
         if trust is not None:
             check_image_signature(registry, digest, trust)
-        _fetch(registry, _image(content, address), folder, progress or NoProgress())
+        _fetch(registry, _image(content, address), folder, progress)
     for root in (folder, folder / SHARED):
         if (root / MANIFEST_NAME).is_file():
             return _located(f"{address.name}@{digest}", folder, root / MANIFEST_NAME, address)

@@ -43,7 +43,7 @@ from envpack.support.folders import cache_folder
 from envpack.support.placed_files import CONFIG_NAME, RELEASE_FILE, STUB_NAME
 from envpack.support.pool import Report
 from envpack.support.processes import raise_if_stopped
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import SILENT, Progress
 from envpack.support.redaction import public_url
 from envpack.support.replacement import write_text
 from envpack.support.text import printable_line
@@ -103,7 +103,7 @@ class _Archives:
 
 @contextlib.contextmanager
 def published_files(
-    deployment: Deployment, progress: Progress | None = None, *, shares: bool = False
+    deployment: Deployment, progress: Progress = SILENT, *, shares: bool = False
 ) -> Iterator[Publication]:
     """Determine the objects of a deployment; what the cache provides stays there during the block.
 
@@ -123,7 +123,6 @@ def published_files(
         ModelsError: the errors of each of several models.
         StorageError: the disk is full.
     """
-    progress = progress or NoProgress()
     backends = {backend.name: backend for backend in deployment.backends}
     files: list[PublishedFile] = []
     errors: dict[str, EnvpackError] = {}

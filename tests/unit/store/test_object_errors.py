@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from envpack.store.faults import _reason, explained
 from envpack.store.location import parse_location
-from envpack.store.objects import Objects, _info, _reason, _tag
+from envpack.store.objects import Objects, _info, _tag
 from envpack.support.connection_faults import proxy_hint
 from envpack.support.errors import StorageError
 from tests.tables import every_row
@@ -70,7 +71,7 @@ FORBIDDEN = "the store refuses access, or there are no credentials for it"
     ],
 )
 def test_each_error_of_the_library_is_one_line_with_a_remedy(text, kind, message, hint):
-    error = Objects(parse_location("s3://bucket/models"))._explained(OSError(text))
+    error = explained(OSError(text), parse_location("s3://bucket/models"))
     assert (error.kind, error.where) == (kind, "s3://bucket/models")
     assert error.message.endswith(message)
     assert error.hint.startswith(hint)
@@ -112,14 +113,14 @@ def test_each_error_of_the_library_is_one_line_with_a_remedy(text, kind, message
     ],
 )
 def test_a_folder_is_on_no_network_and_in_no_cloud(tmp_path, text, kind, message, hint):
-    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(text))
+    error = explained(OSError(text), parse_location(f"file://{tmp_path}"))
     assert (error.kind, error.where) == (kind, f"file://{tmp_path}")
     assert error.message.startswith(message)
     assert error.hint.startswith(hint)
 
 
 def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
-    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError("x: No space left on device"))
+    error = explained(OSError("x: No space left on device"), parse_location(f"file://{tmp_path}"))
     assert (error.kind, error.where) == ("disk-full", f"file://{tmp_path}")
     # Not that nothing was changed: a part of what was to be written may be there.
     assert error.message == "the disk of this store is full"
@@ -128,9 +129,9 @@ def test_a_full_disk_is_no_fault_of_the_store(tmp_path):
 
 def test_a_limit_of_this_machine_is_no_fault_of_the_store(tmp_path):
     text = "Generic S3 error: error sending request: tcp open error: Too many open files (os error 24)"
-    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError(text))
+    error = explained(OSError(text), parse_location(f"file://{tmp_path}"))
     assert (error.kind, error.message.rpartition(": ")[2]) == ("system-limit", "Too many open files")
-    error = Objects(parse_location(f"file://{tmp_path}"))._explained(OSError("status code: 500: Too many open files"))
+    error = explained(OSError("status code: 500: Too many open files"), parse_location(f"file://{tmp_path}"))
     assert error.kind == "store-unreachable"
 
 
@@ -146,12 +147,12 @@ def test_a_proxy_that_fails_is_named_without_its_password(monkeypatch, text, rea
         monkeypatch.setenv(name, "http://me:secret@proxy.example:3128")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    objects = Objects(parse_location("s3://bucket/models"))
-    error = objects._explained(OSError(text))
+    location = parse_location("s3://bucket/models")
+    error = explained(OSError(text), location)
     assert error.message == f"the store cannot be used: the proxy http://***@proxy.example:3128: {reason}"
     assert error.hint == proxy_hint("the store")
     monkeypatch.setenv("no_proxy", "*")
-    assert "proxy" not in objects._explained(OSError(text)).message
+    assert "proxy" not in explained(OSError(text), location).message
 
 
 def test_a_reason_of_the_library_fits_a_line():
