@@ -22,9 +22,8 @@ _CALL = re.compile(r"""InferenceRequest\s*\([^()]*?\bmodel_name\s*=\s*(["'])([^"
 _OVERRIDE = re.compile(r"\bload_model\s*\([^()]*(?:\([^()]*\)[^()]*)*\b(?:config|files)\s*=")
 _DOCSTRING = re.compile(r'"""(?:\\[\s\S]|[^\\])*?"""|^[ \t]*#.*', re.MULTILINE)  # or a line of a comment
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
-_OF_EVERY_SERVER = re.compile(
-    r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|run|s?bin|sys|tmp|usr|var/(?:log|run|tmp))(?:/|$)|$)"
-)
+_OF_EVERY_SERVER = re.compile(r"/+(?:(?:bin|dev|etc|lib\w*|opt/tritonserver|proc|s?bin|sys|usr)(?:/|$)|$)")
+_WRITTEN = re.compile(r"/+(?:run|tmp|var/(?:log|run|tmp))(?:/|$)")  # where code may write what it reads again
 _NAME = re.compile(r"(?<![\w/])\w[\w.-]*+(?!/)")  # a word in a path is the name of a folder
 
 
@@ -48,12 +47,15 @@ def paths_elsewhere(folder: Path, config: ModelConfig) -> Iterator[str]:
     Only what this machine has.
     """
     files = (file for version in version_folders(folder) for file in version.rglob("*"))
-    texts = [os.path.realpath(file) for file in files if file.is_symlink()]
-    texts += [parameter.string_value for name, parameter in config.parameters.items() if name != EXECUTION_ENVIRONMENT]
+    links = [os.path.realpath(file) for file in files if file.is_symlink()]
+    texts = [parameter.string_value for name, parameter in config.parameters.items() if name != EXECUTION_ENVIRONMENT]
     for source in _code(folder):
         texts += [quoted[2] for quoted in _QUOTED.finditer(_DOCSTRING.sub("", _text(source)))]
     inside = (real_path(folder), real_path(folder.parent))
-    for text in dict.fromkeys(text for text in texts if text.startswith("/") and not _OF_EVERY_SERVER.match(text)):
+    named = (text for text in texts if text.startswith("/") and not _WRITTEN.match(text))
+    for text in dict.fromkeys([*links, *named]):
+        if _OF_EVERY_SERVER.match(text):
+            continue
         is_there = os.path.exists(text)  # noqa: PTH110 - any text, which may be too long for a path
         if is_there and not any(real_path(Path(text)).is_relative_to(place) for place in inside):
             yield text

@@ -35,9 +35,9 @@ def every_error_says_what_to_do(monkeypatch):
 @pytest.fixture
 def own_files(monkeypatch):
     """Lets the files of this checkout count as those of this machine alone, also where it lies below /tmp."""
-    system = code._OF_EVERY_SERVER.pattern
     checkout = re.escape(str(Path(__file__).parents[2]))
-    monkeypatch.setattr(code, "_OF_EVERY_SERVER", re.compile(rf"(?!{checkout}){system}"))
+    for name in ("_OF_EVERY_SERVER", "_WRITTEN"):
+        monkeypatch.setattr(code, name, re.compile(rf"(?!{checkout}){getattr(code, name).pattern}"))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_syntax_that_the_models_python_refuses(tmp_path_factory, release, code, 
     (repository / "m/config.pbtxt").write_text(config)
     if not python:
         (repository / "m/triton_python_backend_stub").touch()  # of another program
-    project = Project(repository=repository, settings=Settings(python=python or None))
+    project = Project(repository=repository, settings=Settings(python=python))
     findings = [one for one in inspect_repository(project, release).findings if one.kind == "syntax-error"]
     assert [one.what for one in findings] == ([found] if found else [])
     assert all(str(one.where).startswith(f"{repository}/m/1/model.py:") for one in findings)

@@ -82,8 +82,17 @@ def test_what_a_version_links_to_outside_of_the_repository_is_found(asker):
     assert list(paths_elsewhere(asker, open_model(asker).config))[:1] == [os.path.realpath(__file__)]
 
 
+def test_a_link_to_a_temporary_file_is_found_and_its_name_in_code_is_not(asker, tmp_path_factory):
+    file = tmp_path_factory.mktemp("elsewhere") / "weights.bin"
+    file.touch()
+    (asker / "1/model.py").write_text(f"open('{file}')")
+    assert list(paths_elsewhere(asker, open_model(asker).config)) == []
+    (asker / "1/weights.bin").symlink_to(file)
+    assert list(paths_elsewhere(asker, open_model(asker).config)) == [str(file)]
+
+
 def test_a_link_into_the_repository_is_no_other_place(asker, monkeypatch):
-    monkeypatch.setattr("envpack.repository.code._OF_EVERY_SERVER", re.compile(r"/$"))  # which is below /tmp here
+    monkeypatch.setattr("envpack.repository.code._WRITTEN", re.compile(r"/$"))  # the repository is below /tmp here
     (asker.parent / "link").symlink_to(asker)
     (asker / "1/model.py").write_text(f"open('{asker.parent}/link/config.pbtxt')")
     assert list(paths_elsewhere(asker, open_model(asker).config)) == []

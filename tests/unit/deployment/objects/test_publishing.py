@@ -10,6 +10,7 @@ import pytest
 from envpack.deployment.objects.content import Publication, PublishedFile, describe_files, pieces
 from envpack.deployment.objects.record import RECORD
 from envpack.deployment.objects.send import publish
+from envpack.store.faults import explained
 from envpack.store.objects import Objects
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress
@@ -129,7 +130,7 @@ def test_a_publication_that_was_interrupted_can_be_repeated(objects, remote, at)
 
 
 def test_a_publication_that_found_the_disk_full_can_be_repeated(objects, remote, tmp_path):
-    objects.broken, objects.failure = "b/config.pbtxt", objects._explained(OSError("No space left on device"))
+    objects.broken, objects.failure = "b/config.pbtxt", explained(OSError("No space left on device"), objects.location)
     new = publication(**config("a"), **config("b"))
     with pytest.raises(StorageError) as raised:
         publish(new, objects)
