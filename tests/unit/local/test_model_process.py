@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from dataclasses import replace
 
@@ -149,7 +150,8 @@ def test_a_process_that_reads_nothing_is_ended(repository):
 def test_what_cannot_be_encoded_fails_its_request_and_no_other(repository, server):
     repository.add("m")
     for wrong in ({"timeout": 1 << 65}, {"model": "m", "version": 1 << 70}):
-        assert "out of range" in infer(server, replace(request("m", 1), **wrong)).error
+        refused = infer(server, replace(request("m", 1), **wrong)).error
+        assert re.search("out of range|requires .* <= number", refused)  # in the words of 3.11 or 3.12
     with pytest.raises(ModelFailed, match="refused before the model saw it: the id "):
         infer(server, request("m", 1, id="\udc80"))
     assert numbers(infer(server, request("m", 1))) == [1]
