@@ -169,10 +169,13 @@ class _Stream:
         self._position = 0
         self._last = b""
         self._check: Callable[[bytes], None] | None = None
+        self._header, self._expected = b"", 0
 
-    def check_next(self, check: Callable[[bytes], None]) -> None:
-        """Let ``check`` see what the next `read` returns before it does."""
-        self._check = check
+    def expect_header(self, size: int, check: Callable[[bytes], None] | None = None) -> None:
+        """Let ``check`` see the next ``size`` bytes before all are read; newer versions of tarfile read parts."""
+        if size > _AT_ONCE:  # for example a name of that length
+            raise bomb(self._source, f"a header needs {size} bytes of memory")
+        self._header, self._expected, self._check = b"", size, check
 
     def tell(self) -> int:
         return self._position
@@ -182,8 +185,6 @@ class _Stream:
             pass
 
     def read(self, size: int) -> bytes:
-        if size > _AT_ONCE:  # for example a name of that length
-            raise bomb(self._source, f"a header needs {size} bytes of memory")
         content: bytes = self._unpacked.read(size)
         self._position += len(content)
         self._last = content
@@ -191,9 +192,11 @@ class _Stream:
             raise bomb(self._source, f"its content is larger than {self.limit} bytes")
         if self._position > _FREE and self._position > _HIGHEST_RATIO * self.raw.size:
             raise bomb(self._source, f"its content is more than {_HIGHEST_RATIO} times as large as the file")
-        check, self._check = self._check, None
-        if check:
-            check(content)
+        if self._check:
+            self._header += content
+            if len(self._header) >= self._expected or len(content) < size:
+                check, self._check = self._check, None
+                check(self._header)
         return content
 
     def expect_end(self) -> None:
@@ -222,8 +225,15 @@ class _PlainInfo(tarfile.TarInfo):
     """
 
     def _proc_pax(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
-        tarfile_.fileobj.check_next(lambda content: _check_pax(content[: self.size]))  # type: ignore[attr-defined]
+        self._expect(tarfile_, lambda content: _check_pax(content[: self.size]))
         return super()._proc_pax(tarfile_)  # type: ignore[misc,no-any-return]
+
+    def _proc_gnulong(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
+        self._expect(tarfile_)
+        return super()._proc_gnulong(tarfile_)  # type: ignore[misc,no-any-return]
+
+    def _expect(self, tarfile_: tarfile.TarFile, check: Callable[[bytes], None] | None = None) -> None:
+        tarfile_.fileobj.expect_header(self._block(self.size), check)  # type: ignore[attr-defined]
 
     def _proc_sparse(self, *_: object) -> NoReturn:
         raise tarfile.ReadError(f"{self.name!r} {_SPARSE}")
