@@ -23,6 +23,7 @@ from envpack.settings.pythons import is_fetchable
 from envpack.settings.releases import Release, all_releases
 from envpack.support.elf import version_key
 from envpack.support.errors import Finding, InputError, StubError
+from envpack.support.folders import enter
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import libpython_name
 from envpack.support.text import printable
@@ -99,8 +100,11 @@ def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None
     """The stub of the model's backend, None if unknown."""
     if model.backend == PYTHON_BACKEND:
         return default_stub
-    stub = backends / model.backend / STUB_NAME if backends else None
-    return stub if stub and stub.is_file() else None
+    folder = backends / model.backend if backends else None
+    if folder is None or not folder.is_dir():
+        return None
+    enter(folder)
+    return folder / STUB_NAME if (folder / STUB_NAME).is_file() else None
 
 
 def _environment(model: Model) -> EnvironmentFacts | None:

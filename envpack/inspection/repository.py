@@ -121,7 +121,8 @@ def _unreadable(error: OSError, folder: Path) -> InputError:
     what, fix = f"cannot be read: {error.strerror}", "replace it by a file that can be read, or remove it"
     where = Path(os.fsdecode(error.filename or folder))
     if isinstance(error, PermissionError):  # also of a file elsewhere, such as that of a backend
-        fix = f"make it readable: `chmod -R u+rX {folder if where.is_relative_to(folder) else where.parent}`"
+        other = where if os.path.isdir(where) else where.parent  # noqa: PTH112 - is_dir() may raise, too
+        fix = f"make it readable: `chmod -R u+rX {folder if where.is_relative_to(folder) else other}`"
     return InputError("unreadable", what, fix, str(where))
 
 

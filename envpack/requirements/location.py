@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -70,7 +71,8 @@ def local_path(text: str, folder: Path) -> Path | None:
         text = unquote(parts.path)
     try:
         path = real_path(folder / text)
-        path.exists()  # if this succeeds, later checks of the path raise no error
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # if this succeeds, later checks of the path raise no error
     except (OSError, RuntimeError, ValueError):  # names too long, circular links, unreadable folders, null bytes
         return None
     return path

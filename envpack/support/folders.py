@@ -107,6 +107,11 @@ def cache_folder(name: CacheFolder, cache: Path | None = None) -> Path:
     return (cache or cache_root()) / name
 
 
+def enter(folder: Path) -> None:
+    """Raise PermissionError if this user may not enter a folder: Python 3.14 takes all files in it for missing."""
+    os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118 - a Path has no last dot
+
+
 def cache_root() -> Path:
     """The cache folder: ``ENVPACK_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/envpack`` (``~/.cache/envpack``)."""
     if override := os.environ.get("ENVPACK_CACHE_DIR"):

@@ -51,6 +51,23 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivile
     ]
 
 
+def test_a_folder_of_a_model_that_cannot_be_entered_is_no_other_folder(release, unprivileged):
+    """As after `chmod -R 644`: its files are listed, and Python 3.14 finds none of them."""
+    repository, become_nobody = unprivileged
+    for name in ("model", "version"):
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "1/model.py").touch()
+        (repository / name / "config.pbtxt").write_text('backend: "python"\n')
+    (repository / "model").chmod(0o644)
+    (repository / "version/1").chmod(0o644)
+    become_nobody()
+    found = inspect_repository(Project(repository=repository), release)
+    assert [(finding.kind, finding.fix) for finding in found.findings] == [
+        ("unreadable", f"make it readable: `chmod -R u+rX {repository}/model`"),
+        ("unreadable", f"make it readable: `chmod -R u+rX {repository}/version`"),
+    ]
+
+
 def test_a_backend_that_cannot_be_read_is_to_be_made_readable_where_it_is(release, unprivileged):
     folder, become_nobody = unprivileged
     (folder / "models/m/1").mkdir(parents=True)
