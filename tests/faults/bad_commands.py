@@ -280,7 +280,7 @@ CATALOGUE = (
         "output-missing",
         ("none", "create it"),
     ),
-    BadInput("no server there", f"{_VERIFY} --server REPOSITORY/none", 6, "server-missing", ("none", "[server]")),
+    BadInput("no server there", f"{_VERIFY} --server REPOSITORY/none", 6, "server-missing", ("none", "install one: ")),
     BadInput(
         "a server without its Python backend",
         f"{_VERIFY} --server REPOSITORY/m/1/model.py",

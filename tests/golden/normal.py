@@ -3,13 +3,16 @@
 import re
 
 import envpack
+from envpack.server.launch import install_server_command
 from envpack.support.installation import this_installation
 
 _SO_FAR = re.compile(r"^  .* … .*\d+ s so far\n", re.MULTILINE)  # of steps that take long on a busy machine
 _SECONDS = re.compile(r"^(  .* … .*) \d+\.\d s$", re.MULTILINE)  # of steps that take a tenth of one there
 _COMMAND = re.escape(this_installation().add("EXTRAS")).replace("EXTRAS", r"([a-z,-]+)")
+_SERVER = re.escape(install_server_command())  # Python 3.13 has another
 _ALWAYS = (
     (re.compile(_COMMAND), r"<install \1>"),
+    (re.compile(_SERVER), "<install server>"),
     (re.compile(rf"(?<![\w.]){re.escape(envpack.__version__)}(?![\w.]*\d)"), "<version>"),
     (re.compile(r"envpack-build-[0-9a-f]{12}-[0-9a-f]{8}"), "envpack-build-<key>"),
     (re.compile(r"-[0-9a-f]{12}\.tar\.gz\b"), "-<digest>.tar.gz"),

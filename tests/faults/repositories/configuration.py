@@ -175,7 +175,7 @@ ENTRIES = (
     Broken(
         "samples-syntax",
         "`smoke.json` is no JSON",
-        _samples('{"data": [{"IN": [1]},]}'),
+        _samples('{"data": [{"IN": }]}'),
         "bad-samples",
         "smoke.json:1: invalid samples: Expecting value",
         "the format is perf_analyzer's --input-data",

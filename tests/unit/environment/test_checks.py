@@ -36,8 +36,8 @@ def virtual(tmp_path):
     [
         ("noisy.pth", "import sys; print('hello')\n"),
         ("noisy.pth", "import sys; sys.stdout.write('hello')\n"),
-        ("sitecustomize.py", "print('[1, 2, 3]')\n"),
-        ("sitecustomize.py", "import atexit\natexit.register(print, 'bye')\n"),
+        ("list.pth", "import sys; print('[1, 2, 3]')\n"),
+        ("late.pth", "import atexit; atexit.register(print, 'bye')\n"),
     ],
 )
 def test_a_python_whose_packages_print_starts(virtual, name, text):
@@ -46,19 +46,15 @@ def test_a_python_whose_packages_print_starts(virtual, name, text):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "reason"),
+    ("text", "reason"),
     [
-        ("ends.pth", "import os; os._exit(0)\n", ENDS),
-        (
-            "sitecustomize.py",
-            f"import os; print({checks._MARK + '[['!r}, flush=True); os._exit(0)\n",
-            "envpack-started: [[",
-        ),
-        ("sitecustomize.py", "import sys; sys.prefix = '/elsewhere'\n", "its prefix is /elsewhere, and its path /"),
+        ("import os; os._exit(0)\n", ENDS),
+        (f"import os; print({checks._MARK + '[['!r}, flush=True); os._exit(0)\n", "envpack-started: [["),
+        ("import sys; sys.prefix = '/elsewhere'\n", "its prefix is /elsewhere, and its path /"),
     ],
 )
-def test_a_python_that_does_not_come_to_its_program_is_named(virtual, name, text, reason):
-    (virtual / f"lib/python{MINOR}/site-packages" / name).write_text(text)
+def test_a_python_that_does_not_come_to_its_program_is_named(virtual, text, reason):
+    (virtual / f"lib/python{MINOR}/site-packages/start.pth").write_text(text)
     with pytest.raises(EnvironmentBuildError) as caught:
         started_version(virtual, MINOR)
     assert caught.value.kind == "environment-broken"

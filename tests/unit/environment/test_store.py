@@ -251,4 +251,7 @@ def test_a_pipe_in_place_of_an_empty_file_is_not_read(prefix):
     writer.start()
     empty = Entry("pipe", "file", "x", 0, hashlib.sha256(b"").hexdigest())
     assert differing(prefix, [empty]) == ("pipe",)
-    os.close(os.open(prefix / "pipe", os.O_RDONLY | os.O_NONBLOCK))  # lets the writer end
+    reader = os.open(prefix / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer.join(timeout=60)
+    os.close(reader)
+    assert not writer.is_alive()
