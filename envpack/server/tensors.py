@@ -169,6 +169,7 @@ class ServedConfig:
     sequence: bool  # whether requests belong to sequences
     instances: int  # number of model instances
     merges: bool = False  # whether the server merges requests that wait into one batch (``dynamic_batching``)
+    ragged: bool = False  # whether it merges also requests with inputs of other lengths (``allow_ragged_batch``)
     # Whether the server may refuse requests that wait: a policy limits their number or their time.
     refuses: bool = False
     # Whether a sequence is one request, which the model has scheduled again until it is answered.
@@ -201,6 +202,7 @@ def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
         sequence="sequence_batching" in config,
         instances=instances,
         merges="dynamic_batching" in config,
+        ragged=any(entry.get("allow_ragged_batch") for entry in config.get("input", ())),
         refuses=_has_queue_policy(config.get("dynamic_batching", {})),
         iterative=bool(config.get("sequence_batching", {}).get("iterative_sequence", False)),
         sequences_at_once=_sequences_at_once(config, max(largest_batch, 1) * max(instances, 1)),

@@ -50,6 +50,7 @@ class Filling:
     contents: Mapping[str, Content] = field(default_factory=dict)
     size: int = 1  # length of every variable dimension
     number: int = 1  # element of inputs of numbers
+    parts: int = 1  # of each content, which decide about its length
 
     def __str__(self) -> str:
         """What is not plain about it, as in ``"PNG in IMAGE, variable dimensions of 224, zeros"``."""
@@ -133,8 +134,7 @@ def and_full_batch(config: ServedConfig, requests: Sequence[SmokeRequest]) -> It
     if count > max(items, 2) and all(
         tensor.shape[:1] == (items,) and not tensor.size_fault for tensor in request.inputs
     ):
-        full = tuple(_with_items(tensor, count) for tensor in request.inputs)
-        yield replace(request, description=f"with {count} {_TOGETHER}", inputs=full)
+        yield replace(with_items(request, count), description=f"with {count} {_TOGETHER}")
 
 
 def items_of(config: ServedConfig, inputs: Sequence[Tensor]) -> int:
@@ -146,23 +146,32 @@ def _size(tensor: Tensor) -> int:
     return sum(len(value) if isinstance(value, bytes) else 1 for value in tensor.data)
 
 
-def _with_items(tensor: Tensor, count: int) -> Tensor:
-    """A tensor with so many items, those of another one in turn."""
-    length = len(tensor.data) // tensor.shape[0] * count
-    data = tuple(itertools.islice(itertools.cycle(tensor.data), length))
-    return replace(tensor, shape=(count, *tensor.shape[1:]), data=data)
+def with_items(request: SmokeRequest, count: int) -> SmokeRequest:
+    """A request with so many items, those of another one in turn."""
+
+    def repeated(tensor: Tensor) -> Tensor:
+        length = len(tensor.data) // tensor.shape[0] * count
+        data = tuple(itertools.islice(itertools.cycle(tensor.data), length))
+        return replace(tensor, shape=(count, *tensor.shape[1:]), data=data)
+
+    return replace(request, inputs=tuple(map(repeated, request.inputs)))
 
 
-def generate_variants(config: ServedConfig, count: int, filling: Filling = PLAIN) -> Iterator[SmokeRequest]:
+def generate_variants(
+    config: ServedConfig, count: int, filling: Filling = PLAIN, *, uneven: bool = False
+) -> Iterator[SmokeRequest]:
     """Generate requests with all inputs; each differs from the others, so that answers can be told apart.
 
     The first is that of `generate_requests`; the elements of the next are larger by one, which a model may still take
-    for indices. Every second one is false in inputs of booleans.
+    for indices. Every second one is false in inputs of booleans. With ``uneven``, every second one has contents and
+    ragged inputs of another length.
     """
     if not config.inputs or inputs_too_large(config):
         return
-    for number in range(filling.number, filling.number + count):
-        yield SmokeRequest(f"with {number} in every input", _inputs(config, filling, number))
+    other = replace(filling, parts=2, size=filling.size + config.ragged)
+    for at, number in enumerate(range(filling.number, filling.number + count)):
+        inputs = _inputs(config, other if uneven and at % 2 else filling, number)
+        yield SmokeRequest(f"with {number} in every input", inputs)
 
 
 def generate_other(config: ServedConfig, request: SmokeRequest, filling: Filling) -> SmokeRequest | None:
@@ -207,10 +216,10 @@ def _input(entry: TensorConfig, config: ServedConfig, filling: Filling, number: 
     kind = filling.contents.get(entry.name, "text")
     items = (batch,) if config.batched else ()
     if entry.datatype == "UINT8" and kind != "text":
-        file = tuple(content(kind, number))
+        file = tuple(content(kind, number, filling.parts))
         return Tensor(entry.name, entry.datatype, (*items, len(file)), file * batch)
     shape = (*items, *(filling.size if dim < 0 else dim for dim in _own_dims(entry, config)))
-    value = content(kind, number) if entry.datatype == "BYTES" else _number(entry.datatype, number)
+    value = content(kind, number, filling.parts) if entry.datatype == "BYTES" else _number(entry.datatype, number)
     return Tensor(entry.name, entry.datatype, shape, (value,) * math.prod(shape))
 
 

@@ -10,12 +10,13 @@ import random
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envpack.server.kserve import InferMessage, RequestError
 from envpack.server.tensors import ServedConfig
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
-from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants
+from envpack.verification.loading import may_be_refusal
+from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants, items_of, with_items
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, check, failed, passed, skipped
 
@@ -31,7 +32,14 @@ _TOGETHER_SECONDS = (
 _OF_THE_QUEUE = re.compile(r"Exceeds maximum queue size|Request timeout expired")
 _UNAVAILABLE = 503  # its status
 _MOST_BYTES = 64 << 20  # of the requests of a round
-_FIX = "give each request of the list that execute gets its own response, in the same order, and keep none in the model"
+_FIX = (
+    "give each request of the list that execute gets its own response, in the same order, for as many items as it has,"
+    " and keep none in the model"
+)
+
+
+_Requests = tuple[SmokeRequest, ...]
+"""The requests of one client, in their order."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class Conversation:
     There are no answers if the model refuses a request by itself.
     """
 
-    requests: tuple[SmokeRequest, ...]
+    requests: _Requests
     answers: tuple[Responses, ...]
 
 
@@ -53,16 +61,17 @@ def is_asked_together(config: ServedConfig) -> bool:
 @check("concurrency", of="answers", kind="wrong-together")
 def check_together(model: LoadedModel, samples: Samples | None, filling: Filling = PLAIN) -> Check | None:
     """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
-    ones and mixed, reach it at once, and each gets the answer that it gets alone; the report says how large the batches
-    were
+    ones and mixed, reach it at once, and each gets the answer that it gets alone; where the server merges them, their
+    length and their number of items differ, too; the report says how large the batches were
 
     Requests of many clients that reach the model at the same time fail, or get other answers than alone. The server
     merges such requests into one call of `execute` (`dynamic_batching`), runs several instances, or takes turns
-    between sequences. Give each request its own response, in the order of the list that `execute` gets; keep
+    between sequences. Give each request its own response, in the order of the list that `execute` gets, for as many
+    items as it has, and let no answer depend on the length of other requests; keep
     nothing of a request in `self`, in a buffer that responses share, or in a file with a fixed name; and answer a
     request that cannot be served with an error of its own instead of an exception, which fails its neighbours too.
     """
-    alone = _Alone(model)
+    alone = _Alone(model, from_user=samples is not None)
     conversations = list(alone.ask(_requests(model.config, samples, filling)))
     if not any(conversation.answers for conversation in conversations):
         return None
@@ -74,25 +83,40 @@ def check_together(model: LoadedModel, samples: Samples | None, filling: Filling
     return _judged(burst, alone)
 
 
-def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -> Iterator[tuple[SmokeRequest, ...]]:
-    """The requests of each client."""
+def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -> Iterator[list[_Requests]]:
+    """The requests of each client, in the forms in which they are tried until the model accepts one, the plainest last.
+
+    Requests of many clients differ in length and in their number of items, which a model must not mix up either.
+    """
     if samples is None:
-        for request in generate_variants(config, _VARIANTS, filling):
-            yield (request, request) if config.in_sequences else (request,)
+        variants = (generate_variants(config, _VARIANTS, filling, uneven=uneven) for uneven in (True, False))
+        for at, (other, plain) in enumerate(zip(*variants, strict=True)):
+            forms = [plain] if other == plain else [other, plain]
+            yield _forms(config, at, [(form,) * (2 if config.in_sequences else 1) for form in forms])
         return
     current: list[SmokeRequest] = []
+    at = 0
     for sample in samples.samples:
         current.append(SmokeRequest("with a sample", sample.inputs))
         if not config.in_sequences or sample.parameters.get("sequence_end"):
-            yield tuple(current)
-            current = []
+            yield _forms(config, at, [tuple(current)])
+            current, at = [], at + 1
+
+
+def _forms(config: ServedConfig, at: int, forms: list[_Requests]) -> list[_Requests]:
+    """The forms of a client's requests; for every second pair of clients, the first one comes with two items before."""
+    (request, *_) = forms[0]
+    if at % 4 < 2 or not config.merges or config.largest_batch < 2 or items_of(config, request.inputs) != 1:
+        return forms
+    return [(replace(with_items(request, 2), description=f"{request.description}, for two items"),), *forms]
 
 
 class _Alone:
     """Asks every conversation twice, one after the other."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, *, from_user: bool) -> None:
         self._model = model
+        self._from_user = from_user  # whether the requests are the user's, whose errors another check reports
         self._next_id = 1 << 20 if model.config.in_sequences else 0  # the user's samples have smaller ones
         self.repeatable = True  # whether equal requests had equal answers
         self.slowest = 0.0  # how long the slowest answer took, in seconds
@@ -103,24 +127,31 @@ class _Alone:
         seconds = min(_TOGETHER_SECONDS, self._model.client.timeout / 2)
         return int(min(seconds / max(self.slowest, 1e-6), _MOST_BYTES / self.largest))
 
-    def ask(self, requests: Iterator[tuple[SmokeRequest, ...]]) -> Iterator[Conversation]:
+    def ask(self, requests: Iterator[list[_Requests]]) -> Iterator[Conversation]:
         """The conversations that there is time for, one at least; those that the model refuses are no sequences."""
         until, first = time.monotonic() + _ALONE_SECONDS, True
-        for _, conversation in zip(range(_VARIANTS), requests, strict=False):
+        for _, forms in zip(range(_VARIANTS), requests, strict=False):
             if not first and time.monotonic() > until:
                 return
-            try:
-                answers = self._answers(conversation)
-                again = answers if self.most_clients() < 2 else self._answers(conversation)  # else nothing is compared
-            except RequestError as error:
-                if error.timed_out or not error.status:
-                    raise
-                if not self._next_id:
-                    yield Conversation(conversation, ())
-                continue
-            first = False
-            self.repeatable = self.repeatable and not any(map(_mismatch, answers, again))
-            yield Conversation(conversation, answers)
+            found = next(filter(None, map(self._accepted, forms)), None)
+            if found:
+                first = False
+                yield found
+            elif not self._next_id:
+                yield Conversation(forms[-1], ())
+
+    def _accepted(self, requests: _Requests) -> Conversation | None:
+        """The requests with their answers; None if the model refuses one."""
+        try:
+            answers = self._answers(requests)
+            again = answers if self.most_clients() < 2 else self._answers(requests)  # else nothing is compared
+        except RequestError as error:
+            if error.timed_out or not error.status or not (self._from_user or may_be_refusal(error.message)):
+                error.sent = requests[0].description
+                raise
+            return None
+        self.repeatable = self.repeatable and not any(map(_mismatch, answers, again))
+        return Conversation(requests, answers)
 
     def _answers(self, conversation: Sequence[SmokeRequest]) -> tuple[Responses, ...]:
         if self._next_id:
@@ -162,10 +193,10 @@ class _Burst:
         # Requests of sequences meet in batches, too, if they come at once, which they may not on a busy machine.
         batches = self._config.merges or (self._config.sequences_at_once > 1 and self._config.largest_batch > 1)
         while rounds < _ROUNDS and not (self.errors or self.wrong):
-            inferences, executions = self._counts()
+            requests, executions = self._counts()
             self._send_round()
-            inferences_now, executions_now = self._counts()
-            mean = (inferences_now - inferences) / max(1, executions_now - executions)
+            requests_now, executions_now = self._counts()
+            mean = (requests_now - requests) / max(1, executions_now - executions)
             self.largest = max(self.largest, mean)
             rounds += mean > 1 or not batches
             if time.monotonic() > until:
@@ -211,10 +242,10 @@ class _Burst:
         self.exchanged += any(not _mismatch(other, answer) for other in others)
 
     def _counts(self) -> tuple[int, int]:
-        """Requests and executions of the model so far."""
+        """Requests and executions of the model so far; `inference_count` has the items of requests."""
         versions = self._model.client.statistics(self._model.name).get("model_stats", [])
-        inferences = sum(int(version.get("inference_count", 0)) for version in versions)
-        return inferences, sum(int(version.get("execution_count", 0)) for version in versions)
+        requests = sum(int(version["inference_stats"]["success"].get("count", 0)) for version in versions)
+        return requests, sum(int(version.get("execution_count", 0)) for version in versions)
 
 
 def _parameters(requests: Sequence[SmokeRequest], identifier: int) -> list[Mapping[str, object]]:

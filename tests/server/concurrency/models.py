@@ -27,9 +27,14 @@ class TritonPythonModel:
         self.unfinished = {}
 
 """
-_CONFIG = """backend: "python"
-input [ { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } ]
+_TENSORS = """input [ { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+"""
+_RAGGED = """input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+_TEXT = """input [ { name: "X" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
 """
 
 
@@ -40,6 +45,7 @@ class Pair:
     wrong: str
     right: str
     config: str = BATCHES
+    tensors: str = _TENSORS
 
 
 def model_file(execute):
@@ -50,7 +56,7 @@ def model_file(execute):
 def config_file(pair, environment):
     """The text of a config.pbtxt."""
     path = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
-    return f"{_CONFIG}{pair.config}{path}"
+    return f'backend: "python"\n{pair.tensors}{pair.config}{path}'
 
 
 EACH = """
@@ -69,6 +75,49 @@ def execute(self, requests):
     ends = np.cumsum([len(given(request)) for request in requests])
     return [reply(part) for part in np.split(doubled, ends[:-1])]
 """,
+    ),
+    "equal_parts": Pair(
+        """
+def execute(self, requests):
+    doubled = np.concatenate([given(request) for request in requests]) * 2
+    return [reply(part) for part in np.array_split(doubled, len(requests))]
+""",
+        """
+def execute(self, requests):
+    doubled = np.concatenate([given(request) for request in requests]) * 2
+    ends = np.cumsum([len(given(request)) for request in requests])
+    return [reply(part) for part in np.split(doubled, ends[:-1])]
+""",
+    ),
+    "padding_of_ragged_inputs": Pair(
+        """
+def execute(self, requests):
+    rows = [given(request) for request in requests]
+    length = max(row.shape[1] for row in rows)
+    padded = [np.pad(row, ((0, 0), (0, length - row.shape[1]))) for row in rows]
+    return [reply(row.mean(axis=1, keepdims=True)) for row in padded]
+""",
+        """
+def execute(self, requests):
+    return [reply(given(request).mean(axis=1, keepdims=True)) for request in requests]
+""",
+        tensors=_RAGGED,
+    ),
+    "padding_of_texts": Pair(
+        """
+def execute(self, requests):
+    texts = [[text.decode() for text in given(request).ravel()] for request in requests]
+    length = max(len(text) for group in texts for text in group)
+    codes = [[[ord(character) for character in text.ljust(length)] for text in group] for group in texts]
+    return [reply(np.mean(group, axis=1, keepdims=True)) for group in codes]
+""",
+        """
+def execute(self, requests):
+    texts = [[text.decode() for text in given(request).ravel()] for request in requests]
+    codes = [[[ord(character) for character in text] for text in group] for group in texts]
+    return [reply([[np.mean(text)] for text in group]) for group in codes]
+""",
+        tensors=_TEXT,
     ),
     "response_of_another_request": Pair(
         """
@@ -125,14 +174,14 @@ def execute(self, requests):
 def execute(self, requests):
     total = given(requests[0])
     for request in requests[1:]:
-        total += given(request)
+        total += given(request)[:1]
     return [reply(given(request) * 2) for request in requests]
 """,
         """
 def execute(self, requests):
     total = given(requests[0]).copy()
     for request in requests[1:]:
-        total += given(request)
+        total += given(request)[:1]
     return [reply(given(request) * 2) for request in requests]
 """,
     ),

@@ -8,7 +8,7 @@ from envpack.verification.run import verify
 from tests.server.concurrency.models import PAIRS, config_file, model_file
 from tests.server.verification.conftest import environment, server  # noqa: F401 - fixtures
 
-GATE = {"one_response_for_all", "shared_buffer", "senders_in_another_order"}
+GATE = {"one_response_for_all", "equal_parts", "shared_buffer", "senders_in_another_order"}
 NAMES = [pytest.param(name, marks=[] if name in GATE else [pytest.mark.thorough]) for name in PAIRS]
 PROCESS = ServerSpec(Settings(runtime="process", timeout=30))  # some of the wrong models never answer
 

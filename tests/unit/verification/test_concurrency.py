@@ -30,14 +30,17 @@ class Model:
         self.inferences = self.executions = 0
 
     def infer_message(self, model, inputs, *, binary, parameters):
-        self.sent.append((inputs[0].data[0], parameters))
-        return InferMessage("", {}, str(inputs[0].data[0]).encode())
+        self.sent.append((inputs[0].data, parameters))
+        first = inputs[0].data[0]
+        return InferMessage("", {}, first if isinstance(first, bytes) else str(first).encode())
 
     def statistics(self, model):
-        return {"model_stats": [{"inference_count": self.inferences, "execution_count": self.executions}]}
+        requests = {"success": {"count": self.inferences}}
+        return {"model_stats": [{"inference_stats": requests, "execution_count": self.executions}]}
 
     def answers(self, messages):
-        numbers = [int(message.body) for message in messages]
+        texts = [message.body.decode() for message in messages]
+        numbers = [int(text) if text.isdigit() else text for text in texts]
         for start in range(0, len(numbers), self.largest_batch):
             batch = numbers[start : start + self.largest_batch]
             self.inferences, self.executions = self.inferences + len(batch), self.executions + 1
@@ -157,7 +160,32 @@ def test_samples_are_sent_instead_of_generated_requests(check):
     samples = Samples(tuple(Sample((Tensor("X", "INT32", (1, 1), (number,)),), None) for number in (40, 50)))
     model = Model(lambda batch: batch)
     assert check(model, samples=samples).ok
-    assert {number for number, _ in model.sent} == {40, 50}
+    assert {data for data, _ in model.sent} == {(40,), (50,)}
+
+
+def test_requests_differ_in_their_number_of_items_if_the_model_accepts_them(check):
+    model = Model(lambda batch: batch)
+    assert check(model).ok
+    assert {data for data, _ in model.sent} == {(1,), (2,), (3, 3), (4, 4), (5,), (6,), (7, 7), (8, 8)}
+    alone = Model(lambda batch: batch)
+    assert check(alone, config_with(merges=False, instances=2)).ok
+    assert {data for data, _ in alone.sent} == {(number,) for number in range(1, 9)}
+
+
+def test_a_request_in_a_form_that_the_model_refuses_is_sent_in_its_plain_form(check):
+    no = RequestError("ValueError: one word", status=400)
+    model = Model(lambda batch: [no if " " in str(text) else int(text) for text in batch])
+    text = (TensorConfig("X", "BYTES", (-1, 1)),)
+    assert check(model, config_with(inputs=text, merges=False, instances=2)).ok
+    assert {data for data, _ in model.sent[-32:]} == {(str(number).encode(),) for number in range(1, 9)}
+
+
+def test_an_error_that_no_input_would_spare_is_no_refusal(check):
+    broken = RequestError("NameError: name 'lower' is not defined\n\nAt:\n  model.py(3): execute\n", status=500)
+    model = Model(lambda batch: [broken if number == 3 else number for number in batch])
+    with pytest.raises(RequestError, match="NameError") as caught:
+        check(model)
+    assert caught.value.sent == "with 3 in every input, for two items"
 
 
 def test_a_model_that_is_slow_is_asked_by_few_clients_or_not_at_all(check, monkeypatch):

@@ -5,6 +5,7 @@ import io
 import struct
 import wave
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +89,19 @@ def test_requests_of_many_clients_differ():
     sent = [request.inputs[0].data for request in generate_variants(images, 8, filling)]
     assert sent == [(content("PNG", number),) for number in range(1, 9)]
     assert [request.inputs[0].data for request in generate_variants(images, 2, PLAIN)] == [(b"1",), (b"2",)]
+
+
+def test_uneven_requests_differ_in_length_from_their_neighbours():
+    served = config(*[("TYPE_STRING", [1])] * len(CONTENTS), ("TYPE_INT64", [-1]))
+    filling = Filling({f"IN{at}": kind for at, kind in enumerate(CONTENTS)})
+    first, second, third = generate_variants(replace(served, ragged=True), 3, filling, uneven=True)
+    for at, kind in enumerate(CONTENTS):
+        plain, other = content(kind, 2), content(kind, 2, 2)
+        assert (first.inputs[at].data, second.inputs[at].data) == ((content(kind, 1),), (other,))
+        assert (len(other) != len(plain)) is (kind != "JPEG")
+    assert [request.inputs[-1].shape for request in (first, second, third)] == [(1,), (2,), (1,)]
+    _, second = generate_variants(served, 2, uneven=True)
+    assert second.inputs[-1].shape == (1,)
 
 
 def test_another_request_has_other_differences_of_its_inputs():
