@@ -22,6 +22,7 @@ from envpack.settings.releases import Release
 from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import concurrency, inference, process
+from envpack.verification.checks.server import LEFT_BEHIND
 from envpack.verification.hidden_files import explain_hidden, find_missing_file
 from envpack.verification.loading import (
     LoadResult,
@@ -91,6 +92,7 @@ class Judge:
         self._log_start = 0
         self._dead_before: frozenset[int] = frozenset()
         self._stuck: set[str] = set()
+        self._chosen: dict[str, Chosen] = {}
         self._fit: list[str] = []
         self._away: list[str] = []  # models that are fit to serve and not loaded in this server
 
@@ -116,6 +118,14 @@ class Judge:
         self._fit.remove(verdict.name)
         died = server_died("after its requests", self.server.log())
         return replace(verdict, ok=False, failure=died)
+
+    def check_answers(self, names: Sequence[str], loaded: Check) -> Check:
+        """The check of a second load, which fails if a model does not answer as after its first load."""
+        for name, chosen in ((name, self._chosen.get(name)) for name in names if loaded.ok):
+            fault = inference.fault_of_answer(self.client, name, chosen.requests[0], chosen.samples) if chosen else ""
+            if fault:
+                return failed(loaded.id, f"loaded a second time, {name} {fault}", LEFT_BEHIND)
+        return loaded
 
     def _bring_what_it_may_call(self, model: Model) -> None:
         """Load the models that are fit to serve for one whose code may send requests to any of them."""
@@ -217,6 +227,8 @@ class Judge:
             phases = read_phases(self.server.log(), self._log())
             verdict = replace(verdict, stub=running.stub if running else None, phases=phases)
         result = self._infer_all(model)
+        if result.chosen:
+            self._chosen[model.name] = result.chosen
         error = result.error
         if unverified := self._missing.check_of_answer(model, error) or self._check_of_caller(model, error):
             result = _InferenceResult((unverified,))

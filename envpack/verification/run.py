@@ -125,7 +125,7 @@ class _Verification:
             checks += self._checks_of_release(release, version)
             checks += [check_repository(self.project.repository)] if self.whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
-            checks += self._server_checks(server, client, loaded) if all_right and not judge.stuck else ()
+            checks += self._server_checks(judge, loaded) if all_right and not judge.stuck else ()
             seconds = self._seconds()
             kept, leftovers = self._end(server, client, judge, loaded, checks)
             checks += filter(None, (check_unchanged(self.models, before), check_written(self.models, files)))
@@ -258,8 +258,9 @@ class _Verification:
         yield tensors
         self.progress.end(tensors.evidence if has_gpu.ok else has_gpu.evidence)
 
-    def _server_checks(self, server: Server, client: Client, names: Sequence[str]) -> Iterator[Check]:
+    def _server_checks(self, judge: Judge, names: Sequence[str]) -> Iterator[Check]:
         """Checks of all loaded models together; only made if each model passed alone."""
+        server, client = judge.server, judge.client
         yield from filter(None, [check_shared_memory(server)])
         since = server.log_size()
         self.progress.begin("unload")
@@ -267,7 +268,7 @@ class _Verification:
         self.progress.end(unloaded.evidence)
         if self.spec.together and names and unloaded.ok:  # else what is left could keep a model from its second load
             self.progress.begin("load all models at the same time" if len(names) > 1 else "load the model again")
-            loaded = self._check_second_load(server, client, names)
+            loaded = judge.check_answers(names, self._check_second_load(server, client, names))
             self._require_repository(None if loaded.ok else loaded)
             yield loaded
             unloaded = unload_all(client, server, names)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Collection, Sequence
 
 from envpack.repository.config_rules import fits
-from envpack.server.kserve import RequestError, needs_binary
-from envpack.server.tensors import BINARY_ONLY, FLOATING, ServedConfig, Tensor, Tolerance
+from envpack.server.kserve import Client, RequestError, needs_binary
+from envpack.server.log import read_model_error
+from envpack.server.tensors import BINARY_ONLY, FLOATING, ServedConfig, Tensor, Tolerance, read_served_config
 from envpack.support.text import counted
 from envpack.verification.answers import LoadedModel, Responses, responses_difference
 from envpack.verification.requests import SmokeRequest, and_full_batch, items_of
@@ -193,6 +195,27 @@ def check_samples(model: LoadedModel, samples: Samples) -> tuple[Check, SampleCo
     errors = f"; {refused} without expected outputs got an error" if refused else ""
     fix = "correct the model, or the expected outputs of the samples"
     return failed("expected", f"{shown}{errors} ({'; '.join(wrong[:_SHOWN_FAILURES])})", fix), reported
+
+
+def fault_of_answer(client: Client, name: str, request: SmokeRequest, samples: Samples | None) -> str:
+    """Why a model that has answered before does not answer now, or more samples than may be wrong are, ``""`` if not.
+
+    No more samples are sent than that takes: one, if it is right.
+    """
+    try:
+        model = LoadedModel(client, name, read_served_config(client.config(name)))
+        model.ask(request.inputs, request.parameters)
+        if samples is None or model.config.in_sequences:
+            return ""
+        count, wrong = samples.count(0), ""
+        expected = (sample for sample in samples.samples if sample.expected is not None)
+        for sample in itertools.islice(expected, count.expected - count.needed + 1 if count.needed else 0):
+            wrong = sample.difference(model.ask(sample.inputs, sample.parameters), samples)
+            if not wrong:
+                return ""
+    except RequestError as error:
+        return f"answers with an error: {read_model_error(error.message, '').reason}"
+    return f"has a wrong answer to a sample: {wrong}" if wrong else ""
 
 
 def measure_latency(model: LoadedModel, request: SmokeRequest, count: int) -> Latency | None:

@@ -118,16 +118,17 @@ def check_repository(repository: Path) -> Check:
     return warning("repository", evidence, findings[0].fix)
 
 
+LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 _COMPETE = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
 
 
 @check("together", of="server", step="together", kind="together")
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
-    """All models load at the same time, as at the start of a server in production
+    """All models load at the same time, as at the start of a server in production, and answer as before
 
     Each model can be served by itself, but not when all are loaded at the same time, as a server does when it
-    starts. They conflict over something: memory, GPU memory, a port, a file that both write or lock. The line names
-    the model that failed, and why.
+    starts. They conflict over something: memory, GPU memory, a port, a file that both write or lock. Or one loads
+    and answers otherwise than before: see `again`. The line names the model that failed, and why.
     """
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
@@ -152,17 +153,17 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
 
 @check("again", of="server", step="together", kind="again")
 def check_again(client: Client, model: str, timeout: float) -> Check:
-    """Only of a single model, or where all do not load together: it loads a second time, as where a server starts again
+    """Only of a single model, or where all do not load together: it loads a second time and answers as before, as where
+    a server starts again
 
-    A model loads once and not again. Something is left of its first load: a file or a folder that it makes and that
-    may not exist, a lock, a port. Let `finalize` remove it, or let `initialize` accept it: a server that was killed
-    and starts again does not call `finalize`.
+    A model loads once and not again, or answers otherwise then. Something is left of its first load: a file or a
+    folder that it makes and that may not exist, a lock, a port. Let `finalize` remove it, or let `initialize` accept
+    it: a server that was killed and starts again does not call `finalize`.
     """
     started = time.monotonic()
     if error := request_load(client, model, timeout):
         what = f"loaded a second time, {model} fails: {error.message.splitlines()[0]}"
-        fix = "look for what its first load leaves behind: a file, a folder, a lock, a port"
-        return failed("again", what, fix)
+        return failed("again", what, LEFT_BEHIND)
     return passed("again", f"{model} loaded a second time in {time.monotonic() - started:.1f} s")
 
 

@@ -75,6 +75,11 @@ def _once(site: Site):
     written(initialize=f"open({str(site.repository.parent / 'state')!r}, 'x')")(site)
 
 
+def _answers_once(site: Site):
+    state = repr(str(site.repository.parent / "state"))
+    written(execute=f"self.opened = getattr(self, 'opened', None) or open({state}, 'x')")(site)
+
+
 def by_verify(name, what, change, kind, reason, fix, **more):
     return Broken(name, what, change, kind, reason, fix, found_by="verify", **more)
 
@@ -279,6 +284,16 @@ ENTRIES = (
         _once,
         "again",
         "loaded a second time, … fails: … FileExistsError",
+        "look for what its first load leaves behind",
+        alone=True,
+        step="together",
+    ),
+    by_verify(
+        "answers-once",
+        "a file that the model makes keeps it from answers after a second load",
+        _answers_once,
+        "again",
+        "loaded a second time, … answers with an error: FileExistsError",
         "look for what its first load leaves behind",
         alone=True,
         step="together",

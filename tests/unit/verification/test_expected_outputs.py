@@ -5,7 +5,7 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tolerance
 from envpack.verification.answers import LoadedModel
-from envpack.verification.checks.inference import check_samples
+from envpack.verification.checks.inference import check_samples, fault_of_answer
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, REQUEST, Client, output
@@ -64,6 +64,29 @@ def test_the_minimum_match_is_a_share_of_the_samples_with_expected_outputs(minim
         samples(output(1.0), output(1.0), minimum_match=minimum),
     )
     assert check.status == status
+
+
+# The answers after a second load, to the first request and then to samples of which two of three must be right; and
+# what is said of them.
+AGAIN = [
+    ((output(1.0), output(1.0)), ""),
+    ((output(1.0), output(2.0), output(1.0)), ""),
+    ((output(1.0), output(2.0), output(3.0)), "has a wrong answer to a sample: OUT element 0 is 3 instead of 1"),
+    (("ValueError: rows\n\nAt:\n  model.py(3): execute\n",), "answers with an error: ValueError: rows"),
+]
+
+
+@every_row(("answers", "said"), AGAIN)
+def test_after_a_second_load_a_model_answers_as_before(answers, said):
+    client = Client(*answers)
+    wanted = samples(*[output(1.0)] * 3, minimum_match=0.6)
+    assert fault_of_answer(client, "m", REQUEST, wanted) == said
+    assert len(client.sent) == len(answers)
+
+
+def test_after_a_second_load_nothing_is_compared_that_need_not_be_right():
+    for wanted in (None, samples(None), samples(output(1.0), minimum_match=0)):
+        assert fault_of_answer(Client(output(2.0)), "m", REQUEST, wanted) == ""
 
 
 # The samples, the answers, and what is said of them; of the samples of the last row none is compared.
