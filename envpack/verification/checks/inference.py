@@ -93,7 +93,8 @@ def check_constant(model: LoadedModel, request: SmokeRequest, other: SmokeReques
     """Only shown if an output of floating-point numbers is the same for two requests with different inputs, which are
     generated or samples without expected answers: a warning
 
-    Other outputs, such as labels, may be the same. None if the model refuses the second request.
+    Other outputs, such as labels, may be the same. None if the model refuses the second request. If that is answered
+    otherwise than `config.pbtxt` declares, `infer` fails.
     """
     answer = model.ask(request.inputs, request.parameters)
     try:
@@ -102,6 +103,8 @@ def check_constant(model: LoadedModel, request: SmokeRequest, other: SmokeReques
         if error.timed_out or not error.status:
             raise
         return None
+    if mismatch := next(filter(None, (configuration_mismatch(model.config, outputs) for outputs in second)), ""):
+        return failed("infer", f"sent {other.description}: {mismatch}", _MATCH_CONFIGURATION)
     if len(answer) != 1 or len(second) != 1:
         return None
     found = {tensor.name: tensor for tensor in second[0]}

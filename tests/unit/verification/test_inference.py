@@ -267,7 +267,14 @@ PAIRS = {
 def test_numbers_that_are_the_same_for_different_inputs_are_a_warning(name):
     first, second, warned = PAIRS[name]
     check = check_constant(LoadedModel(Client(first, second), "m", CONFIG), REQUEST, REQUEST)
-    assert (check.status if check else "") == ("warning" if warned else "")
+    assert (check is not None and check.status == "warning") is warned
+
+
+def test_another_request_must_be_answered_as_declared_too():
+    client = Client(output(1.0), output(2.0, datatype="FP64"))
+    check = check_constant(LoadedModel(client, "m", CONFIG), REQUEST, replace(REQUEST, description="with 2"))
+    assert (check.id, check.status) == ("infer", "failed")
+    assert check.evidence == "sent with 2: the output OUT is FP64, not FP32"
 
 
 def test_an_answer_that_does_not_come_is_no_refusal():
