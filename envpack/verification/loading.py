@@ -69,7 +69,7 @@ _ANSWER_OF_THE_SERVER = re.compile(
 )
 # Errors that no other input would have spared: wrong code, a process that has ended, or steps that do not fit.
 _WHATEVER_THE_INPUT = re.compile(
-    r"(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)\b"
+    r"(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|RecursionError|SystemExit)\b"
     r"|AttributeError: (?:(?:partially initialized )?module '|'TritonPythonModel' object|type object ')"
     r"|TypeError: \w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)"
     r"|in ensemble '[^'\n]{1,300}', .{0,300}(?:data-type is|expected \d{1,9} inputs but got)"

@@ -343,6 +343,8 @@ def test_what_is_missing_for_inputs_without_anything_in_common_is_the_models_fau
     "message",
     [
         "NameError: name 'x' is not defined",
+        "RecursionError: maximum recursion depth exceeded",
+        "SystemExit: 4\n\nAt:\n  /srv/m/1/model.py(9): execute\n",
         "ModuleNotFoundError: No module named 'torch'",
         "AttributeError: 'TritonPythonModel' object has no attribute 'net'",
         "AttributeError: module 'numpy' has no attribute 'float'",
