@@ -100,7 +100,10 @@ def resolve_pip(
         )
         if completed.returncode != 0:
             places = requirements.places
-            raise uv_error(completed, pip_requirements, folder, places=places, sources=sources, own=own)
+            constraints = [*applying(requirements.constraints, target)]
+            raise uv_error(
+                completed, pip_requirements, folder, places=places, sources=sources, own=own, constraints=constraints
+            )
         content = tomllib.loads(read_text(pylock))
     packages = sorted((_package(entry) for entry in content.get("packages", ())), key=lambda package: package.name)
     check_files(packages, requirements, target)

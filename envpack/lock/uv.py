@@ -163,19 +163,23 @@ def uv_error(
     places: Mapping[str, str] = NO_PLACES,
     sources: Sequence[str] = (),
     own: Mapping[str, str] = NO_PLACES,
+    constraints: Sequence[str] = (),
 ) -> EnvironmentBuildError | StorageError:
     """The error for a failed run of uv."""
     output = completed.stderr
     lines = "\n".join(line for line in completed.last_lines().splitlines() if not line.startswith("Using "))
     failing = failing_requirement(output, requirements)
     required = _required(output, requirements) or ([failing] if failing else [])
+    if required and "No solution found" in output:
+        required += [constraint for constraint in constraints if _is_named(constraint, output.lower())]
     missing = without_wheel(output) if len(required) == 1 else ""
     index = _index(output)
     proxy = proxy_of(index)
     unresolvable = failing or "No solution found" in output
     patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
     lines_of = places if len(required) > 1 else NO_PLACES  # of one, the error has the line
-    described = [f"{_without_hashes(one)!r}{line_in_parentheses(lines_of.get(one, ''))}" for one in required]
+    first = next(filter(None, map(places.get, required)), "")
+    described = [f"{_without_hashes(one)!r}{line_in_parentheses(lines_of.get(one, ''), first)}" for one in required]
     error = error_from_output(
         patterns,
         output,
@@ -197,8 +201,7 @@ def uv_error(
         lines=lines,
     )
     if isinstance(error, EnvironmentBuildError) and not error.where:
-        named = next((places[requirement] for requirement in required if requirement in places), "")
-        error.where = _place_of_index(index, places) if error.kind in _OF_INDEX else named
+        error.where = _place_of_index(index, places) if error.kind in _OF_INDEX else first
     if error.kind in ("wheel-missing", "unresolvable") and (newest := os.environ.get("UV_EXCLUDE_NEWER")):
         error.hint += f"; or unset UV_EXCLUDE_NEWER={newest}, which hides what is newer"
     return error
@@ -298,12 +301,9 @@ def _required(output: str, requirements: Sequence[str]) -> list[str]:
 
 
 def _conflict(described: Sequence[str], requirements: Sequence[str]) -> str:
-    if not described:
-        return (
-            f"pip requirement {_without_hashes(requirements[0])!r}"
-            if len(requirements) == 1
-            else "the pip requirements"
-        )
+    if not described and len(requirements) > 1:
+        return "the pip requirements"
+    described = described or [repr(_without_hashes(requirements[0]))]
     return f"pip requirement{'s' if len(described) > 1 else ''} {' and '.join(described)}"
 
 

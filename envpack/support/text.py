@@ -92,14 +92,17 @@ def may_be_path(value: object) -> bool:
         return False
 
 
-def line_in_parentheses(place: str) -> str:
-    """The line of a place as a remark behind what stands there, ``""`` if the place is no line of a file.
+def line_in_parentheses(place: str, known: str = "") -> str:
+    """The line of a place as a remark behind what stands there, with the file if it is not that of a known place.
 
-    >>> line_in_parentheses("environment.yml:7"), line_in_parentheses("")
-    (' (line 7)', '')
+    ``""`` if the place is no line of a file.
+
+    >>> line_in_parentheses("environment.yml:7"), line_in_parentheses("more.txt:7", "requirements.txt:1")
+    (' (line 7)', ' (more.txt:7)')
     """
-    number = place.rpartition(":")[2]
-    return f" (line {number})" if number.isdigit() else ""
+    file, _, number = place.rpartition(":")
+    other = known and file != known.rpartition(":")[0]
+    return f" ({place if other else f'line {number}'})" if number.isdigit() else ""
 
 
 def counted(number: int, noun: str) -> str:
