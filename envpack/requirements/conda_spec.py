@@ -88,16 +88,18 @@ def _version_before_build(text: str) -> str:
 def without_build(spec: str) -> str:
     """A match spec without the build after its version.
 
-    >>> without_build("numpy=1.26.4=py310h62c760a_0"), without_build("numpy >=1.20")
-    ('numpy==1.26.4', 'numpy >=1.20')
+    >>> without_build("numpy=1.26.4=py310h62c760a_0"), without_build("numpy[version='<2',build=0]")
+    ('numpy==1.26.4', 'numpy<2')
     """
     channel, separator, rest = spec.rpartition("::")
     name = re.split(r"[\s=<>!~\[]", rest, maxsplit=1)[0]
-    version = _version_before_build(rest[len(name) :].strip())
-    if not version:
+    written = rest[len(name) :].strip()
+    fields = _start_of_fields(written)
+    version = _version_before_build(written) if fields < 0 else parse_spec(rest).version
+    if not (version if fields < 0 else "build" in written[fields:]):
         return spec
     exact = version.startswith("=") and not version.startswith("==") and not version.endswith("*")
-    between = " " if version[0].isalnum() else "=" if exact else ""
+    between = " " if version[:1].isalnum() else "=" if exact else ""
     return f"{channel}{separator}{name}{between}{version}"
 
 
