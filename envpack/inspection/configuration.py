@@ -19,6 +19,7 @@ from envpack.support.placed_files import CONFIG_NAME, STUB_NAME
 
 _WARMUP_FIX = "correct model_warmup, or the file"
 _MOST_SHOWN = 3  # parameters in one finding
+_OF_INSTANCES = {"instance_group", "model_warmup", "optimization"}
 
 
 def declaration_findings(model: Model) -> Iterator[Finding]:
@@ -64,9 +65,10 @@ def ensemble_findings(model: Model, models: Mapping[str, Model]) -> Iterator[Fin
     if model.config.platform != "ensemble" or model.config.backend:
         what = 'an ensemble must have platform: "ensemble" and no backend'
         yield fault("ensemble-mismatch", where, what, 'write platform: "ensemble" in place of backend')
-    if model.config.instance_group:
-        what = "an ensemble has no instances, so it must not have instance_group"
-        yield fault("ensemble-mismatch", where, what, "remove instance_group")
+    config: Any = model.config
+    for field in sorted(_OF_INSTANCES.intersection(field.name for field, _ in config.ListFields())):
+        what = f"an ensemble has no instances, so it must not have {field}"
+        yield fault("ensemble-mismatch", where, what, f"remove {field}")
     for text in _flow_faults(model.config):
         yield fault("ensemble-mismatch", where, text, "correct the steps and their maps")
     for text in _version_faults(model, models):
@@ -81,6 +83,8 @@ def _version_faults(model: Model, models: Mapping[str, Model]) -> Iterator[str]:
         used, version = models.get(step.model_name), step.model_version
         if version == 0:
             yield f"step {number} has no model_version, so it names version 0 of {step.model_name}"
+        elif version < -1:
+            yield f"step {number} names version {version} of {step.model_name}, and no version has such a number"
         elif version > 0 and used and version_folders(used.folder) and version not in used.served_versions():
             yield f"step {number} names version {version} of {step.model_name}, which a server does not load"
 
@@ -128,7 +132,7 @@ def _tensor_faults(ensemble: ModelConfig, steps: Sequence[Step]) -> Iterator[str
                 yield f"the input {own!r} of {step.model_name} is the tensor {tensor!r}, which no step writes"
     for name in sorted(inputs - read):
         yield f"no step reads the input {name!r} of the ensemble"
-    for name in sorted(outputs - written.keys()):
+    for name in sorted(outputs - written.keys() - (inputs & read)):  # an input may be an output, too
         yield f"no step writes the output {name!r} of the ensemble"
     if not read - inputs - written.keys():
         yield from _circle_faults(inputs, steps)
@@ -146,7 +150,7 @@ def _circle_faults(inputs: set[str], steps: Sequence[Step]) -> Iterator[str]:
 def fit_faults(ensemble: ModelConfig, models: Mapping[str, ModelConfig]) -> Iterator[str]:
     """What keeps an ensemble from being loaded with the models that its steps name, in the words of the server."""
     known: dict[str, tuple[DeclaredTensor, ModelConfig]]
-    known = {entry.name: (entry, ensemble) for entry in (*ensemble.input, *ensemble.output)}
+    known = {entry.name: (_reshaped(entry), ensemble) for entry in (*ensemble.output, *ensemble.input)}
     for step in ensemble.ensemble_scheduling.step:
         model = models.get(step.model_name)
         if model is None:
@@ -194,6 +198,15 @@ def _type_faults(
             f"{where}: inconsistent shape: {_shown(first)} is inferred from model {owner.name} while "
             f"{_shown(second)} is inferred from model {model.name}"
         )
+
+
+def _reshaped(entry: DeclaredTensor) -> DeclaredTensor:
+    """A tensor of an ensemble as its steps get it; that of a model has the shape that requests have."""
+    if not entry.HasField("reshape"):
+        return entry
+    found = copy.deepcopy(entry)
+    found.dims[:] = entry.reshape.shape
+    return found
 
 
 def _full_dims(entry: DeclaredTensor, model: ModelConfig) -> list[int]:

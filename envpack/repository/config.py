@@ -6,7 +6,7 @@ import difflib
 import functools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,9 +35,11 @@ _TOKEN = re.compile(
 # A sign in front of blanks and a number, which Python's parser does not take; not in a text or a comment.
 _SIGN = re.compile(r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#[^\n]*)|-([ \t\r\n\v\f]+)(?=[\w.])""")
 _WORD = re.compile(r"[\w+.-]+|.", re.DOTALL)
-# Words that tools replace: ${name}, {{ name }}, $NAME, @NAME@, and #NAME where a value belongs; a server, $$NAME.
+# Words that tools replace: ${name}, {{ name }}, {% if name %}, %(name)s, $NAME, @NAME@, and #NAME where a value
+# belongs; a server, $$NAME.
 _BLANK = re.compile(
-    r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|(?<!\$)\$[A-Z]\w{0,80}|@\w{1,80}@|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
+    r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|%\(\w{1,80}\)s"
+    r"|(?<!\$)\$[A-Z]\w{0,80}|@\w{1,80}@|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
 )
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
 _COMMENT = re.compile(r"[ \t]*#.*")
@@ -55,7 +57,7 @@ class DeclaredTensor(Protocol):
 
     name: str
     data_type: int
-    dims: Sequence[int]
+    dims: MutableSequence[int]
     reshape: Any
     is_shape_tensor: bool
     is_non_linear_format_io: bool

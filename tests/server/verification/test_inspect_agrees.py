@@ -59,6 +59,9 @@ def strings(*values):
 
 
 ZEROS = "data_type: TYPE_FP32 zero_data: true"
+RESHAPED = tensors().replace("dims: [1]", "dims: [1] reshape { shape: [1, 1] }")
+PASSED_ON = 'output { name: "X" dims: [%d] data_type: TYPE_%s }\n'
+PASSED = ' { name: "W" dims: [1] data_type: TYPE_FP32 }\n'
 
 
 MODELS = {
@@ -116,6 +119,15 @@ MODELS = {
     "e_no_platform": ensemble(step(), head=tensors()),
     "e_backend": ensemble(step(), head=ENSEMBLE + PYTHON + tensors()),
     "e_instances": ensemble(step()) + "instance_group { count: 1 kind: KIND_CPU }\n",
+    "e_warm_up": ensemble(step())
+    + 'model_warmup { name: "w" batch_size: 1 inputs { key: "X" value { dims: [1] %s } } }' % ZEROS,
+    "e_optimization": ensemble(step()) + "optimization { }\n",
+    "e_version_before": ensemble(step(version="model_version: -2")),
+    "e_reshape": ensemble(step("rank2"), head=ENSEMBLE + RESHAPED),
+    "e_reshape_other": ensemble(step(), head=ENSEMBLE + RESHAPED),
+    "e_passed_on": ensemble(step(), head=ENSEMBLE + tensors() + PASSED_ON % (1, "FP32")),
+    "e_passed_on_other": ensemble(step(), head=ENSEMBLE + tensors() + PASSED_ON % (2, "INT8")),
+    "e_passed_on_alone": ensemble(step(), head=ENSEMBLE + tensors() + "input" + PASSED + "output" + PASSED),
     "e_no_name": ensemble(step("")),
     "e_no_input_map": ensemble(step(inputs="")),
     "e_no_output_map": ensemble(step(outputs="")),

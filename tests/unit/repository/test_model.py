@@ -114,6 +114,8 @@ def test_a_model_that_cannot_be_served(tmp_path, name, config, code, kind):
         ("max_batch_size: ${triton_max_batch_size}", "${triton_max_batch_size} is"),
         ("max_batch_size: {{ batch }}", "{{ batch }} is"),
         ('input { name: "X" data_type: #DTYPE dims: [ #SIZE ] }', "#DTYPE, #SIZE are"),
+        ("max_batch_size: %(batch)s", "%(batch)s is"),
+        ("{% if batch %}\nmax_batch_size: 8\n{% endif %}", "{% if batch %}, {% endif %} are"),
         ("max_batch_size: $BATCH", "$BATCH is"),
         ("max_batch_size: @BATCH@", "@BATCH@ is"),
         ("# ${not} a word\ndims ${a} ${b} ${c} ${d} ${e} ${f} ${a}", "${a}, ${b}, ${c}, ${d}, ${e} and 1 more are"),
@@ -123,7 +125,7 @@ def test_a_template_names_the_words_that_are_not_filled_in(line, words):
     with pytest.raises(InputError) as caught:
         parse_config(f'backend: "python"\n{line}', "config.pbtxt")
     assert caught.value.message == f"this is a template, in which {words} not filled in"
-    assert caught.value.where == f"config.pbtxt:{2 + line.count(chr(10))}"
+    assert caught.value.where == f"config.pbtxt:{3 if line.startswith('#') else 2}"
 
 
 def test_words_like_those_of_templates_in_a_configuration_that_is_whole():
