@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import envpack
 from envpack.archive.folder import locked_destination
 from envpack.deployment.content import ContentEntry, content_of, content_of_model
-from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, lacks_version, server_arguments
+from envpack.deployment.plan import SERVER_BACKENDS, DeployedModel, Deployment, server_arguments
 from envpack.repository.placement import python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError, disk_full
@@ -96,8 +96,8 @@ def _fill(deployment: Deployment, tree: Path, transfer: Transfer) -> None:
     for model in deployment.models:
         place = tree / "models" / model.name
         _copy_content(content_of_model(model), place, transfer)
-        if lacks_version(model):
-            make_folder(place / "1")
+        if model.missing_version:
+            make_folder(place / model.missing_version)
     for backend in deployment.backends:
         _copy_content(content_of(backend.folder), tree / "backends" / backend.name, transfer)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.repository.folders import version_folders
+from envpack.repository.folders import missing_version
 from envpack.repository.model import Model
 from envpack.repository.placement import (
     ONE_AT_A_TIME,
@@ -37,6 +37,7 @@ class DeployedModel:
     name: str
     folder: Path
     backend: str  # "" for an ensemble
+    missing_version: str  # of an ensemble without a folder of one, which servers require and git does not keep
     environment: Path | None  # in the folder, or that of another model
 
 
@@ -59,11 +60,6 @@ class Deployment:
     served_from: str
     unpacking: tuple[str, ...]
     cautions: tuple[str, ...]
-
-
-def lacks_version(model: DeployedModel) -> bool:
-    """Whether an ensemble has no folder of a version, which servers require and git does not keep."""
-    return not model.backend and not version_folders(model.folder)
 
 
 def plan_deployment(
@@ -105,13 +101,18 @@ def plan_deployment(
     ModelsError.raise_any(dict(sorted(errors.items())), len(found.keys() | errors))
     models = [found[name] for name in sorted(found)]
     return Deployment(
-        tuple(DeployedModel(m.folder.name, m.folder, m.backend, environments[m.folder.name]) for m in models),
+        tuple(_deployed(model, environments[model.folder.name]) for model in models),
         tuple(needed[name] for name in sorted(needed)),
         project.release,
         served_from,
         unpacking_backends(models),
         tuple(caution for name in sorted(cautions) for caution in cautions[name]),
     )
+
+
+def _deployed(model: Model, environment: Path | None) -> DeployedModel:
+    missing = "" if model.backend else missing_version(model.folder, model.config)
+    return DeployedModel(model.folder.name, model.folder, model.backend, missing, environment)
 
 
 def _backend_of(model: Model, available: Mapping[str, Backend], folder: Path) -> dict[str, Backend]:

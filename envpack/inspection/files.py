@@ -15,7 +15,7 @@ from envpack.archive.comparison import system_of
 from envpack.archive.inspection import inspect_environment, is_rejected
 from envpack.archive.reading import is_archive, other_format
 from envpack.repository.code import missing_models, paths_elsewhere
-from envpack.repository.folders import file_in, looks_like_model, odd_version, version_folders
+from envpack.repository.folders import file_in, looks_like_model, missing_version, odd_version, version_folders
 from envpack.repository.model import Model
 from envpack.repository.placement import linked_path_fault
 from envpack.requirements.format import find_requirements
@@ -103,13 +103,15 @@ def _fetch_by_dvc(path: Path) -> str:
 
 def version_missing(model: Model) -> Finding:
     """The finding for a model or an ensemble without a folder of a version."""
-    name, what = model.folder.name, "it has no version folder, so no server loads it"
+    what, version = "it has no version folder, so no server loads it", missing_version(model.folder, model.config)
+    place = f"{model.folder.name}/{version}"
     if model.backend:
         what += "; many repositories keep such files out of git"
-        fix = _fetch_by_dvc(model.folder / "1") or f"put {model.default_file or 'its files'} in {name}/1"
+        fix = _fetch_by_dvc(model.folder / version) or f"put {model.default_file or 'its files'} in {place}"
         return fault("version-missing", model.folder, what, fix)
     what += "; git keeps no empty folders"
-    fix = f"mkdir {model.folder}/1, with a file .gitkeep in it for git; `envpack layout` and `publish` make {name}/1"
+    kept = "with a file .gitkeep in it for git"
+    fix = f"mkdir {model.folder}/{version}, {kept}; `envpack layout` and `publish` make {place}"
     return fault("version-missing", model.folder, what, fix)
 
 

@@ -91,6 +91,12 @@ def served_versions(folder: Path, config: ModelConfig) -> list[int]:
     return newest[: policy.latest.num_versions if policy.HasField("latest") else 1]
 
 
+def missing_version(folder: Path, config: ModelConfig) -> str:
+    """The version to make for a model without a folder of one, which the version_policy allows; ``""`` otherwise."""
+    policy: Any = config.version_policy
+    return "" if version_folders(folder) else str(next(iter(policy.specific.versions), 1))
+
+
 def odd_version(folder: Path, number: int) -> InputError | None:
     """The error for a folder such as ``2_old``, for which a server looks for version 2 in a missing folder ``2``."""
     if (folder / str(number)).exists():

@@ -93,7 +93,7 @@ MODEL_FAULTS = (
     ),
     Fault(
         "version-missing",
-        "put what the backend loads into a folder {model}/1, or name a version that is there in version_policy",
+        "put what the backend loads into a folder {model}/1, or of a version that its version_policy names",
         reported=r"at least one version must be available under the version policy of model '(?P<model>[^'\n]{1,300})'",
     ),
     Fault(

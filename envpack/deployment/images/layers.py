@@ -20,7 +20,7 @@ from envpack.archive.segments import compressor
 from envpack.deployment.content import ContentEntry, content_of, content_of_model
 from envpack.deployment.folder import MANIFEST_NAME, describe
 from envpack.deployment.objects.content import has_settled, stamp_of
-from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
+from envpack.deployment.plan import SERVER_BACKENDS, Deployment
 from envpack.support.bounded_reading import read_json, sha256_of
 from envpack.support.errors import EnvpackError, InputError, ModelsError, storage_errors
 from envpack.support.folders import cache_folder
@@ -121,7 +121,7 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
     for model in deployment.models:
         raise_if_stopped()
         entries = contents[model.name]
-        entries += [ContentEntry("1", "folder", model.folder)] if lacks_version(model) else []
+        entries += [ContentEntry(model.missing_version, "folder", model.folder)] if model.missing_version else []
         parts = _parts_of(entries, memory)
         shared |= {part.folder: part.layer for part in parts}
         own.append(_model_layer(model.name, entries, models, parts))

@@ -22,7 +22,7 @@ from envpack.archive.reading import is_archive
 from envpack.archive.selection import Selection
 from envpack.archive.tarball import stored_archive
 from envpack.deployment.content import files_of_model
-from envpack.deployment.plan import DeployedModel, Deployment, lacks_version
+from envpack.deployment.plan import DeployedModel, Deployment
 from envpack.environment.store import Environment, read_environment
 from envpack.repository.config_choices import is_custom_config, python_configs
 from envpack.repository.config_editor import set_backend, set_execution_environment
@@ -236,7 +236,7 @@ def _model_files(
         filled.add(entry.path.split("/")[0])
         yield PublishedFile(f"{model.name}/{entry.path}", entry.source)
     versions = [version.name for version in version_folders(folder)]
-    for version in (*versions, *(["1"] if lacks_version(model) else [])):
+    for version in filter(None, (*versions, model.missing_version)):
         if version not in filled:
             yield PublishedFile(f"{model.name}/{version}/{_KEEP}")
     yield from (PublishedFile(f"{model.name}/{path}", content=text.encode()) for path, text in texts.items() if text)

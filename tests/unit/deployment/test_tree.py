@@ -8,6 +8,7 @@ import pytest
 
 from envpack.deployment.folder import MANIFEST_NAME, assemble
 from envpack.deployment.plan import plan_deployment
+from envpack.inspection.repository import inspect_repository
 from envpack.support.errors import InputError
 
 
@@ -59,11 +60,28 @@ def test_the_dockerfile_copies_what_the_tree_has_to_where_the_server_reads_it(pl
     assert lines[-1] == 'CMD ["tritonserver", "--model-repository=/srv/$x"]'
 
 
-def test_an_ensemble_gets_the_version_folder_that_git_did_not_keep(plan, project, tmp_path):
+def test_an_ensemble_gets_the_version_folder_that_git_did_not_keep(project, tmp_path):
     (project.repository / "both/1").rmdir()
-    assemble(plan, tmp_path / "tree")
+    assemble(plan_deployment(project), tmp_path / "tree")
     assert everything(tmp_path / "tree/models/both") == ["1", "config.pbtxt"]
     assert everything(project.repository / "both") == ["config.pbtxt"]
+
+
+def test_an_ensemble_gets_a_version_that_its_policy_allows(project, tmp_path):
+    (project.repository / "both/1").rmdir()
+    config = project.repository / "both/config.pbtxt"
+    config.write_text(f"{config.read_text()}version_policy {{ specific {{ versions: [3, 2] }} }}\n")
+
+    def missing():
+        findings = inspect_repository(project, project.release, ["both"]).findings
+        return [finding for finding in findings if finding.kind == "version-missing"]
+
+    (found,) = missing()
+    assert found.fix.startswith(f"mkdir {project.repository}/both/3,")
+    assemble(plan_deployment(project, ["both"]), tmp_path / "tree")
+    assert everything(tmp_path / "tree/models/both") == ["3", "config.pbtxt"]
+    (project.repository / "both/3").mkdir()
+    assert not missing()
 
 
 def test_only_environments_are_linked(plan, project, tmp_path):

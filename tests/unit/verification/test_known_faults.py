@@ -75,7 +75,7 @@ KNOWN = [
         {"printed": [f"{what} Resource temporarily unavailable" for what in ("  what(): ", "bash: fork: retry:")]},
     ),
     (
-        ("version-missing", "put what the backend loads into a folder net/1, or name"),
+        ("version-missing", "put what the backend loads into a folder net/1, or of"),
         {"reported": ["at least one version must be available under the version policy of model 'net'"]},
     ),
     (
