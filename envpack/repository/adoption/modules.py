@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,7 +52,7 @@ def imported(folder: Path, names: Iterable[str]) -> tuple[dict[str, Path], list[
         elif source.name not in sources:
             sources[source.name] = source
             for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
-                found = _imports(_parsed(file)) - seen
+                found = _imports(_parsed(file), folder) - seen
                 waiting += sorted(found)
                 seen |= found
     roots = {Path(name).stem for name in sources}
@@ -83,9 +84,24 @@ def _source_of(folder: Path, name: str) -> Path | None:
     return file.parent if file.name == "__init__.py" else file
 
 
-def _imports(tree: ast.Module) -> set[str]:
+def _imports(tree: ast.Module, folder: Path) -> set[str]:
+    """The modules that are imported, without those from elsewhere that the code does without."""
     nodes = list(ast.walk(tree))
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    optional = {inner for node in nodes for statement in _optional(node) for inner in ast.walk(statement)}
+    names: list[tuple[ast.AST, str]]
+    names = [(node, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     whole = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    names += [f"{node.module}.{alias.name}" for node in whole for alias in node.names]
-    return {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
+    names += [(node, f"{node.module}.{alias.name}") for node in whole for alias in node.names]
+    needed = {name for node, name in names if node not in optional or _source_of(folder, name)}
+    return {name for name in needed if name.partition(".")[0] not in sys.stdlib_module_names}
+
+
+def _optional(node: ast.AST) -> Iterable[ast.stmt]:
+    """The statements of a node that only type checkers run, or whose failing imports it replaces."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name | ast.Attribute):
+        return node.body if ast.unparse(node.test).endswith("TYPE_CHECKING") else ()
+    if not isinstance(node, ast.Try):
+        return ()
+    caught = "".join(ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers)
+    raises = any(isinstance(inner, ast.Raise) for handler in node.handlers for inner in ast.walk(handler))
+    return node.body if re.search("ImportError|ModuleNotFoundError|Exception", caught) and not raises else ()

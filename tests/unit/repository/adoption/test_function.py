@@ -112,3 +112,26 @@ def test_what_is_no_function_is_refused(folder, name, says):
     (folder / "wrong.py").write_text("def f(:\n")
     with pytest.raises(InputError, match=says):
         inspect_artifact(name)
+
+
+@every_row(
+    ("code", "files", "packages"),
+    [
+        ("try:\n    import fast\nexcept ImportError:\n    fast = None", [], []),
+        ("try:\n    import cupy as xp\nexcept:\n    import yaml as xp", [], ["pyyaml"]),
+        ("try:\n    import helper\n    import fast\nexcept Exception:\n    pass", ["helper.py"], ["scikit-learn"]),
+        ("try:\n    import fast\nexcept ImportError:\n    raise SystemExit('install it')", [], ["fast"]),
+        ("try:\n    import fast\nfinally:\n    pass", [], ["fast"]),
+        ("try:\n    import fast\nexcept OSError:\n    pass", [], ["fast"]),
+        ("try:\n    import fast\nexcept ImportError:\n    pass\nimport fast", [], ["fast"]),
+        ("import typing\nif typing.TYPE_CHECKING:\n    import fast\nelse:\n    import yaml", [], ["pyyaml"]),
+        ("if not TYPE_CHECKING:\n    import fast", [], ["fast"]),
+        ("if FAST:\n    import fast", [], ["fast"]),
+    ],
+)
+def test_packages_that_its_module_does_without_are_not_required(folder, code, files, packages):
+    (folder / "helper.py").write_text("import sklearn.svm\n")
+    (folder / "h.py").write_text(f"{code}\ndef f(): ...\n")
+    found = inspect_artifact("h:f")
+    assert sorted(found.files) == sorted(["h.py", *files])
+    assert sorted(found.requirements["requirements.txt"].split()) == sorted(["numpy", *packages])
