@@ -71,9 +71,13 @@ class DigestAddress:
 
 
 def parse_digest_address(url: str) -> DigestAddress | None:
-    """The address if it has ``{digest}``, else ``None``."""
-    if DIGEST not in url:
+    """The address if it has ``{digest}``, else ``None``; other words in braces are refused."""
+    words = re.findall(r"\{\w+\}", url)
+    if not words:
         return None
+    if other := next((word for word in words if word != DIGEST), ""):
+        what = f"{url} cannot be used: envpack replaces {DIGEST} alone, and not {other}"
+        raise UsageError("bad-store-address", what, f"write a name in its place, or s3://bucket/models/{DIGEST}")
     folder, _, name = url.rstrip("/").rpartition("/")
     if name.count(DIGEST) != 1 or DIGEST in folder:
         what = f"{url} cannot be used: {DIGEST} must stand in it once, in its last part"

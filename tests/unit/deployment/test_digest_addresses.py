@@ -190,6 +190,13 @@ def test_other_addresses_are_refused(url):
     assert raised.value.kind == "bad-store-address"
 
 
+@pytest.mark.parametrize("url", ["file:///models/{Digest}", "s3://b/{sha256}", "s3://b/{name}/{digest}"])
+def test_another_word_in_braces_is_refused(url):
+    with pytest.raises(UsageError, match=r"replaces \{digest\} alone") as raised:
+        parse_digest_address(url)
+    assert raised.value.kind == "bad-store-address"
+
+
 def test_the_address_is_part_of_the_result(project, parent, tmp_path):
     project = project.saying(Settings(backends=tmp_path / "backends"))
     bare = [model for model in ("both", "early", "late") if (project.repository / model).exists()]
