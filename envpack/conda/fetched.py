@@ -190,12 +190,13 @@ def _run(*arguments: str | Path, seconds: float | None = None) -> CompletedProce
 
 
 def _failed(completed: CompletedProcess) -> FetchError:
-    """The error for a failed run: what failed, and the last cause, which is the system's or the server's."""
+    """The error for a failed run: what failed, where, and the last cause, which is the system's or the server's."""
     lines = [line.strip() for line in completed.last_lines(40).splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if line.startswith("error:")), 0)
     parts = [line.removeprefix("error:").removeprefix("cause:").strip() for line in lines[start:]]
     if any("Hash mismatch" in part for part in parts):
         parts = [part for part in parts if "Hash mismatch" in part]
-    chosen = [part for number, part in enumerate(parts) if number < 2 or number == len(parts) - 1]
+    between = [part for part in parts[1:-1] if "://" in part] or parts[1:-1]  # uv counts its retries first
+    chosen = [*parts[:1], *between[:1], *parts[1:][-1:]]
     offline = any("connectivity is disabled" in part for part in parts)
     return FetchError(one_line("; ".join(chosen)), completed.stderr, "unset UV_OFFLINE" if offline else "")

@@ -142,6 +142,11 @@ FAILURES = {
         {"UV_PYTHON_DOWNLOADS_JSON_URL": None, "UV_PYTHON_INSTALL_MIRROR": "http://127.0.0.1:{closed}/m"},
         "http://127.0.0.1:{closed}/m/",
     ),
+    "a mirror does not answer twice": (
+        {"url": "http://127.0.0.1:{closed}/x.tar.gz"},
+        {"UV_HTTP_RETRIES": "1"},
+        "127.0.0.1:{closed}/x.tar.gz",
+    ),
     "offline": ({}, {"UV_OFFLINE": "1"}, "Network connectivity is disabled"),
     "never": ({}, {"UV_PYTHON_DOWNLOADS": "never"}, "UV_PYTHON_DOWNLOADS=never forbids it"),
     "manual": ({}, {"UV_PYTHON_DOWNLOADS": "manual"}, "UV_PYTHON_DOWNLOADS=manual forbids it"),
