@@ -6,6 +6,7 @@ another order, keeps the inputs of a request in itself, or fails a whole batch f
 
 from __future__ import annotations
 
+import operator
 import random
 import re
 import time
@@ -13,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from envpack.server.kserve import InferMessage, RequestError
-from envpack.server.tensors import ServedConfig
+from envpack.server.tensors import ServedConfig, Tensor, Value
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
 from envpack.verification.loading import may_be_refusal
 from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants, items_of, with_items
 from envpack.verification.samples import Samples
-from envpack.verification.verdict import Check, check, failed, passed, skipped
+from envpack.verification.verdict import Check, check, failed, passed, skipped, warning
 
 _CLIENTS = 32
 _VARIANTS = 8
@@ -35,6 +36,11 @@ _MOST_BYTES = 64 << 20  # of the requests of a round
 _FIX = (
     "give each request of the list that execute gets its own response, in the same order, for as many items as it has,"
     " and keep none in the model"
+)
+
+_PADDED = (
+    "if what follows is padding to the longest request of a batch, let clients ignore it, as with a mask; else give"
+    " each request as many elements as it has alone"
 )
 
 
@@ -62,7 +68,8 @@ def is_asked_together(config: ServedConfig) -> bool:
 def check_together(model: LoadedModel, samples: Samples | None, filling: Filling = PLAIN) -> Check | None:
     """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
     ones and mixed, reach it at once, and each gets the answer that it gets alone; where the server merges them, their
-    length and their number of items differ, too; the report says how large the batches were
+    length and their number of items differ, too; the report says how large the batches were. Answers that are longer
+    than alone, and begin as there, are a warning
 
     Requests of many clients that reach the model at the same time fail, or get other answers than alone. The server
     merges such requests into one call of `execute` (`dynamic_batching`), runs several instances, or takes turns
@@ -185,6 +192,7 @@ class _Burst:
         self.sent = self.exchanged = self.refused = self.compared = 0
         self.errors: list[str] = []  # what requests failed with that are answered alone
         self.wrong: list[str] = []  # how answers differ from those that their requests get alone
+        self.padded: list[str] = []  # how those differ that are only longer
         self.largest = 1.0  # mean number of requests in a batch of the round with the largest batches
 
     def send_rounds(self) -> None:
@@ -233,11 +241,16 @@ class _Burst:
             else:
                 self.errors.append(next(iter(answer.message.splitlines()), ""))
             return
-        unequal = _mismatch(conversation.answers[step], answer)
+        alone = conversation.answers[step]
+        unequal = _mismatch(alone, answer)
         self.compared += 1
         if not unequal:
             return
-        self.wrong.append(f"the answer to the request {conversation.requests[step].description}: {unequal}")
+        unequal = f"the answer to the request {conversation.requests[step].description}: {unequal}"
+        if not _mismatch(alone, _shortened(answer, alone, items=min(1, self._config.largest_batch))):
+            self.padded.append(unequal)
+            return
+        self.wrong.append(unequal)
         others = (other.answers[step] for other in self._conversations if step < len(other.answers))
         self.exchanged += any(not _mismatch(other, answer) for other in others)
 
@@ -263,6 +276,35 @@ def _mismatch(expected: Responses, found: Responses) -> str:
     return responses_difference(expected, found, lambda _: TOGETHER)
 
 
+def _shortened(found: Responses, alone: Responses, items: int) -> Responses:
+    """The responses, their outputs cut where those end that a request gets alone.
+
+    ``items`` are the first dimensions that are no length: an output with another number of items stays as it is.
+    """
+    if len(found) != len(alone):
+        return found
+    shapes = [{tensor.name: tensor.shape for tensor in response} for response in alone]
+    return tuple(
+        tuple(_cut(tensor, of.get(tensor.name, ()), items) for tensor in response)
+        for response, of in zip(found, shapes, strict=True)
+    )
+
+
+def _cut(tensor: Tensor, shape: tuple[int, ...], items: int) -> Tensor:
+    def inside(data: Sequence[Value], sizes: Sequence[int], kept: Sequence[int]) -> Sequence[Value]:
+        if sizes == kept:
+            return data
+        length = len(data) // sizes[0]
+        rows = (data[row * length : (row + 1) * length] for row in range(kept[0]))
+        return [value for row in rows for value in inside(row, sizes[1:], kept[1:])]
+
+    if not tensor.data or len(tensor.shape) != len(shape) or tensor.shape[:items] != shape[:items]:
+        return tensor
+    if any(map(operator.lt, tensor.shape, shape)):
+        return tensor
+    return replace(tensor, shape=shape, data=tuple(inside(tensor.data, tensor.shape, shape)))
+
+
 def _judged(burst: _Burst, alone: _Alone) -> Check:
     together = f"of {burst.sent} requests that {burst.clients} clients sent at once"
     if burst.errors:
@@ -275,6 +317,9 @@ def _judged(burst: _Burst, alone: _Alone) -> Check:
         return failed("concurrency", evidence, _FIX)
     if burst.refused and not burst.compared:
         return skipped("concurrency", f"no answer to compare: the queue's policy refused {burst.refused} {together}")
+    if burst.padded:
+        evidence = f"{len(burst.padded)} {together} have longer answers than alone: {burst.padded[0]}"
+        return warning("concurrency", evidence, _PADDED)
     formed = f"batches of {burst.largest:.1f} requests formed" if burst.largest > 1 else "no batch formed"
     refused = f", {burst.refused} refused by the queue's policy" if burst.refused else ""
     return passed("concurrency", f"all answers {together} are those that they get alone; {formed}{refused}")

@@ -45,7 +45,11 @@ class Model:
             batch = numbers[start : start + self.largest_batch]
             self.inferences, self.executions = self.inferences + len(batch), self.executions + 1
             for value in self.answer(batch):
-                yield value if isinstance(value, RequestError) else (Tensor("Y", "INT32", (1, 1), (value,)),)
+                yield value if isinstance(value, RequestError) else (self.output(value),)
+
+    def output(self, value):
+        values = value if isinstance(value, tuple) else (value,)
+        return Tensor("Y", "INT32", (1, len(values)), values)
 
 
 @pytest.fixture
@@ -85,6 +89,38 @@ def test_answers_that_no_request_has_alone_fail(check):
     found = check(Model(lambda batch: [sum(batch)] * len(batch)))
     assert not found.ok
     assert "Y element 0 is " in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("others", "status", "evidence"),
+    [
+        (lambda own, _: own, "ok", "all answers of 96 requests"),
+        (lambda own, longest: own + (0,) * (longest - len(own)), "warning", "Y 3 elements instead of 2"),
+        (lambda own, longest: (0,) * (longest - len(own)) + own, "failed", "Y 3 elements instead of 2"),
+        (lambda own, longest: own[: 4 - longest], "failed", "instead of"),
+    ],
+    ids=["as alone", "padded", "padded in front", "cut"],
+)
+def test_what_is_longer_than_alone_may_be_padded(check, others, status, evidence):
+    def answer(batch):
+        rows = [(number,) * (2 + number % 2) for number in batch]
+        return [others(row, max(map(len, rows))) for row in rows]
+
+    found = check(Model(answer))
+    assert found.status == status
+    assert evidence in found.evidence
+    assert ("padding" in found.fix) == (status == "warning")
+
+
+def test_an_answer_is_cut_in_every_dimension_but_that_of_its_items():
+    found = ((Tensor("Y", "INT32", (2, 2, 3), tuple(range(12))),),)
+    alone = ((Tensor("Y", "INT32", (2, 1, 2), (0, 1, 6, 7)),),)
+    assert concurrency._shortened(found, alone, items=1) == alone
+    assert concurrency._shortened(found, ((Tensor("Y", "INT32", (1, 2, 3), ()),),), items=1) == found
+    assert concurrency._shortened(found, ((Tensor("Y", "INT32", (1, 2, 1), ()),),), items=0)[0][0].data == (0, 3)
+    assert concurrency._shortened((*found, *found), alone, items=1) == (*found, *found)
+    empty = ((Tensor("Y", "INT32", (1, 0, 2), ()),),)
+    assert concurrency._shortened(empty, ((Tensor("Y", "INT32", (1, 0, 1), ()),),), items=1) == empty
 
 
 def test_errors_fail_with_the_first_message(check):
