@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from envpack.repository.config_rules import fits
 from envpack.server.kserve import Client, RequestError, needs_binary
@@ -29,6 +29,11 @@ _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbt
     "values",
     of="answers",
     condition="Only shown if an output has no finite number, but NaN or infinity in every element: a warning",
+)
+@check(
+    "responses",
+    of="answers",
+    condition="Only shown if a decoupled model ends the stream of each request without a response: a warning",
 )
 @check(
     "shape",
@@ -55,7 +60,7 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
     config = model.config
     shown, shape, lost, infinite = "", "", "", ""
     one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
-    sent = []
+    sent, answered = [], False
     for request in and_full_batch(config, requests):
         sent.append(request.description)
         items = items_of(config, request.inputs)
@@ -65,7 +70,7 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
             if request is not requests[0]:
                 error.sent, error.items = request.description, items
             raise
-        shown = shown or _in_words(responses, config)
+        shown, answered = shown or _in_words(responses, config), answered or bool(responses)
         for outputs in responses:
             if mismatch := configuration_mismatch(config, outputs):
                 return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
@@ -74,18 +79,25 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
                 one_for_one -= {tensor.name for tensor in outputs if tensor.shape[:1] != (1,)}
             shape = shape or shape_mismatch(config, outputs)
             infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
-    checks = [passed("infer", f"{shown}; sent {', '.join(sent)}")]
+    return [
+        passed("infer", f"{shown}; sent {', '.join(sent)}"),
+        *_mentions(answered=answered, shape=shape, lost=lost, infinite=infinite),
+    ]
+
+
+def _mentions(*, answered: bool, shape: str, lost: str, infinite: str) -> Iterator[Check]:
+    if not answered:
+        evidence = "no request got a response, so none of its outputs was seen"
+        yield warning("responses", evidence, "provide samples to which the model sends responses")
     if shape:
         evidence = f"{shape}: the server sends it, and an ensemble refuses it as an input of its next step"
-        checks.append(warning("shape", evidence, _MATCH_CONFIGURATION))
+        yield warning("shape", evidence, _MATCH_CONFIGURATION)
     if lost:
         evidence = f"{lost}: clients that send several items in one request do not get all answers"
-        checks.append(warning("items", evidence, _ONE_FOR_ONE))
+        yield warning("items", evidence, _ONE_FOR_ONE)
     if infinite:
         evidence = f"no element of {infinite} is a finite number: all are NaN or infinite"
-        fix = "look for a division by zero, or provide samples that fit the model"
-        checks.append(warning("values", evidence, fix))
-    return checks
+        yield warning("values", evidence, "look for a division by zero, or provide samples that fit the model")
 
 
 @check("constant", of="answers")

@@ -213,6 +213,13 @@ def request_of(*data, items):
     return replace(REQUEST, inputs=(Tensor("IN", "FP32", (items, len(data) // items), data),))
 
 
+@pytest.mark.parametrize("second", [(), ({"OUT": 1.0},)])
+def test_streams_without_any_response_are_mentioned(second):
+    answered, *warned = check_smoke(LoadedModel(Client((), second), "m", STREAMED), (REQUEST, REQUEST))
+    assert answered.status == "ok"
+    assert [(check.id, check.status) for check in warned] == ([] if second else [("responses", "warning")])
+
+
 @pytest.mark.parametrize(
     ("config", "request_", "limits", "count"),
     [
@@ -301,7 +308,6 @@ def test_an_answer_that_does_not_come_is_no_refusal():
             "failed",
             f"{SENT}the output OUT is missing: {NO_OUTPUT}",
         ),
-        ((), "ok", "streamed 0 responses; sent with every input"),
     ],
 )
 def test_a_decoupled_models_responses(responses, status, evidence):
