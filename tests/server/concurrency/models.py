@@ -19,7 +19,6 @@ def reply(array):
 class TritonPythonModel:
     kept = None
     shared = np.zeros((8, 3), dtype=np.float32)
-    number = 0
 
     def initialize(self, args):
         self.name = args["model_instance_name"]
@@ -258,13 +257,15 @@ def execute(self, requests):
 
     responses = []
     for request in requests:
-        self.number += 1
-        if self.number % 2:
+        key = request.correlation_id()
+        if key not in self.unfinished:
+            self.unfinished[key] = True
             self.kept = given(request) * 2
             time.sleep(0.1)  # in which the requests of other clients arrive
             request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
             responses.append(None)
         else:
+            del self.unfinished[key]
             responses.append(reply(self.kept))
     return responses
 """,
