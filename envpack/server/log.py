@@ -24,6 +24,7 @@ _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
 _FAILURE = re.compile(r"\"?Failed to process the request\(s\) for model '(?P<instance>[^']+)', message: ")
 _RESTART = re.compile(r"'(?P<instance>[^']+)' was restarted \(\d+, process \d+\): (?P<reason>[^\n]+)")
+_UNLOADED = re.compile(r"'(?P<instance>[^'\n]+)' crashed when it was unloaded: (?P<reason>[^\n]+)")
 _CRASH_FRAME = re.compile(r" ?\d{1,3}# ")  # of the stack that a server prints after its signal
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
 _LOAD_PREFIX = re.compile(
@@ -183,6 +184,11 @@ def request_failures(log: str) -> dict[str, str]:
 def failures_to_finalize(log: str) -> tuple[str, ...]:
     """The messages in which ``finalize`` raised an exception, for `read_model_error`; no client receives them."""
     return tuple(text for _, text in _messages(log) if "): finalize" in text)
+
+
+def crashes_of_unloaded(log: str) -> tuple[str, ...]:
+    """How the processes of model instances ended that crashed in ``finalize``, or after it, as envpack's stub says."""
+    return tuple(f"{found['instance']}: {found['reason']}" for found in _UNLOADED.finditer(log))
 
 
 def _messages(log: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 #include "front/front.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <cstdio>
@@ -204,11 +205,19 @@ class Instance {
     EndAs(status);
   }
 
+  // Signals that ask a process to end may come while it does.
+  static bool IsCrash(int status) {
+    if (!WIFSIGNALED(status)) return WEXITSTATUS(status) != 0;
+    return WTERMSIG(status) != SIGTERM && WTERMSIG(status) != SIGINT;
+  }
+
   // The server waits for the answer to finalize without a limit.
   [[noreturn]] void End(int status) {
     if (journal_->answer_pushed == 0) {
       assignment_.last_death = DescribeDeath(status, true);
       TakeOverFrom(status, assignment_.last_death);
+    } else if (IsCrash(status)) {
+      Print("'" + assignment_.launch.name + "' crashed when it was unloaded", DescribeDeath(status, true));
     }
     EndAs(status);
   }

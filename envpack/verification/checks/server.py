@@ -16,7 +16,7 @@ from envpack.repository.folders import Stamps, source_stamps
 from envpack.repository.model import Model
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
-from envpack.server.log import FILES_LIMIT, failures_to_finalize, read_model_error
+from envpack.server.log import FILES_LIMIT, crashes_of_unloaded, failures_to_finalize, read_model_error
 from envpack.server.made_objects import SHARED_MEMORY
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
@@ -204,13 +204,19 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
 
 @check("finalize", of="server", step="unload")
 def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check | None:
-    """Only shown if `finalize` of a model raised an exception, which only the server's log reports: a warning"""
+    """Only shown if `finalize` of a model raised an exception, or its process crashed then, which only the server's log
+    reports: a warning
+    """
     raised = {
         f"{model.name} raised an exception in finalize: {error.reason}": error.frames
         for text, model in itertools.product(failures_to_finalize(log), models)
         if (error := read_model_error(text, server.server_path(model.folder))).frames
     }
-    return warning("finalize", "; ".join(raised), suggest_fix(next(iter(raised.values())))) if raised else None
+    if raised:
+        return warning("finalize", "; ".join(raised), suggest_fix(next(iter(raised.values()))))
+    crashed = crashes_of_unloaded(log)
+    fix = "look at finalize, and at what libraries do when the process ends"
+    return warning("finalize", f"crashed when it was unloaded: {crashed[0]}", fix) if crashed else None
 
 
 def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, float]:

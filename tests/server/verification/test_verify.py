@@ -1,5 +1,7 @@
 import http.server
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +18,7 @@ from envpack.server.choice import ServerSpec
 from envpack.settings.releases import find_release
 from envpack.settings.table import DEFAULT_RELEASE, Settings
 from envpack.support.errors import InputError, ServerError
+from envpack.support.placed_files import STUB_NAME
 from envpack.verification.run import verify
 from tests.cache import kept_cache
 from tests.server.model_environments import ModelEnvironments
@@ -161,6 +164,28 @@ def test_an_exception_in_finalize_is_a_warning(good):
         "warning",
         "good raised an exception in finalize: OSError: store is closed",
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("import ctypes; ctypes.string_at(0)", r"was killed by signal 11 \(SIGSEGV\) at model.py:\d+ in finalize"),
+        ("import os; os._exit(3)", "exited with status 3"),
+        ("import atexit, os; atexit.register(os._exit, 0)", ""),
+    ],
+)
+def test_a_crash_in_finalize_is_a_warning(good, code, end):
+    """As envpack's stub says; the release's own one says nothing."""
+    stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)
+    shutil.copy(stub, good / "good" / STUB_NAME)
+    model = good / "good/1/model.py"
+    model.write_text(model.read_text() + f"\n    def finalize(self):\n        {code}\n")
+    verdict = verify(good, spec=PROCESS)
+    assert verdict.ok, verdict.models
+    found = [check for check in verdict.checks if check.id == "finalize"]
+    assert [check.status for check in found] == ["warning"] * bool(end)
+    for check in found:
+        assert re.fullmatch(rf"crashed when it was unloaded: good\w*: the model's process \d+ {end}", check.evidence)
 
 
 def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp_path):

@@ -319,6 +319,14 @@ def test_each_model_that_raises_in_finalize_is_named_once():
     assert check.fix == "correct the model's code at /srv/m/1/model.py:16"
 
 
+def test_a_crash_of_an_unloaded_model_is_named():
+    """The stub says it beside the server's lines."""
+    how = "the model's process 47 was killed by signal 11 (SIGSEGV)"
+    log = f"{LOGGED}before\nenvpack stub: 'm_0_0' crashed when it was unloaded: {how}\n{LOGGED}after\n"
+    check = check_finalize(SimpleNamespace(server_path=str), [SimpleNamespace(name="m", folder="/srv/m")], log)
+    assert (check.status, check.evidence) == ("warning", f"crashed when it was unloaded: m_0_0: {how}")
+
+
 def test_more_shared_memory_than_a_container_has_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "SHARED_MEMORY", str(tmp_path))
     server = SimpleNamespace(shared_memory=lambda: ("a", "b", "only_in_a_container"))
