@@ -23,7 +23,7 @@ from envpack.settings.pythons import is_fetchable
 from envpack.settings.releases import Release, all_releases
 from envpack.support.elf import version_key
 from envpack.support.errors import Finding, InputError, StubError
-from envpack.support.folders import enter
+from envpack.support.folders import check_enterable
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.platforms import libpython_name
 from envpack.support.text import printable
@@ -103,7 +103,7 @@ def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None
     folder = backends / model.backend if backends else None
     if folder is None or not folder.is_dir():
         return None
-    enter(folder)
+    check_enterable(folder)
     return folder / STUB_NAME if (folder / STUB_NAME).is_file() else None
 
 

@@ -19,7 +19,7 @@ from envpack.repository.config import ModelConfig
 from envpack.requirements.format import find_requirements
 from envpack.settings.project import Project
 from envpack.support.errors import InputError
-from envpack.support.folders import enter, path_in_shell, real_path
+from envpack.support.folders import check_enterable, path_in_shell, real_path
 from envpack.support.placed_files import CONFIG_NAME
 
 LONGEST_NAME = 255  # bytes of a file's name
@@ -59,7 +59,7 @@ def looks_like_model(folder: Path) -> bool:
     """
     files = {known.file for known in KNOWN}
     try:
-        enter(folder)
+        check_enterable(folder)
         if (folder / CONFIG_NAME).is_file():
             return True
         versions = version_folders(folder)

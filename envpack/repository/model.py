@@ -33,7 +33,7 @@ from envpack.repository.folders import (
 )
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
-from envpack.support.folders import check_models_path, enter, real_path, shell_fault, whole_path
+from envpack.support.folders import check_enterable, check_models_path, real_path, shell_fault, whole_path
 from envpack.support.placed_files import CONFIG_NAME
 
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"  # the model's folder in EXECUTION_ENV_PATH
@@ -147,9 +147,9 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     folder = whole_path(folder)
     if is_too_long(folder.name) or not folder.is_dir():
         return None, (no_such_model(folder),)
-    enter(folder)
+    check_enterable(folder)
     for version in version_folders(folder):
-        enter(version)
+        check_enterable(version)
     faults = list(_encoding_faults(folder))
     try:
         config = config or parse_config(config_text(folder), folder / CONFIG_NAME)

@@ -186,9 +186,9 @@ def failures_to_finalize(log: str) -> tuple[str, ...]:
     return tuple(text for _, text in _messages(log) if "): finalize" in text)
 
 
-def crashes_of_unloaded(log: str) -> tuple[str, ...]:
-    """How the processes of model instances ended that crashed in ``finalize``, or after it, as envpack's stub says."""
-    return tuple(f"{found['instance']}: {found['reason']}" for found in _UNLOADED.finditer(log))
+def crashes_of_unloaded(log: str) -> dict[str, str]:
+    """How the process of each instance ended that crashed in ``finalize`` or after it, as envpack's stub says."""
+    return {found["instance"]: found["reason"] for found in _UNLOADED.finditer(log)}
 
 
 def _messages(log: str) -> Iterator[tuple[str, str]]:

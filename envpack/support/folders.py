@@ -107,7 +107,7 @@ def cache_folder(name: CacheFolder, cache: Path | None = None) -> Path:
     return (cache or cache_root()) / name
 
 
-def enter(folder: Path) -> None:
+def check_enterable(folder: Path) -> None:
     """Raise PermissionError if this user may not enter a folder: Python 3.14 takes all files in it for missing."""
     os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118 - a Path has no last dot
 

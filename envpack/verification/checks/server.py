@@ -118,6 +118,7 @@ def check_repository(repository: Path) -> Check:
     return warning("repository", evidence, findings[0].fix)
 
 
+_CRASHED = "look at finalize, and at what libraries do when the process ends"
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 _COMPETE = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
 
@@ -212,11 +213,10 @@ def check_finalize(server: Server, models: Sequence[Model], log: str) -> Check |
         for text, model in itertools.product(failures_to_finalize(log), models)
         if (error := read_model_error(text, server.server_path(model.folder))).frames
     }
-    if raised:
-        return warning("finalize", "; ".join(raised), suggest_fix(next(iter(raised.values()))))
-    crashed = crashes_of_unloaded(log)
-    fix = "look at finalize, and at what libraries do when the process ends"
-    return warning("finalize", f"crashed when it was unloaded: {crashed[0]}", fix) if crashed else None
+    crashes = crashes_of_unloaded(log).items()
+    found = [*raised, *(f"{instance} crashed when it was unloaded: {reason}" for instance, reason in crashes)]
+    fix = suggest_fix(next(iter(raised.values()))) if raised else _CRASHED
+    return warning("finalize", "; ".join(found), fix) if found else None
 
 
 def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, float]:

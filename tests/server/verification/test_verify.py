@@ -185,7 +185,7 @@ def test_a_crash_in_finalize_is_a_warning(good, code, end):
     found = [check for check in verdict.checks if check.id == "finalize"]
     assert [check.status for check in found] == ["warning"] * bool(end)
     for check in found:
-        assert re.fullmatch(rf"crashed when it was unloaded: good\w*: the model's process \d+ {end}", check.evidence)
+        assert re.fullmatch(rf"good\w* crashed when it was unloaded: the model's process \d+ {end}", check.evidence)
 
 
 def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp_path):

@@ -322,9 +322,12 @@ def test_each_model_that_raises_in_finalize_is_named_once():
 def test_a_crash_of_an_unloaded_model_is_named():
     """The stub says it beside the server's lines."""
     how = "the model's process 47 was killed by signal 11 (SIGSEGV)"
-    log = f"{LOGGED}before\nenvpack stub: 'm_0_0' crashed when it was unloaded: {how}\n{LOGGED}after\n"
-    check = check_finalize(SimpleNamespace(server_path=str), [SimpleNamespace(name="m", folder="/srv/m")], log)
-    assert (check.status, check.evidence) == ("warning", f"crashed when it was unloaded: m_0_0: {how}")
+    crash = f"envpack stub: 'n_0_0' crashed when it was unloaded: {how}\n"
+    server, models = SimpleNamespace(server_path=str), [SimpleNamespace(name="m", folder="/srv/m")]
+    check = check_finalize(server, models, f"{LOGGED}before\n{crash}{LOGGED}after\n{crash}")
+    assert (check.status, check.evidence) == ("warning", f"n_0_0 crashed when it was unloaded: {how}")
+    both = check_finalize(server, models, f"{LOGGED}{json.dumps(RAISED)}\n{crash}")
+    assert both.evidence == f"m raised an exception in finalize: OSError: store is closed; {check.evidence}"
 
 
 def test_more_shared_memory_than_a_container_has_is_a_warning(tmp_path, monkeypatch):
