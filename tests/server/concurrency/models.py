@@ -62,18 +62,19 @@ EACH = """
 def execute(self, requests):
     return [reply(given(request) * 2) for request in requests]
 """
+SPLIT = """
+def execute(self, requests):
+    doubled = np.concatenate([given(request) for request in requests]) * 2
+    ends = np.cumsum([len(given(request)) for request in requests])
+    return [reply(part) for part in np.split(doubled, ends[:-1])]
+"""
 PAIRS = {
     "one_response_for_all": Pair(
         """
 def execute(self, requests):
     return [reply(np.concatenate([given(request) for request in requests]) * 2)]
 """,
-        """
-def execute(self, requests):
-    doubled = np.concatenate([given(request) for request in requests]) * 2
-    ends = np.cumsum([len(given(request)) for request in requests])
-    return [reply(part) for part in np.split(doubled, ends[:-1])]
-""",
+        SPLIT,
     ),
     "equal_parts": Pair(
         """
@@ -81,12 +82,7 @@ def execute(self, requests):
     doubled = np.concatenate([given(request) for request in requests]) * 2
     return [reply(part) for part in np.array_split(doubled, len(requests))]
 """,
-        """
-def execute(self, requests):
-    doubled = np.concatenate([given(request) for request in requests]) * 2
-    ends = np.cumsum([len(given(request)) for request in requests])
-    return [reply(part) for part in np.split(doubled, ends[:-1])]
-""",
+        SPLIT,
     ),
     "padding_of_ragged_inputs": Pair(
         """
