@@ -186,6 +186,12 @@ def failures_to_finalize(log: str) -> tuple[str, ...]:
     return tuple(text for _, text in _messages(log) if "): finalize" in text)
 
 
+def restarts(log: str) -> dict[str, str]:
+    """How the process of each instance ended that envpack's stub started again."""
+    found = (_RESTART.match(text) for severity, text in _messages(log) if severity == "W")
+    return {restart["instance"]: restart["reason"] for restart in found if restart}
+
+
 def crashes_of_unloaded(log: str) -> dict[str, str]:
     """How the process of each instance ended that crashed in ``finalize`` or after it, as envpack's stub says."""
     return {found["instance"]: found["reason"] for found in _UNLOADED.finditer(log)}

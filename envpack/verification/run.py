@@ -38,6 +38,7 @@ from envpack.verification.checks.server import (
     check_again,
     check_finalize,
     check_repository,
+    check_restarts,
     check_runtime,
     check_shared_memory,
     check_together,
@@ -274,7 +275,8 @@ class _Verification:
             unloaded = unload_all(client, server, names)
             self.progress.end(loaded.evidence)
         yield unloaded
-        yield from filter(None, [check_finalize(server, self.models, server.log(since))])
+        ended = [check_restarts(server.log()), check_finalize(server, self.models, server.log(since))]
+        yield from filter(None, ended)
 
     def _check_second_load(self, server: Server, client: Client, names: Sequence[str]) -> Check:
         if len(names) == 1:

@@ -16,7 +16,7 @@ from envpack.repository.folders import Stamps, source_stamps
 from envpack.repository.model import Model
 from envpack.server.interface import Runtime, Server
 from envpack.server.kserve import Client, RequestError
-from envpack.server.log import FILES_LIMIT, crashes_of_unloaded, failures_to_finalize, read_model_error
+from envpack.server.log import FILES_LIMIT, crashes_of_unloaded, failures_to_finalize, read_model_error, restarts
 from envpack.server.made_objects import SHARED_MEMORY
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
@@ -201,6 +201,14 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
         )
         return failed("shutdown", f"{limit:g} s after unloading all models the server still has {left}", fix)
     return passed("shutdown", f"unloaded in {time.monotonic() - started:.1f} s: no process, no shared memory left")
+
+
+@check("restarts", of="server", step="unload", kind="stub-died")
+def check_restarts(log: str) -> Check | None:
+    """Only shown if it fails: no process of a model ended after its answers, which envpack's stub reports"""
+    ended = [f"{instance} was started again: {reason}" for instance, reason in restarts(log).items()]
+    fix = "find what ends the process after its answer: a thread, a timer, or a library that works in the background"
+    return failed("restarts", "; ".join(ended), fix) if ended else None
 
 
 @check("finalize", of="server", step="unload")

@@ -188,6 +188,19 @@ def test_a_crash_in_finalize_is_a_warning(good, code, end):
         assert re.fullmatch(rf"good\w* crashed when it was unloaded: the model's process \d+ {end}", check.evidence)
 
 
+def test_a_process_that_ends_after_its_answer_is_a_fault(good):
+    """The thread keeps the process until it ends it, also where the model is unloaded before."""
+    stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)
+    shutil.copy(stub, good / "good" / STUB_NAME)
+    model = good / "good/1/model.py"
+    begin, end = "        answers = []\n", "__import__('threading').Timer(0.3, __import__('os')._exit, (3,)).start()"
+    model.write_text(model.read_text().replace(begin, f"{begin}        {end}\n"))
+    verdict = verify(good, spec=PROCESS)
+    assert not verdict.ok
+    (check,) = [check for check in verdict.checks if not check.ok]
+    assert re.fullmatch(r"good\w* was started again: the model's process \d+ exited with status 3", check.evidence)
+
+
 def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp_path):
     broken = next(fault for fault in faults.FAULTS if fault.name == "crashes_answering")
     faults.write_model(tmp_path, broken, environment)
