@@ -38,11 +38,14 @@ _FIX = (
     " and keep none in the model"
 )
 
+_ANEW = "begin every sequence anew in execute, whatever came before it and whatever its id was used for"
+_RANDOM = (
+    "keep nothing of one request for the next; answers that are random on purpose are right, and cannot be compared"
+)
 _PADDED = (
     "if what follows is padding to the longest request of a batch, let clients ignore it, as with a mask; else give"
     " each request as many elements as it has alone"
 )
-
 
 _Requests = tuple[SmokeRequest, ...]
 """The requests of one client, in their order."""
@@ -61,30 +64,40 @@ class Conversation:
 
 def is_asked_together(config: ServedConfig) -> bool:
     """Whether requests of several clients meet in a model: in batches, sequences, instances, or as open streams."""
-    return config.decoupled or config.merges or config.sequences_at_once > 1 or config.instances > 1
+    return (
+        config.decoupled or config.merges or config.in_sequences or config.sequences_at_once > 1 or config.instances > 1
+    )
 
 
 @check("concurrency", of="answers", kind="wrong-together")
 def check_together(model: LoadedModel, samples: Samples | None, filling: Filling = PLAIN) -> Check | None:
     """If the model batches, has several instances, answers sequences, or is decoupled: up to 32 requests, different
     ones and mixed, reach it at once, and each gets the answer that it gets alone; where the server merges them, their
-    length and their number of items differ, too; the report says how large the batches were. Answers that are longer
-    than alone, and begin as there, are a warning
+    length and their number of items differ, too; the report says how large the batches were. A sequence whose id was
+    used before gets the answers of a new one. Answers that are longer than alone, and begin as there, are a warning,
+    and so are different answers to equal requests, one after the other, which cannot be compared
 
     Requests of many clients that reach the model at the same time fail, or get other answers than alone. The server
     merges such requests into one call of `execute` (`dynamic_batching`), runs several instances, or takes turns
     between sequences. Give each request its own response, in the order of the list that `execute` gets, for as many
     items as it has, and let no answer depend on the length of other requests; keep
-    nothing of a request in `self`, in a buffer that responses share, or in a file with a fixed name; and answer a
-    request that cannot be served with an error of its own instead of an exception, which fails its neighbours too.
+    nothing of a request in `self`, in a buffer that responses share, or in a file with a fixed name; forget what
+    belongs to a sequence when it ends, and when another begins with its id; and answer a request that cannot be served
+    with an error of its own instead of an exception, which fails its neighbours too.
     """
     alone = _Alone(model, from_user=samples is not None)
     conversations = list(alone.ask(_requests(model.config, samples, filling)))
     if not any(conversation.answers for conversation in conversations):
         return None
-    clients = min(_CLIENTS, model.config.sequences_at_once or _CLIENTS, alone.most_clients())
+    if alone.reused:
+        evidence = f"a sequence whose id was used before has other answers than with a new id: {alone.reused}"
+        return failed("concurrency", evidence, _ANEW)
+    at_once = model.config.sequences_at_once or _CLIENTS
+    clients = min(_CLIENTS, at_once, alone.most_clients())
     if clients < 2:
-        return skipped("concurrency", f"not sent at once: one request takes {alone.slowest:.1f} s or is too large")
+        few = "the model answers one sequence at a time" if at_once < 2 else ""
+        why = few or f"one request takes {alone.slowest:.1f} s or is too large"
+        return _not_compared(alone, "") or skipped("concurrency", f"not sent at once: {why}")
     burst = _Burst(model, conversations, clients)
     burst.send_rounds()
     return _judged(burst, alone)
@@ -119,13 +132,15 @@ def _forms(config: ServedConfig, at: int, forms: list[_Requests]) -> list[_Reque
 
 
 class _Alone:
-    """Asks every conversation twice, one after the other."""
+    """Asks every conversation twice, one after the other, and sequences once more with an id that was used before."""
 
     def __init__(self, model: LoadedModel, *, from_user: bool) -> None:
         self._model = model
         self._from_user = from_user  # whether the requests are the user's, whose errors another check reports
+        self.noun = "sequences" if model.config.in_sequences else "requests"
         self._next_id = 1 << 20 if model.config.in_sequences else 0  # the user's samples have smaller ones
-        self.repeatable = True  # whether equal requests had equal answers
+        self.varying = ""  # how the answers to equal requests differ
+        self.reused = ""  # how those to a sequence differ whose id was used before, if they are equal with new ids
         self.slowest = 0.0  # how long the slowest answer took, in seconds
         self.largest = 1  # size of the largest request in bytes
 
@@ -152,16 +167,18 @@ class _Alone:
         try:
             answers = self._answers(requests)
             again = answers if self.most_clients() < 2 else self._answers(requests)  # else nothing is compared
+            reused = self._answers(requests, new_id=False) if self._next_id and again is not answers else again
         except RequestError as error:
             if error.timed_out or not error.status or not (self._from_user or may_be_refusal(error.message)):
                 error.sent = requests[0].description
                 raise
             return None
-        self.repeatable = self.repeatable and not any(map(_mismatch, answers, again))
+        self.varying = self.varying or _first_mismatch(answers, again)
+        self.reused = self.reused or ("" if self.varying else _first_mismatch(again, reused))
         return Conversation(requests, answers)
 
-    def _answers(self, conversation: Sequence[SmokeRequest]) -> tuple[Responses, ...]:
-        if self._next_id:
+    def _answers(self, conversation: Sequence[SmokeRequest], *, new_id: bool = True) -> tuple[Responses, ...]:
+        if self._next_id and new_id:
             self._next_id += 1
         return tuple(
             self._answer(self._model.message(request.inputs, parameters))
@@ -276,6 +293,10 @@ def _mismatch(expected: Responses, found: Responses) -> str:
     return responses_difference(expected, found, lambda _: TOGETHER)
 
 
+def _first_mismatch(expected: tuple[Responses, ...], found: tuple[Responses, ...]) -> str:
+    return next(filter(None, map(_mismatch, expected, found)), "")
+
+
 def _shortened(found: Responses, alone: Responses, items: int) -> Responses:
     """The responses, their outputs cut where those end that a request gets alone.
 
@@ -305,12 +326,20 @@ def _cut(tensor: Tensor, shape: tuple[int, ...], items: int) -> Tensor:
     return replace(tensor, shape=shape, data=tuple(inside(tensor.data, tensor.shape, shape)))
 
 
+def _not_compared(alone: _Alone, sent: str) -> Check | None:
+    """The warning that equal requests have different answers, after what was ``sent`` at once."""
+    if not alone.varying:
+        return None
+    what = f"{sent}not compared: equal {alone.noun}, one after the other, have different answers: {alone.varying}"
+    return warning("concurrency", what, _ANEW if alone.noun == "sequences" else _RANDOM)
+
+
 def _judged(burst: _Burst, alone: _Alone) -> Check:
     together = f"of {burst.sent} requests that {burst.clients} clients sent at once"
     if burst.errors:
         return failed("concurrency", f"{len(burst.errors)} {together} failed: {burst.errors[0]}", _FIX)
-    if not alone.repeatable:
-        return skipped("concurrency", f"0 {together} failed; not compared: equal requests have different answers alone")
+    if not_compared := _not_compared(alone, f"0 {together} failed; "):
+        return not_compared
     if burst.wrong:
         whose = f", {burst.exchanged} of them the answer to another request" if burst.exchanged else ""
         evidence = f"{len(burst.wrong)} {together} have wrong answers{whose}; alone they are right: {burst.wrong[0]}"

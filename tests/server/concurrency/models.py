@@ -45,6 +45,7 @@ class Pair:
     right: str
     config: str = BATCHES
     tensors: str = _TENSORS
+    says: str = "clients sent at once"  # in the reason that the wrong one is refused for
 
 
 def model_file(execute):
@@ -301,6 +302,30 @@ def execute(self, requests):
     return responses
 """,
         "max_batch_size: 8\nsequence_batching { oldest { max_candidate_sequences: 8 } }\n",
+    ),
+    "id_of_an_earlier_sequence": Pair(
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key = request.correlation_id()
+        total = self.unfinished[key] = self.unfinished.get(key, 0) + given(request)
+        responses.append(reply(total))
+    return responses
+""",
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key = request.correlation_id()
+        total = self.unfinished[key] = self.unfinished.get(key, 0) + given(request)
+        responses.append(reply(total))
+        if request.flags() & 2:
+            del self.unfinished[key]
+    return responses
+""",
+        "max_batch_size: 8\nsequence_batching { }\n",
+        says="a sequence whose id was used before has other answers than with a new id",
     ),
     "file_of_several_instances": Pair(
         """

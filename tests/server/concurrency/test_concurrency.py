@@ -36,7 +36,7 @@ def test_a_model_that_is_wrong_for_many_clients_is_refused_with_the_cause(verdic
     verdict = verdicts[f"{name}_wrong"]
     assert [check.id for check in verdict.checks if not check.ok] == ["concurrency"]
     assert (verdict.ok, verdict.failure.kind) == (False, "wrong-together")
-    assert "clients sent at once" in verdict.failure.reason
+    assert PAIRS[name].says in verdict.failure.reason
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -85,7 +85,8 @@ def test_numbers_that_do_not_depend_on_the_inputs_are_a_warning(server, model, m
     assert ids(verdict).get("constant") == ("warning" if warned else None)
 
 
-def test_the_first_sample_of_a_sequence_is_sent_as_a_whole_sequence(server, model):
+def test_the_first_sample_of_a_sequence_is_sent_as_a_whole_sequence(server, model, monkeypatch):
+    monkeypatch.setattr(concurrency, "check_together", lambda *_: None)
     with_samples(model, {"data": [[{"IN": [3]}, {"IN": [4]}]]})
     judged = judge(server, config={**CONFIG, "sequence_batching": {}})
     assert judged.judge(model).ok
