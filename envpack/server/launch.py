@@ -149,23 +149,18 @@ STOP_SECONDS = 15
 def link_backends(
     installation: ServerInstallation, destination: Path, extra: Path | None = None, utilities: Path | None = None
 ) -> tuple[str, ...]:
-    """Create a private backend directory from links, so that nothing is written to the installation.
+    """Create a private backend directory, mostly from links, so that nothing is written to the installation.
 
     Returns the names of the Python backends, ``python`` first.
     """
     source = installation.backends / "python"
     python = destination / "python"
     python.mkdir(parents=True)
-    folders = (*_folders_in(extra), *_folders_in(installation.backends))
-    if any(_is_in_python(folder) for folder in folders):
-        # A server that loads the library for such a backend refuses a link that leads out of this folder.
-        shutil.copyfile(source / _LIBRARY, python / _LIBRARY)
-    else:  # which also works where nothing may be run from the folder for temporary files
-        (python / _LIBRARY).symlink_to(source / _LIBRARY)
+    _place_library(source, python / _LIBRARY)
     (python / _UTILITIES).symlink_to(utilities or source / _UTILITIES)
     _link_default_stub(installation, python / STUB_NAME)
     names = ["python"]
-    for folder in folders:
+    for folder in (*_folders_in(extra), *_folders_in(installation.backends)):
         link = destination / folder.name
         if link.exists():
             continue
@@ -175,6 +170,15 @@ def link_backends(
         elif is_other_backend(folder):
             link.symlink_to(folder.absolute())
     return tuple(names)
+
+
+def _place_library(source: Path, destination: Path) -> None:
+    """A link only where nothing may be run from the folder for temporary files.
+
+    A server refuses one that leads out of a backend's folder if a model's `runtime`, or a backend in Python, names it.
+    """
+    is_noexec = os.statvfs(destination.parent).f_flag & os.ST_NOEXEC
+    (os.symlink if is_noexec else shutil.copyfile)(source / _LIBRARY, destination)
 
 
 def is_other_backend(folder: Path) -> bool:
@@ -221,9 +225,10 @@ def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path |
         # A relative link to the neighbouring Python backend must resolve to this server's, as after deployment.
         to_neighbour = entry.is_symlink() and str(entry.readlink()).startswith("../python/")
         (destination / entry.name).symlink_to(entry.readlink() if to_neighbour else entry.absolute())
-    for name, origin in ((library_name(folder.name), _LIBRARY), (_UTILITIES, _UTILITIES)):
-        if not (destination / name).exists():
-            (destination / name).symlink_to(source / origin)
+    if not (library := destination / library_name(folder.name)).exists():
+        _place_library(source, library)
+    if not (destination / _UTILITIES).exists():
+        (destination / _UTILITIES).symlink_to(source / _UTILITIES)
 
 
 def library_path(installation: ServerInstallation, home: Path) -> str:

@@ -188,6 +188,14 @@ def test_a_crash_in_finalize_is_a_warning(good, code, end):
         assert re.fullmatch(rf"good\w* crashed when it was unloaded: the model's process \d+ {end}", check.evidence)
 
 
+def test_a_model_may_name_the_library_of_the_backend(good):
+    """A server refuses one that is a link out of the backend's folder."""
+    config = good / "good/config.pbtxt"
+    config.write_text(f'runtime: "libtriton_python.so"\n{config.read_text()}')
+    verdict = verify(good, spec=PROCESS)
+    assert verdict.ok, verdict.models
+
+
 def test_a_process_that_ends_after_its_answer_is_a_fault(good):
     """The thread keeps the process until it ends it, also where the model is unloaded before."""
     stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)

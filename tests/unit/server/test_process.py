@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,8 +111,20 @@ def test_backends_are_links_and_always_have_a_default_stub(tmp_path):
     assert link_backends(installation, tmp_path / "b", extra.parent) == ("python", "python_3_8")
     stub = tmp_path / "b/python/triton_python_backend_stub"
     assert stat.S_IMODE(stub.stat().st_mode) == 0o755
-    assert (tmp_path / "b/python_3_8/libtriton_python_3_8.so").resolve().name == "libtriton_python.so"
     assert (tmp_path / "b/python_3_8/triton_python_backend_utils.py").resolve().is_relative_to(tmp_path / "triton")
+
+
+@pytest.mark.parametrize("is_noexec", [True, False])
+def test_the_library_is_a_copy_unless_it_cannot_be_run_there(tmp_path, monkeypatch, is_noexec):
+    """A server refuses a link that leads out of a backend's folder, if a model names the library as its `runtime`."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC if is_noexec else 0))
+    extra = tmp_path / "extra/python_3_8"
+    extra.mkdir(parents=True)
+    (extra / "triton_python_backend_stub").write_text("")
+    link_backends(find_server(install(tmp_path / "triton")), tmp_path / "b", extra.parent)
+    libraries = [tmp_path / "b/python/libtriton_python.so", tmp_path / "b/python_3_8/libtriton_python_3_8.so"]
+    assert [library.is_symlink() for library in libraries] == [is_noexec, is_noexec]
+    assert all(library.is_file() for library in libraries)
 
 
 def test_other_backends_of_the_server_and_of_the_user_are_links(tmp_path):
@@ -126,9 +139,7 @@ def test_other_backends_of_the_server_and_of_the_user_are_links(tmp_path):
         folder.mkdir(parents=True)
         (folder / file).write_text("")
     assert link_backends(find_server(home), tmp_path / "without", home) == ("python",)
-    assert (tmp_path / "without/python/libtriton_python.so").is_symlink()
     assert link_backends(find_server(home), tmp_path / "b", tmp_path / "extra") == ("python",)
-    assert not (tmp_path / "b/python/libtriton_python.so").is_symlink()  # which a server wants for vllm
     links = {link.name: link.resolve() for link in (tmp_path / "b").iterdir() if link.is_symlink()}
     assert links == {
         "onnxruntime": home / "backends/onnxruntime",
