@@ -233,7 +233,7 @@ def _similar(folder: Path) -> Path | None:
     for known in all_formats():
         pattern = known.similar
         found = [file for file in files if pattern and pattern.fullmatch(file.name) and _has_requirements(known, file)]
-        serving = [file for file in found if not _FOR_DEVELOPERS.search(file.name.lower())]
+        serving = [file for file in found if not _is_for_developers(file)]
         found = serving or found
         if len(found) > 1:
             names = ", ".join(file.name for file in found[:_MOST_NAMED])
@@ -244,6 +244,10 @@ def _similar(folder: Path) -> Path | None:
         if found:
             return found[0]
     return None
+
+
+def _is_for_developers(file: Path) -> bool:
+    return bool(_FOR_DEVELOPERS.search(file.name.lower()))
 
 
 def _has_requirements(known: Format, file: Path) -> bool:
@@ -265,8 +269,11 @@ def naming(model_folder: Path, file: str) -> str:
 
 
 def unread_in(folder: Path) -> Path | None:
-    """A requirements file in another folder than a model's, which is not read unless envpack.toml names it."""
+    """A requirements file that is not read unless envpack.toml names it: in another folder than a model's, or one of
+    those for several purposes that a folder ``requirements`` has, like ``requirements/base.txt``.
+    """
+    files = sorted((folder / "requirements").glob("*.txt"))
     try:
-        return find_requirements(folder)
+        return find_requirements(folder) or next((file for file in files if not _is_for_developers(file)), None)
     except InputError:
         return None

@@ -73,14 +73,15 @@ def _above(model: Model, requirements: Requirements) -> Iterator[str]:
 def _unread(model: Model, *, beside: bool = False) -> tuple[Path, str] | None:
     """A requirements file where a project often has it, and how envpack.toml names it.
 
-    That is in a version of the model, in the repository, or ``beside`` that.
+    That is in a version of the model, in a folder ``requirements``, in the repository, or ``beside`` that.
     """
     repository = model.folder.parent
     versions = {f"{model.folder.name}/{number}/": model.folder / str(number) for number in model.served_versions()}
-    folders = {**versions, "": repository, **({"../": repository.parent} if beside else {})}
+    own = {**versions, f"{model.folder.name}/": model.folder}
+    folders = {**own, "": repository, **({"../": repository.parent} if beside else {})}
     for name, folder in folders.items():
         if file := unread_in(folder):
-            return file, f"{name}{file.name}"
+            return file, f"{name}{file.relative_to(folder)}"
     return None
 
 

@@ -113,18 +113,22 @@ def test_requirements_above_the_model_are_not_read_and_that_is_said(machine, mod
     assert requirement_warnings(model("numpy"), Requirements(source=above), "3.10", {"numpy"}) == ()
 
 
-def test_requirements_in_a_version_of_the_model_are_not_read_and_that_is_said(machine, model):
-    inside = machine.folder / "1/requirements.txt"
+@pytest.mark.parametrize("named", ["1/requirements.txt", "requirements/base.txt"])
+def test_requirements_in_a_folder_of_the_model_are_not_read_and_that_is_said(machine, model, named):
+    """Those for developers are not meant."""
+    inside = machine.folder / named
+    inside.parent.mkdir(exist_ok=True)
+    (inside.parent / "ci.txt").write_text("pytest\n")
     (machine.folder / "requirements.txt").rename(inside)
     (machine.repository / "requirements.txt").write_text("numpy\n")
-    write = f'write [models.m] and requirements = "m/1/requirements.txt" into {machine.repository}/envpack.toml'
+    write = f'write [models.m] and requirements = "m/{named}" into {machine.repository}/envpack.toml'
     (warning,) = requirement_warnings(model("numpy"), Requirements(), "3.10", {"numpy"})
     assert (f"{inside} is not read" in warning, warning.endswith(write)) == (True, True)
     model("numpy", "tree")
     with pytest.raises(InputError) as raised:
         machine.request()
     assert raised.value.hint.endswith(f"for those in {inside}, {write}")
-    (machine.repository / "envpack.toml").write_text('[models.m]\nrequirements = "m/1/requirements.txt"\n')
+    (machine.repository / "envpack.toml").write_text(f'[models.m]\nrequirements = "m/{named}"\n')
     assert machine.request().requirements.source.samefile(inside)
 
 
