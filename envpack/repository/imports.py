@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.folders import version_folders
+from envpack.requirements.import_names import package_part
 from envpack.support.bounded_reading import read_source
 from envpack.support.placed_files import CONFIG_NAME
 
@@ -39,6 +40,11 @@ class _Import:
     level: int  # dots in front of a relative import
     line: int
 
+    def packages(self) -> Iterator[str]:
+        """The first parts of the imported names, up to the package that has them."""
+        for name in self.names or ("",):
+            yield package_part(f"{self.module}.{name}")
+
 
 def imported_modules(model_folder: Path, python: str, main: str = "model.py") -> dict[str, str]:
     """The modules from elsewhere that the code of a model's versions imports, each with its first place.
@@ -49,7 +55,8 @@ def imported_modules(model_folder: Path, python: str, main: str = "model.py") ->
     The imports of the file ``main`` are followed to other files of the model. Imports that a ``try`` or a condition
     guards are not counted, nor those of a file that changes ``sys.path``.
 
-    Returns for the first part of each module's name, ``"FILE:LINE"``.
+    Returns for the first part of each module's name, ``"FILE:LINE"``; for one in a namespace, like
+    ``google.cloud.storage``, for the parts up to the package.
     """
     found: dict[str, str] = {}
     given = _given_modules(int(python.split(".")[1]))
@@ -63,7 +70,7 @@ def imported_modules(model_folder: Path, python: str, main: str = "model.py") ->
                 folders = around[one.level - 1 :] if one.level else [version, model_folder]
                 files += [near for near in _files(folders, one) if near not in files and len(files) < _MOST_FILES]
                 if not one.level and top not in local | given:
-                    found.setdefault(top, f"{file}:{one.line}")
+                    found.update({name: f"{file}:{one.line}" for name in one.packages() if name not in found})
     return found
 
 

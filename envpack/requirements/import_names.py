@@ -37,7 +37,10 @@ _PACKAGES = {
     "ffmpeg": ("ffmpeg-python",),
     "fitz": ("pymupdf",),
     "git": ("gitpython",),
-    "google": ("protobuf", "googleapis-common-protos"),
+    "google.api": ("googleapis-common-protos",),
+    "google.auth": ("google-auth",),
+    "google.oauth2": ("google-auth",),
+    "google.protobuf": ("protobuf",),
     "gridfs": ("pymongo",),
     "grpc": ("grpcio",),
     "hydra": ("hydra-core",),
@@ -47,13 +50,13 @@ _PACKAGES = {
     "magic": ("python-magic",),
     "mpl_toolkits": ("matplotlib",),
     "nemo": ("nemo-toolkit",),
+    "nvidia.dali": ("nvidia-dali-cuda120", "nvidia-dali-cuda110", "nvidia-dali-cuda130"),
     "OpenSSL": ("pyopenssl",),
     "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
     "PIL": ("pillow", "pillow-simd"),
     "pkg_resources": ("setuptools",),
     "pptx": ("python-pptx",),
     "psycopg2": ("psycopg2-binary", "psycopg2"),
-    "pyannote": ("pyannote-audio", "pyannote-core"),
     "pylab": ("matplotlib",),
     "pytorch_lightning": ("pytorch-lightning", "lightning"),
     "serial": ("pyserial",),
@@ -68,7 +71,21 @@ _PACKAGES = {
     "yaml": ("pyyaml",),
     "zmq": ("pyzmq",),
 }
+NAMESPACES = {
+    *("azure", "azure.ai", "azure.cognitiveservices", "azure.keyvault", "azure.storage", "backports"),
+    *("google", "google.cloud", "nvidia", "pyannote", "ruamel"),
+}
+"""Folders without code of their own, in which many packages have theirs."""
 _SHORTEST = 3  # letters of a name that may be a part of another
+
+
+def package_part(name: str) -> str:
+    """The first part of a dotted name, or more in a namespace: ``"google.cloud.storage"`` of what it has."""
+    first, *others = name.rstrip(".*").split(".")
+    for part in others:
+        if first in NAMESPACES:
+            first = f"{first}.{part}"
+    return first
 
 
 def package_of(module: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from envpack.requirements.import_names import NAMESPACES
 from envpack.verification.fault_catalogue import LOADER, NO_ADDRESS, NOT_REACHED, UNRESOLVED, Fault
 
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
@@ -9,6 +12,8 @@ _LIBPYTHON = r"(?P<library>libpython(?P<python>\d{1,3}\.\d{1,3})[\w.]{1,100})"
 _VERSION = r"version [`'](?P<version>(?:GLIBC(?:XX)?|CXXABI)_[\d.]{1,20})' not found"
 _NO_MODULE = r"(?:ModuleNotFoundError: |ImportError: [^\n]{0,300})No module named "
 _NO_NAME = r"ImportError: cannot import name '(?P<name>[^'\n]{1,300})' from '(?P<module>[\w.]{1,300})' "
+_NAMESPACE = "|".join(map(re.escape, sorted(NAMESPACES)))
+_OF_NAMESPACE = rf"(?P<module>(?:{_NAMESPACE})(?:\.\w{{1,100}})?)"
 # How libraries of Hugging Face name what they neither have nor can ask for.
 _HUB = (
     r"(?:OSError|HFValidationError): (?P<quoted>(?:Repo id must [^\n]{1,300}?: "
@@ -78,6 +83,17 @@ PACKAGE_FAULTS = (
         r"|CalledProcessError: Command '\[[^\n]{0,1000}'-m', 'pip'[^\n]{0,2000} returned non-zero exit status",
         reported=r"No module named '?pip\b",
         printed=r"\S{1,4096}: No module named pip$",
+    ),
+    Fault(
+        "module-missing",
+        "add the package with {module}.{name} to the model's requirements",
+        raised=rf"ImportError: cannot import name '(?P<name>\w{{1,300}})' from '{_OF_NAMESPACE}' \(unknown location\)",
+    ),
+    Fault(
+        "module-missing",
+        "add {package} to the model's requirements",
+        raised=_NO_MODULE + f"'{_OF_NAMESPACE}'",
+        reported=f"No module named '{_OF_NAMESPACE}'",
     ),
     Fault(
         "module-missing",

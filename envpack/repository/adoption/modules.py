@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from envpack.repository.adoption.artifact import Artifact, bad_artifact, python_env, requirements_in
-from envpack.requirements.import_names import package_of
+from envpack.requirements.import_names import package_of, package_part
 from envpack.support.bounded_reading import read_source
 from envpack.support.tables import Location
 
@@ -48,7 +48,7 @@ def imported(folder: Path, names: Iterable[str]) -> tuple[dict[str, Path], list[
         name = waiting.pop()
         source = _source_of(folder, name)
         if source is None:
-            elsewhere.add(name.partition(".")[0])
+            elsewhere.add(package_part(name))
         elif source.name not in sources:
             sources[source.name] = source
             for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:

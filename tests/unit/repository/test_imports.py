@@ -42,6 +42,30 @@ def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
     assert imported_modules(tmp_path / "m", "3.10", "train.py") == {"wandb": f"{tmp_path}/m/1/train.py:1"}
 
 
+def test_packages_in_a_namespace_are_told_apart(tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True)
+    model = tmp_path / "m/1/model.py"
+    model.write_text(
+        "from google.cloud import storage, bigquery as b\nimport google.protobuf.message\nfrom google import genai\n"
+        "from azure.storage.blob import *\nfrom google.cloud.storage import Client\nfrom ruamel import *\n"
+    )
+    found = imported_modules(tmp_path / "m", "3.10")
+    assert {module: int(place.rpartition(":")[2]) for module, place in found.items()} == {
+        "google.cloud.storage": 1,
+        "google.cloud.bigquery": 1,
+        "google.protobuf": 2,
+        "google.genai": 3,
+        "azure.storage.blob": 4,
+        "ruamel": 6,
+    }
+    assert [package_of(module) for module in found][1:5] == [
+        "google-cloud-bigquery",
+        "protobuf",
+        "google-genai",
+        "azure-storage-blob",
+    ]
+
+
 @every_row(
     ("python", "without"),
     [("3.8", set()), ("3.11", set()), ("3.12.4", {"distutils", "imp"}), ("3.13", {"distutils", "imp", "cgi", "crypt"})],
@@ -69,6 +93,9 @@ def test_modules_that_left_the_standard_library_come_from_elsewhere(python, with
         ("nvidia", {"nvidia-cublas-cu12"}, True),
         ("tritonclient", {"tritonclient"}, True),
         ("requests", {"numpy"}, False),
+        ("google.cloud.storage", {"google-cloud-storage"}, True),
+        ("google.cloud.storage", {"protobuf"}, False),
+        ("google.protobuf", {"protobuf"}, True),
     ],
 )
 def test_packages_provide_modules_by_name(module, packages, provided):

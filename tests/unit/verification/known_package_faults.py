@@ -114,6 +114,31 @@ OF_PACKAGES = [
         },
     ),
     (
+        ("module-missing", "add the package with the part of google that is imported to the model's requirements"),
+        {
+            "raised": ["ModuleNotFoundError: No module named 'google'"],
+            "reported": ["the stub cannot import it: No module named 'google'"],
+        },
+    ),
+    (
+        ("module-missing", "add google-cloud-storage to the model's requirements"),
+        {
+            "raised": ["ModuleNotFoundError: No module named 'google.cloud.storage'"],
+            "reported": ["the stub cannot import it: No module named 'google.cloud.storage'"],
+        },
+    ),
+    (
+        ("module-missing", "add the package with google.cloud.storage to the model's requirements"),
+        {"raised": ["ImportError: cannot import name 'storage' from 'google.cloud' (unknown location)"]},
+    ),
+    (
+        ("module-missing", "require a version of google-cloud-storage that has google.cloud.storage.v9"),
+        {
+            "raised": ["ModuleNotFoundError: No module named 'google.cloud.storage.v9'"],
+            "reported": ["the stub cannot import it: No module named 'google.cloud.storage.v9'"],
+        },
+    ),
+    (
         ("module-missing", "require a version of scikit-learn that has sklearn.a.b"),
         {
             "raised": ["ModuleNotFoundError: No module named 'sklearn.a.b'"],

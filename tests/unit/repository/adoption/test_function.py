@@ -59,6 +59,7 @@ def test_a_module_of_a_folder_without_init(folder):
         ("import tools", [], ["tools"]),
         ("import tools.other", [], ["tools"]),
         ("from tools import other", [], ["tools"]),
+        ("from google.cloud.storage import Client", [], ["google-cloud-storage"]),
     ],
 )
 def test_an_import_is_of_a_folder_or_of_a_package(folder, line, files, packages):
