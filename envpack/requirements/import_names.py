@@ -94,6 +94,12 @@ def package_of(module: str) -> str:
     return found[0] if found else normalise_name(module)
 
 
+def package_with(name: str) -> str:
+    """The package to install for a dotted name, in words if it is only that of a namespace."""
+    part = package_part(name)
+    return f"the package with the part of {part} that is imported" if part in NAMESPACES else package_of(part)
+
+
 def is_of_package(module: str) -> bool:
     """Whether a module is known to be one of a package."""
     return module in _PACKAGES

@@ -12,7 +12,7 @@ from functools import partial
 
 from envpack.repository.code import called_models, reads_parameter, sends_requests
 from envpack.repository.model import Model
-from envpack.requirements.import_names import NAMESPACES, package_of, package_part
+from envpack.requirements.import_names import package_with
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import (
@@ -99,10 +99,7 @@ def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> t
     for fault in FAULTS:
         if match := _find(fault, message, exception, output):
             words = match.groupdict()
-            name = package_part(words.get("module", ""))
-            package = (
-                f"the package with the part of {name} that is imported" if name in NAMESPACES else package_of(name)
-            )
+            package = package_with(words.get("module", ""))
             return fault.kind or default_kind, fault.fix.format(package=package, **words)
     return default_kind, ""
 
