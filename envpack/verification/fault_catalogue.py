@@ -43,6 +43,8 @@ WRITE_ELSEWHERE = "write below /tmp, or to a folder named by a variable"
 NOT_READY = r"(?:Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}')"
 # The stub leaves out what a configuration does not declare, unless it declares no output at all.
 UNDECLARED = r"unexpected inference output '(?P<output>[^'\n]{1,300})' for model '"
+# What the 24.10 server says of a string for a control of sequences, whatever it is.
+STRING_ID = r"unexpected number of string elements 2 for inference input '(?P<control>[^'\n]{1,300})', expecting 1$"
 CALLS = "add the model that it calls to the repository, or correct what keeps that from being ready"
 # A line that libraries write before they try again, until the load takes too long.
 RETRIES = re.compile(
@@ -126,6 +128,12 @@ MODEL_FAULTS = (
         "bad-output",
         "declare the output {output} in config.pbtxt, or in auto_complete_config",
         reported=UNDECLARED,
+    ),
+    Fault(
+        "bad-config",
+        "this server does not pass the id of a sequence as a string: leave out the control {control}, and call"
+        " request.correlation_id() in execute, or declare it as TYPE_UINT64",
+        reported=STRING_ID,
     ),
     Fault("", CALLS, raised=rf"TritonModelException: .{{0,300}}{NOT_READY}"),
     Fault(

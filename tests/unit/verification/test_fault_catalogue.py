@@ -182,6 +182,7 @@ def test_what_a_model_answers_by_itself_proves_nothing(text):
     [
         "Stub process 'm_0_0' is not healthy.",
         "unexpected inference output 'Y' for model 'm'",
+        "unexpected number of string elements 2 for inference input 'CORRID', expecting 1",
         "in ensemble 'e', Stub process 'm_0_0' is not healthy: it was ended by SIGKILL",
         "the model's process 7 was killed by signal 11 (SIGSEGV) at model.py:12 in execute",
         "process 7 was ended, since execute() did not return within the 2.5 seconds of ENVPACK_EXECUTE_TIMEOUT",

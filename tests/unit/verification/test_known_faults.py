@@ -110,6 +110,10 @@ KNOWN = [
         },
     ),
     (
+        ("bad-config", "leave out the control CORRID, and call request.correlation_id() in execute"),
+        {"reported": ["unexpected number of string elements 2 for inference input 'CORRID', expecting 1"]},
+    ),
+    (
         ("bad-output", "declare the output Y in config.pbtxt"),
         {"reported": ["unexpected inference output 'Y' for model 'm'"]},
     ),
