@@ -34,7 +34,7 @@ from envpack.repository.config_choices import custom_configs
 from envpack.repository.folders import find_folder, looks_like_model, requirements_file
 from envpack.repository.model import UNADDRESSABLE, Model, examine_model
 from envpack.repository.placement import ONE_AT_A_TIME, PYTHON_BACKEND, backends_folder, unpacking_backends
-from envpack.repository.selection import examine_readable, find_cycles, model_name
+from envpack.repository.selection import cycle_error, examine_readable, find_cycles, model_name
 from envpack.requirements.locked_packages import check_locked
 from envpack.settings.project import FILE_NAME, Project
 from envpack.settings.releases import Release
@@ -234,9 +234,13 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
         for custom in custom_configs(model.folder):
             for finding in _of_steps(repository, custom.model, by_name) if custom.model else ():
                 yield dataclasses.replace(finding, where=custom.file if finding.where == main else finding.where)
-    for cycle in find_cycles({name: model.steps for name, model in by_name.items()}):
-        what = f"the ensembles {' -> '.join(cycle)} run each other"
-        yield fault("ensemble-cycle", by_name[cycle[0]].folder, what, "remove one of them from the steps of the others")
+    reached, waiting = by_name, list(models)
+    for model in waiting:  # which grows
+        beyond = _steps_of(model, reached)
+        waiting += [step for name, step in beyond.items() if name not in reached]
+        reached = beyond
+    for cycle in find_cycles({name: model.steps for name, model in reached.items()}):
+        yield finding_of_error(cycle_error(cycle, reached), reached[cycle[0]].folder)
     unpacking = unpacking_backends(model for model in models if _is_in_python(model))
     if len(unpacking) > 1:
         what = f"the backends {' and '.join(unpacking)} unpack archives at the same time, which mixes their files"

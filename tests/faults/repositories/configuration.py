@@ -283,7 +283,7 @@ ENTRIES = (
         _cycle,
         "ensemble-cycle",
         "the ensembles … run each other",
-        "remove one of them from the steps of the others",
+        "remove one of them from the steps of another",
     ),
     Broken(
         "ensemble-member",

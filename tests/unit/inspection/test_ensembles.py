@@ -1,7 +1,9 @@
 """What every server refuses of an ensemble by itself, and the fix."""
 
 from envpack.inspection.configuration import ensemble_findings
+from envpack.inspection.repository import inspect_repository
 from envpack.repository.model import open_model
+from envpack.settings.project import Project
 from tests.tables import every_row
 
 TENSORS = """input { name: "IN" data_type: TYPE_FP32 dims: 1 }
@@ -22,6 +24,15 @@ def findings(folder, config):
 
 def test_an_ensemble_whose_tensors_flow_has_no_findings(tmp_path):
     assert findings(tmp_path, ENSEMBLE) == []
+
+
+def test_ensembles_that_run_each_other_are_found_from_each_that_leads_to_them(tmp_path, release):
+    for name, runs in {"first": "one", "one": "two", "two": "one"}.items():
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(ENSEMBLE.replace('"one"', f'"{runs}"'))
+    for names in ((), ("first",), ("one",), ("two",)):
+        found = inspect_repository(Project(repository=tmp_path), release, names).findings
+        assert [finding.what for finding in found if finding.kind == "ensemble-cycle"], names
 
 
 @every_row(
