@@ -303,9 +303,11 @@ class Judge:
         checks = inference.check_smoke(loaded, requests)
         if not checks[0].ok:
             return _InferenceResult(tuple(checks))
-        if chosen.other and not before:
-            constant = inference.check_constant(loaded, requests[0], chosen.other)
-            checks += [constant] if constant else []
+        if chosen.other:
+            two = loaded, requests[0], chosen.other
+            is_compared = before or (samples and samples.have_answers)
+            constant = None if is_compared else inference.check_constant(*two)
+            checks += filter(None, (inference.check_items(*two), constant))
         formats = None if config.decoupled else inference.check_formats(loaded, requests[0])
         checks += [formats] if formats else []
         count = None

@@ -157,6 +157,17 @@ def with_items(request: SmokeRequest, count: int) -> SmokeRequest:
     return replace(request, inputs=tuple(map(repeated, request.inputs)))
 
 
+def in_one_request(config: ServedConfig, first: SmokeRequest, second: SmokeRequest) -> SmokeRequest | None:
+    """Two requests for one item each as one for both; None if the model, or their inputs, do not allow that."""
+    one_item = [items_of(config, request.inputs) == 1 for request in (first, second)]
+    pairs = list(zip(first.inputs, second.inputs, strict=False))
+    alike = all((one.name, one.shape) == (two.name, two.shape) and one.shape[:1] == (1,) for one, two in pairs)
+    if config.sequence or config.largest_batch < 2 or not (all(one_item) and alike):
+        return None
+    both = (replace(one, shape=(2, *one.shape[1:]), data=(*one.data, *two.data)) for one, two in pairs)
+    return replace(first, description=f"with two different {_TOGETHER}", inputs=tuple(both))
+
+
 def generate_variants(
     config: ServedConfig, count: int, filling: Filling = PLAIN, *, uneven: bool = False
 ) -> Iterator[SmokeRequest]:
@@ -247,8 +258,7 @@ class Chosen:
     requests: tuple[SmokeRequest, ...]  # at least one; the first is also the one that is timed
     samples: Samples | None = None  # the user's samples, None if the requests are generated
     filling: Filling = PLAIN  # what generated requests hold
-    # A request with other inputs than the first one; None if there is none, or if answers are compared with those that
-    # the samples expect.
+    # A request with other inputs than the first one; None if there is none.
     other: SmokeRequest | None = None
 
 
@@ -292,7 +302,7 @@ def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
 
 def _other_sample(samples: Samples) -> SmokeRequest | None:
     first = samples.samples[0].inputs
-    others = (sample.inputs for sample in samples.samples if sample.inputs != first and not samples.have_answers)
+    others = (sample.inputs for sample in samples.samples if sample.inputs != first)
     return next((SmokeRequest("with another sample", inputs) for inputs in others), None)
 
 

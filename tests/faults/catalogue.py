@@ -92,6 +92,19 @@ FAULTS = (
     Broken("wrong_name", DOUBLE.replace('"OUT"', '"RESULT"'), "bad-output", "output OUT is missing"),
     Broken("wrong_type", DOUBLE.replace("data * 2", "data.astype('int32')"), "bad-output", "OUT is INT32, not FP32"),
     Broken(
+        "answers_the_first_item",
+        DOUBLE.replace("data * 2", "data[:1].repeat(len(data), axis=0) * 2"),
+        "mixed-items",
+        "sent with two different items in one request: item 2 has another answer than alone: OUT element 0 is 2 instead"
+        " of 4, as another item",
+    ),
+    Broken(
+        "answers_few_items",
+        DOUBLE.replace("data * 2", "data * data.dtype.type([[2], [2], [2], [0]])[: len(data)]"),
+        "mixed-items",
+        "sent with 4 items in one request: item 4 has another answer than alone: OUT element 0 is 0 instead of 4",
+    ),
+    Broken(
         "wrong_answer",
         DOUBLE,
         "wrong-answers",

@@ -6,14 +6,15 @@ import itertools
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from envpack.repository.config_rules import fits
 from envpack.server.kserve import Client, RequestError, needs_binary
 from envpack.server.log import read_model_error
 from envpack.server.tensors import BINARY_ONLY, FLOATING, ServedConfig, Tensor, Tolerance, read_served_config
 from envpack.support.text import counted
-from envpack.verification.answers import LoadedModel, Responses, responses_difference
-from envpack.verification.requests import SmokeRequest, and_full_batch, items_of
+from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
+from envpack.verification.requests import SmokeRequest, and_full_batch, in_one_request, items_of
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, Latency, SampleCount, check, failed, passed, skipped, warning
 
@@ -22,6 +23,7 @@ _SHOWN_FAILURES = 3
 _REPETITIONS = 8
 _LATENCY_SECONDS = 1.0
 _ONE_FOR_ONE = "answer with one item for each of the request, or set max_batch_size: 0"
+_ROW_BY_ROW = "compute each row of the outputs from the same row of the inputs, for as many as max_batch_size allows"
 _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtxt"
 
 
@@ -98,6 +100,77 @@ def _mentions(*, answered: bool, shape: str, lost: str, infinite: str) -> Iterat
     if infinite:
         evidence = f"no element of {infinite} is a finite number: all are NaN or infinite"
         yield warning("values", evidence, "look for a division by zero, or provide samples that fit the model")
+
+
+@check("mixed-items", of="answers", step="inference", kind="mixed-items")
+def check_items(model: LoadedModel, first: SmokeRequest, second: SmokeRequest) -> Check | None:
+    """Only shown if it fails: of a model that batches, each item of a request has the answer that it gets alone, and
+    not that of another item. An answer that is neither is a warning, unless it is right beside one other item and wrong
+    beside many
+
+    A request for several items got a wrong answer for one of them. The first dimension of all tensors is the batch if
+    `max_batch_size` is not 0, and clients send several items in one request. Compute each row of the outputs from the
+    same row of the inputs, for as many rows as there may be.
+    """
+    both = in_one_request(model.config, first, second)
+    alone = _alone(model, (first, second)) if both else None
+    if both is None or alone is None:
+        return None
+    for request in and_full_batch(model.config, [both]):
+        found = _wrong_item(model, request, alone)
+        if found and any(map(_difference, alone, _alone(model, (first, second)) or ())):
+            return None  # equal requests have different answers
+        if found and (found.is_of_another or request is not both):
+            return failed("mixed-items", found.what, _ROW_BY_ROW)
+        if found:
+            fix = f"ignore this if the items of a request belong together; else {_ROW_BY_ROW}"
+            return warning("mixed-items", found.what, fix)
+    return None
+
+
+@dataclass(frozen=True)
+class _WrongItem:
+    what: str
+    is_of_another: bool  # whether its answer is that of the other item
+
+
+def _wrong_item(model: LoadedModel, request: SmokeRequest, alone: Sequence[tuple[Tensor, ...]]) -> _WrongItem | None:
+    """The first item of a request, which are two in turn, with another answer than that of the same one alone."""
+    count = items_of(model.config, request.inputs)
+    try:
+        (found,) = model.ask(request.inputs, request.parameters)
+    except RequestError as error:
+        error.sent, error.items = request.description, count
+        raise
+    for at in range(count):
+        if unequal := _item_difference(alone[at % 2], found, at, count):
+            what = f"sent {request.description}: item {at + 1} has another answer than alone: {unequal}"
+            is_of_another = not _item_difference(alone[1 - at % 2], found, at, count)
+            return _WrongItem(f"{what}, as another item" if is_of_another else what, is_of_another)
+    return None
+
+
+def _alone(model: LoadedModel, requests: Sequence[SmokeRequest]) -> list[tuple[Tensor, ...]] | None:
+    """The answers to single requests; None if the model refuses one."""
+    try:
+        return [model.ask(request.inputs, request.parameters)[0] for request in requests]
+    except RequestError as error:
+        if error.timed_out or not error.status:
+            raise
+        return None
+
+
+def _item_difference(alone: tuple[Tensor, ...], found: tuple[Tensor, ...], at: int, count: int) -> str:
+    """How the outputs of an item differ from those that it gets alone; those of another shape are not compared."""
+    shapes = {tensor.name: tensor.shape for tensor in alone}
+    items = [
+        replace(tensor, shape=shapes[tensor.name], data=tensor.data[at * length : (at + 1) * length])
+        for tensor, length in ((tensor, len(tensor.data) // count) for tensor in found)
+        if shapes.get(tensor.name) == (1, *tensor.shape[1:]) and tensor.shape[0] == count
+    ]
+    names = {tensor.name for tensor in items}
+    expected = tuple(tensor for tensor in alone if tensor.name in names)
+    return responses_difference((expected,), (tuple(items),), lambda _: TOGETHER)
 
 
 @check("constant", of="answers")
