@@ -171,5 +171,6 @@ def fetch(
     if address.startswith("oci://"):
         raise click.UsageError("fetch copies no image: mount it as a volume, and check it with `envpack verify`.")
     done = fetch_models(address, directory, console, trust=options.trust_of(require_signature, max_age))
+    console.warned(*done.cautions)
     console.serve_with(done.command)
     console.result({"url": address} | vars(done))

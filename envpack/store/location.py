@@ -5,7 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from envpack.support.connection_faults import proxy_of
 from envpack.support.errors import UsageError
+from envpack.support.folders import shell_fault
 from envpack.support.installation import install_command
 from envpack.support.redaction import has_secret, public_url
 from envpack.support.text import printable_line
@@ -23,6 +24,9 @@ SCHEMES: tuple[Scheme, ...] = ("file", "s3", "gs", "az")
 _EXAMPLES = "file:///mnt/store, s3://bucket/folder, gs://bucket/folder or az://container/folder"
 # Triton's notation for a server other than Amazon's: s3://http://127.0.0.1:9000/bucket/folder
 _ENDPOINT = re.compile(r"s3://(?P<endpoint>https?://[^/\s@]+)/(?P<rest>.+)", re.IGNORECASE)
+# What a server reads in that notation. It waits without an end for another address, and leaves other folders out.
+_READ_BY_SERVERS = re.compile(r"s3://https?://[0-9A-Za-z.-]+:[0-9]+/[0-9a-z.-]+(/[0-9A-Za-z._-]+)*")
+_PORT = re.compile(r":[0-9]+$")
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
 _MOST_PATH = 800  # bytes; S3 allows 1024 for all of a key
 _SEGMENT = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
@@ -94,18 +98,34 @@ def parse_location(url: str) -> Location:
     return Location(url.rstrip("/"), cast("Scheme", scheme), parts.netloc, prefix, endpoint)
 
 
-def server_address(location: Location, variables: Mapping[str, str] | None = None) -> str:
-    """The address of a location as Triton reads it."""
-    names = os.environ if variables is None else variables
+def server_address(location: Location) -> str:
+    """The address of a location as Triton reads it; a service has its port, without which a server waits for ever."""
     path = "/".join(part for part in (location.bucket, location.prefix) if part)
     if location.scheme == "file":
         return location.prefix
     if location.scheme == "az":
-        return f"as://{names.get('AZURE_STORAGE_ACCOUNT_NAME') or 'ACCOUNT'}/{path}"
-    endpoint = location.endpoint or names.get("AWS_ENDPOINT_URL_S3") or names.get("AWS_ENDPOINT_URL") or ""
-    if location.scheme == "s3" and endpoint:
-        return f"s3://{public_url(endpoint).rstrip('/')}/{path}"
+        return f"as://{os.environ.get('AZURE_STORAGE_ACCOUNT_NAME') or 'ACCOUNT'}/{path}"
+    if location.scheme == "s3" and (service := public_url(_endpoint(location)).rstrip("/")):
+        port = "" if _PORT.search(service) else ":443" if service.startswith("https:") else ":80"
+        return f"s3://{service}{port}/{path}"
     return f"{location.scheme}://{path}"
+
+
+def server_fault(location: Location, folders: Iterable[str] = ()) -> str:
+    """Why no server serves what is at a location, with these folders there, as a sentence; ``""`` if one may."""
+    address = server_address(location)
+    if location.folder is not None:
+        unfit = shell_fault(address)
+        return f"no server starts a Python model from {address}, which {unfit}: choose another folder" if unfit else ""
+    if not address.startswith(("s3://http:", "s3://https:")):
+        return ""
+    for place in (address, *(f"{address}/{folder}" for folder in sorted(folders))):
+        if not _READ_BY_SERVERS.fullmatch(place) or urlsplit(_endpoint(location)).path.strip("/"):
+            takes = "HOST:PORT/BUCKET/FOLDER of a-z, 0-9, '.' and '-', in folders also A-Z and '_'"
+            return (
+                f"no server reads {place}: it takes {takes}; choose other names, or serve what `envpack fetch` copies"
+            )
+    return ""
 
 
 def _folder(url: str, host: str, path: str) -> Location:

@@ -22,7 +22,7 @@ from envpack.inspection.files import content_findings
 from envpack.inspection.state import known_state
 from envpack.repository.selection import open_models
 from envpack.settings.project import Project
-from envpack.store.location import obstore_for, parse_location, server_address
+from envpack.store.location import Location, obstore_for, parse_location, server_address, server_fault
 from envpack.store.objects import Objects
 from envpack.support.errors import UsageError
 from envpack.support.folders import whole_path
@@ -130,12 +130,13 @@ def publish_objects(
     stays: tuple[str, ...] = ()
     if template and prune and not dry_run:
         pruned, stays = template.prune(prune, publication.digest, progress)
+    fault = server_fault(location, {file.path.rpartition("/")[0] for file in publication.files})
     command = ("tritonserver", f"--model-repository={server_address(location)}")
     return PublishedObjects(
         url=str(location),
         published=published,
         pruned=pruned,
-        cautions=(*publication.cautions, *stays),
+        cautions=(*publication.cautions, *filter(None, [fault]), *stays),
         command=command,
     )
 
@@ -180,6 +181,7 @@ class Fetched:
     directory: Path
     files: int
     size: int
+    cautions: tuple[str, ...]  # why no server can serve it there
     command: tuple[str, ...]
 
 
@@ -207,5 +209,6 @@ def fetch_models(url: str, directory: Path, progress: Progress = SILENT, *, trus
         directory=place,
         files=copied.files,
         size=copied.size,
+        cautions=tuple(filter(None, [server_fault(Location(str(place), "file", "", str(place)))])),
         command=("tritonserver", f"--model-repository={place}"),
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.store.location import parse_location, server_address
+from envpack.store.location import parse_location, server_address, server_fault
 from envpack.store.shared import open_store
 from envpack.support.errors import InputError, UsageError
 from tests.tables import every_row
@@ -84,6 +84,12 @@ def test_credentials_in_an_address_are_refused_and_not_shown(url):
         ("s3://bucket/models", {}, "s3://bucket/models"),
         ("s3://bucket/models", {"AWS_ENDPOINT_URL": "http://host:9000/"}, "s3://http://host:9000/bucket/models"),
         ("s3://bucket/models", {"AWS_ENDPOINT_URL": "http://me:word@host:9000"}, "s3://http://host:9000/bucket/models"),
+        (
+            "s3://bucket/models",
+            {"AWS_ENDPOINT_URL": "https://minio.example"},
+            "s3://https://minio.example:443/bucket/models",
+        ),
+        ("s3://bucket/models", {"AWS_ENDPOINT": "http://host"}, "s3://http://host:80/bucket/models"),
         ("s3://http://host:1/bucket/models", {"AWS_ENDPOINT_URL": "x"}, "s3://http://host:1/bucket/models"),
         ("gs://bucket/models", {"AWS_ENDPOINT_URL": "http://host:9000"}, "gs://bucket/models"),
         ("az://c/models", {"AZURE_STORAGE_ACCOUNT_NAME": "me"}, "as://me/c/models"),
@@ -91,8 +97,45 @@ def test_credentials_in_an_address_are_refused_and_not_shown(url):
         ("file:///srv/models", {}, "/srv/models"),
     ],
 )
-def test_the_address_for_a_server(url, variables, address):
-    assert server_address(parse_location(url), variables) == address
+def test_the_address_for_a_server(url, variables, address, monkeypatch):
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert server_address(parse_location(url)) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "unread"),
+    [
+        ("s3://http://host/bucket/models_2.0/{digest}", ""),
+        ("s3://http://host/bucket", "s3://http://host:80/bucket/a b"),
+        ("s3://http://host:9000/bucket/sp ace", "s3://http://host:9000/bucket/sp ace"),
+        ("s3://http://host:9000/bucket/a+b", "s3://http://host:9000/bucket/a+b"),
+        ("s3://http://host:9000/Bucket_1/a", "s3://http://host:9000/Bucket_1/a"),
+        ("s3://http://minio_1:9000/bucket", "s3://http://minio_1:9000/bucket"),
+        ("s3://bucket/sp ace", ""),
+        ("gs://bucket/sp ace", ""),
+        ("file:///srv/mo%20dels", "/srv/mo dels"),
+        ("file:///srv/models", ""),
+    ],
+)
+def test_what_no_server_reads_is_named(url, unread, monkeypatch):
+    """The real server of 24.10 waits without an end for each of these addresses, and leaves such folders out."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    folders = ["m", "m/1", "a b"] if unread.endswith("a b") else ["m", "m/1"]
+    fault = server_fault(parse_location(url.replace("{digest}", "0")), folders)
+    assert (
+        (f" {unread}: it takes HOST:PORT" in fault or f" {unread}, which contains ' '" in fault)
+        if unread
+        else not fault
+    )
+
+
+def test_a_service_below_a_path_is_for_no_server(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://host/s3")
+    assert server_fault(parse_location("s3://bucket/models")).startswith("no server reads s3://https://host/s3")
 
 
 def test_a_folder_that_is_missing_is_refused_unless_it_can_be_made(tmp_path):
