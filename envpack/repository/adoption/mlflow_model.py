@@ -79,8 +79,10 @@ def _named_files(flavor: Table) -> Iterator[tuple[str, Location]]:
     tables = [(entry, "path") for entry, _ in entries if isinstance(entry, Table)]
     for table, key in [*((flavor, key) for key in _FILES), *tables]:
         value, location = table.get(key)
-        if isinstance(value, str):
-            yield value, location
+        if isinstance(
+            value, str
+        ):  # MLflow writes the path of the code as it was where it was logged, and takes its name
+            yield Path(value).name if key == "model_code_path" else value, location
 
 
 def _requirements(folder: Path, flavor: Table) -> Files:

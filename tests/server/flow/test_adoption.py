@@ -32,7 +32,7 @@ REQUIREMENTS = {
 MODELS = {
     "3.9": ("sklearn", "xgboost", "lightgbm", "runs:/RUN/statsmodels", "models:/shout/1"),
     "3.12": (
-        *("sklearn", "xgboost", "lightgbm", "statsmodels", "every_kind", "arrays", "anything"),
+        *("sklearn", "xgboost", "lightgbm", "statsmodels", "every_kind", "arrays", "anything", "words", "loud"),
         *("classifier.joblib", "linear.onnx"),
     ),
 }

@@ -95,6 +95,25 @@ class Arrays(mlflow.pyfunc.PythonModel):
         return {"sums": model_input["grid"].sum(axis=(1, 2)), "centred": line - line.mean(axis=0)}
 
 
+class Words(mlflow.pyfunc.PythonModel):
+    """Answers whose rows have different lengths."""
+
+    def predict(self, context, model_input, params=None):
+        words = [text.split() for text in model_input["text"]]
+        return pd.DataFrame({"words": words, "lengths": [[len(word) for word in row] for row in words]})
+
+
+CODE = """
+import mlflow
+
+class Loud(mlflow.pyfunc.PythonModel):
+    def predict(self, context, model_input, params=None):
+        return [text.upper() for text in model_input["text"]]
+
+mlflow.models.set_model(Loud())
+"""
+
+
 class Anything(mlflow.pyfunc.PythonModel):
     """A signature without types, as MLflow writes for pipelines of transformers."""
 
@@ -196,6 +215,14 @@ def train_signatures():
     line = {"content": [1, 2, 3, 6], "shape": [2, 2]}
     centred = {"content": [-1, -2, 1, 2], "shape": [2, 2]}
     write_samples("arrays", [{"grid": grid, "line": line}], [{"sums": [10, 26], "centred": centred}])
+
+    texts = pd.DataFrame({"text": ["a bc", "d"]})
+    log("words", mlflow.pyfunc, Words(), texts, Words().predict(None, texts))
+    write_samples("words", [{"text": ["xy z"]}], [{"words": ['["xy", "z"]'], "lengths": ["[2, 1]"]}])
+    (FOLDER / "loud.py").write_text(CODE)
+    log("loud", mlflow.pyfunc, str(FOLDER / "loud.py"), texts, ["A BC", "D"])
+    (FOLDER / "loud.py").unlink()
+    write_samples("loud", [{"text": ["é"]}], [{"predictions": ["É"]}])
 
     from mlflow.types.schema import AnyType
 

@@ -96,7 +96,7 @@ def answers_to(model, data, batched, notes):
     for one in model.outputs:
         array = whole[one.name]
         one.datatype = DATATYPES.get(array.dtype.name, "STRING")
-        if one.shape and not is_fitting(array.shape, one.shape):
+        if one.shape and not (is_fitting(array.shape, one.shape) and (alone or array.ndim == len(one.shape))):
             found = f"{one.name} has the shape {list(array.shape)}"
             notes.append(f"{found}, and is declared as {one.shape}: config.pbtxt has what was answered")
             one.shape = []
@@ -128,7 +128,8 @@ def names_of(answer):
 
 
 def typed_outputs(model, answer):
-    return {name: typed(values) for name, values in named(answer, [one.name for one in model.outputs]).items()}
+    answers = named(answer, [one.name for one in model.outputs])
+    return {one.name: typed(answers[one.name], one) for one in model.outputs}
 
 
 def one_by_one(model, data, whole):
@@ -191,12 +192,19 @@ def rows_of(data):
     return len(next(iter(data.values())))
 
 
-def typed(values):
-    """Values as an array of numbers, or of bytes for everything else."""
-    values = [values] if np.ndim(values) == 0 else values
-    array = np.asarray(values)
-    if array.dtype == object and len(array) and isinstance(array.flat[0], (list, np.ndarray)):
-        array = np.array([np.asarray(row) for row in array])
+def typed(values, output=None):
+    """Values as an array of numbers, or of bytes for everything else; each row of an output may be JSON."""
+    values = values if isinstance(values, (list, tuple)) or np.ndim(values) else [values]
+    array = np.empty(0, dtype=object)
+    if output is None or output.form != "documents":
+        try:
+            array = np.asarray(values)
+            if array.dtype == object and len(array) and isinstance(array.flat[0], (list, np.ndarray)):
+                array = np.array([np.asarray(row) for row in array])
+        except ValueError:  # rows of different lengths
+            if output is None:
+                raise
+            output.form, output.shape = "documents", [-1]
     if array.dtype.name in DATATYPES:
         return array
     return to_array(values if isinstance(values, np.ndarray) else list(values), "TYPE_STRING")

@@ -60,7 +60,7 @@ def named(answer, names):
 
 def to_array(values, datatype):
     """An output as an array of its type; it is an error if a number does not fit into that."""
-    values = [values] if np.ndim(values) == 0 else values
+    values = values if isinstance(values, (list, tuple)) or np.ndim(values) else [values]
     if datatype != "TYPE_STRING":
         array = np.asarray(values)
         array = np.array(list(array)) if array.dtype == object else array  # whose rows are lists
@@ -84,8 +84,15 @@ def is_missing(value):
 def to_bytes(value):
     if is_missing(value):
         return b""  # a tensor has no other way to lack a text
-    if isinstance(value, (dict, list)):
-        return json.dumps(value, default=lambda part: part.tolist()).encode()
+    if isinstance(value, (dict, list, tuple, np.ndarray)) or hasattr(value, "model_dump"):
+        return json.dumps(value, default=plain).encode()
     if isinstance(value, bytes):
         return value
     return str(value.isoformat() if hasattr(value, "isoformat") else value).encode()
+
+
+def plain(value):
+    """What JSON has for a value of NumPy, pandas or pydantic."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -21,7 +21,7 @@ class Model:
     signature = property(lambda self: self)
 
     def to_dict(self):
-        return {{"inputs": json.dumps([{inputs}]), "outputs": '[{{"type": "double", "name": "y"}}]'}}
+        return {{"inputs": json.dumps([{inputs}]), "outputs": json.dumps([{outputs}])}}
 
     def load_input_example(self, folder):
         return {example}
@@ -42,8 +42,9 @@ def answers(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("class DataFrame: pass\n")
 
-    def asked(inputs, example, body):
-        (tmp_path / "mlflow/pyfunc.py").write_text(MLFLOW.format(inputs=inputs, example=example, body=body))
+    def asked(inputs, example, body, outputs='{"type": "double", "name": "y"}'):
+        module = MLFLOW.format(inputs=inputs, example=example, body=body, outputs=outputs)
+        (tmp_path / "mlflow/pyfunc.py").write_text(module)
         details = {"has_example": True, "is_hinted": example.startswith("[")}
         made = Artifact(kind="mlflow", title="", source=tmp_path, files={}, requirements={}, details=details)
         return ask(made, tmp_path, Path(sys.executable), 60)
@@ -83,3 +84,32 @@ def test_one_row_is_compared_with_one_that_is_made_up(answers, inputs, example, 
     notes = [] if is_independent else ["it is unknown" if is_batched else "the answer to a row depends"]
     assert [note[: len(start)] for note, start in zip(found.notes, notes, strict=True)] == notes
     assert len(found.data) == (example.count("* 3") * 2 + 1 if is_batched else 1)
+
+
+NUMBERS = '{"type": "array", "items": {"type": "long"}, "name": "y"}'
+WORDS = NUMBERS.replace("long", "string")
+THING = '{"type": "object", "name": "y"}'
+
+
+@every_row(
+    ("outputs", "body", "answer"),
+    [
+        (WORDS, "return [one.split() for one in data]", '["a", "b"]'),
+        (WORDS, "return [np.array(one.split()) for one in data]", '["a", "b"]'),
+        (NUMBERS, "return [[len(word) for word in one.split()] for one in data]", "[1, 1]"),
+        (THING, "return [type('T', (), {'model_dump': lambda self: {'n': 1}})() for one in data]", '{"n": 1}'),
+        (THING, "return [{'n': np.float32(1.5), 'p': __import__('pathlib').Path('a')} for _ in data]", None),
+    ],
+)
+def test_an_answer_that_is_no_tensor_is_json(answers, outputs, body, answer):
+    asked = answers(TEXT, "['a b', 'c']", body, outputs)
+    (output,) = asked.outputs
+    assert (output.datatype, output.dims, asked.is_batched) == ("STRING", [1], True)
+    assert asked.validation_data[0]["y"] == [answer or '{"n": 1.5, "p": "a"}']
+
+
+def test_the_samples_of_a_table_have_the_shape_of_its_outputs(answers):
+    """An answer with fewer dimensions than the signature says, of a model whose rows depend on each other."""
+    asked = answers(ARRAY, FLOATS.replace("[1, 2]", "[1, 2], [3, 5]"), "return data['x'].mean(axis=0)", NUMBERS)
+    (output,) = asked.outputs
+    assert (output.dims, asked.validation_data) == ([-1], [{"y": [2.0, 3.5]}])

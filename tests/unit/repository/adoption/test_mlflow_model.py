@@ -93,3 +93,15 @@ def test_a_link_inside_of_the_artifact_becomes_a_copy(model, tmp_path):
     model(requirements_txt="numpy\n")
     copy = tmp_path / "made/1/model/linked"
     assert (copy.is_symlink(), copy.read_text()) == (False, MLMODEL)
+
+
+@pytest.mark.parametrize("path", ["/home/ada/churn/chain.py", "src/chain.py", "chain.py"])
+def test_code_that_was_logged_is_named_by_the_path_that_it_had_then(tmp_path, path):
+    flavor = MLMODEL.replace("model_path: model.pkl", f"model_code_path: {path}")
+    (tmp_path / "MLmodel").write_text(flavor)
+    (tmp_path / "requirements.txt").write_text("mlflow\n")
+    with pytest.raises(InputError) as raised:
+        inspect_artifact(str(tmp_path))
+    assert raised.value.message == "it names 'chain.py', which the folder does not have"
+    (tmp_path / "chain.py").touch()
+    assert inspect_artifact(str(tmp_path)).kind == "mlflow"
