@@ -70,7 +70,7 @@ def ask(artifact: Artifact, version_folder: Path, python: Path, timeout: int) ->
         facts.write_text(json.dumps({"kind": artifact.kind, "folder": str(version_folder), **artifact.details}))
         variables = bare_environment() | {"HOME": folder, "TMPDIR": folder}
         try:
-            done = run([python, "-B", _PROGRAM, facts, report], env=variables, cwd=version_folder, timeout=timeout)
+            done = run([python, "-B", _PROGRAM, facts, report], env=variables, cwd=Path(folder), timeout=timeout)
         except subprocess.TimeoutExpired:
             fix = "give it more time: timeout = 600 in the envpack.toml of the repository"
             raise bad_artifact(f"the model did not answer within {timeout} s", fix, artifact.source) from None

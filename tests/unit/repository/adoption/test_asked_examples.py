@@ -113,3 +113,16 @@ def test_the_samples_of_a_table_have_the_shape_of_its_outputs(answers):
     asked = answers(ARRAY, FLOATS.replace("[1, 2]", "[1, 2], [3, 5]"), "return data['x'].mean(axis=0)", NUMBERS)
     (output,) = asked.outputs
     assert (output.dims, asked.validation_data) == ([-1], [{"y": [2.0, 3.5]}])
+
+
+def test_a_model_whose_example_cannot_be_read_is_served_without_samples(answers):
+    """As one that MLflow 1 wrote for an array."""
+    asked = answers(ARRAY, "json.loads('{')", "return data['x'].sum(axis=1)")
+    assert (asked.is_batched, asked.data, len(asked.notes)) == (True, [], 1)
+    assert asked.notes[0].startswith("its example cannot be read, so verify compares no answers; add samples: JSON")
+
+
+def test_what_a_model_writes_where_it_runs_does_not_stay_in_its_folder(answers, tmp_path):
+    """MLflow 2 makes a folder mlruns."""
+    answers(ARRAY, FLOATS, "import os; os.makedirs('mlruns', exist_ok=True); return data['x'].sum(axis=1)")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mlflow", "pandas"]
