@@ -5,7 +5,9 @@ The bytes of a pickled scikit-learn model are searched; nothing is unpickled.
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import lzma
 import mmap
 import os
 import re
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from envpack.repository.adoption.artifact import OTHER_MODELS, Artifact, bad_artifact, python_env, requirements_in
@@ -29,13 +32,16 @@ from envpack.support.processes import run
 from envpack.support.text import one_line, printable_line
 
 _PLAIN = re.compile(rb"\x80[\x02-\x05]")
-_COMPRESSED = re.compile(rb"\x1f\x8b|\x78[\x01\x5e\x9c\xda]")  # by gzip or zlib, as joblib does
+_COMPRESSED = re.compile(
+    rb"\x1f\x8b|\x78[\x01\x5e\x9c\xda]|BZ|\xfd7|]\0"
+)  # by gzip, zlib, bz2, xz or lzma, as joblib does
 _MOST = 1 << 30  # bytes of decompressed content that are searched
 # How pickles write a class, from protocol 4 on and before, and the entry that scikit-learn adds to a model's state.
 _CLASS = re.compile(rb"\x8c.([A-Za-z_][\w.]{0,200})\x94\x8c.([A-Za-z_][\w.]{0,200})\x94\x93", re.DOTALL)
 # Shorter names would be in numbers, too.
 _OLD_CLASS = re.compile(rb"c([A-Za-z_][\w.]{2,200})\n([A-Za-z_][\w.]{2,200})\n")
 _VERSION = re.compile(rb"_sklearn_version(?:\x94|q.|r.{4})?(?:\x8c(.)|X(.{4}))(\d[\w.]{0,40})", re.DOTALL)
+_FIRST_WITH_NUMPY_2 = (1, 4, 2)  # of scikit-learn; those before do not exclude it, and cannot be imported beside it
 _GIVEN = {"numpy", "sklearn", "joblib", "copy_reg", "__builtin__", *sys.stdlib_module_names}
 
 
@@ -52,7 +58,10 @@ def read_estimator(file: Path, python: str) -> Artifact:
     named = (*_CLASS.findall(content), *_OLD_CLASS.findall(content))
     classes = {module.decode(): name.decode() for module, name in named}
     says = {text: content.find(text) >= 0 for text in (b"numpy._core", b"numpy.core", b"feature_names_in_")}
-    numpy = "numpy>=2" if says[b"numpy._core"] else "numpy<2" if says[b"numpy.core"] else "numpy"
+    is_older = says[b"numpy.core"] or (
+        version and tuple(map(int, re.findall(r"\d+", version)[:3])) < _FIRST_WITH_NUMPY_2
+    )
+    numpy = "numpy>=2" if says[b"numpy._core"] else "numpy<2" if is_older else "numpy"
     own = sorted(module for module in classes if module.partition(".")[0] not in _GIVEN)
     if "__main__" in classes:
         what = f"it contains {classes['__main__']} of the program that wrote it (__main__), which no server can import"
@@ -80,9 +89,10 @@ def _content(file: Path) -> bytes | mmap.mmap:
         content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     if not _COMPRESSED.match(content):
         return content
+    kinds = {b"BZ": bz2.BZ2Decompressor, b"\xfd7": lzma.LZMADecompressor, b"]\0": lzma.LZMADecompressor}
     try:
-        return zlib.decompressobj(wbits=47).decompress(content, _MOST)  # gzip or zlib
-    except zlib.error as error:
+        return kinds.get(content[:2], partial(zlib.decompressobj, wbits=47))().decompress(content, _MOST)
+    except (zlib.error, lzma.LZMAError, OSError) as error:
         raise bad_artifact(f"it cannot be decompressed: {error}", "write it again with joblib", file) from error
 
 

@@ -1,6 +1,8 @@
 """What the bytes of pickled estimators say; real pickles, of classes that look like those of scikit-learn."""
 
+import bz2
 import gzip
+import lzma
 import pickle
 import sys
 import types
@@ -52,9 +54,17 @@ def requirements_of(file, python=""):
     return name, text
 
 
+def as_lzma(content):
+    return lzma.compress(content, format=lzma.FORMAT_ALONE)
+
+
 @every_row(
     ("protocol", "pack"),
-    [*((protocol, bytes) for protocol in (2, 3, 4, 5)), (4, gzip.compress), (5, zlib.compress), (2, gzip.compress)],
+    [
+        *((protocol, bytes) for protocol in (2, 3, 4, 5)),
+        *((4, gzip.compress), (5, zlib.compress), (2, gzip.compress)),
+        *((4, bz2.compress), (4, lzma.compress), (4, as_lzma)),
+    ],
 )
 def test_the_version_is_pinned(tmp_path, protocol, pack):
     file = tmp_path / f"{protocol}{pack.__name__}.pkl"
@@ -75,6 +85,14 @@ def test_other_packages_are_those_that_it_names(tmp_path, state, lines):
     file = tmp_path / "model.pkl"
     file.write_bytes(pickled(Estimator(), 4, **state))
     assert requirements_of(file)[1].splitlines() == lines
+
+
+@pytest.mark.parametrize(("version", "numpy"), [("0.24.2", "numpy<2"), ("1.4.0", "numpy<2"), ("1.4.2", "numpy")])
+def test_an_older_version_gets_the_numpy_that_it_was_built_for(tmp_path, version, numpy):
+    file = tmp_path / "model.pkl"
+    old = pickled(Estimator(), 4).replace(b"\x8c\x051.5.2", b"\x8c%c%s" % (len(version), version.encode()))
+    file.write_bytes(old)
+    assert requirements_of(file) == ("requirements.txt", f"scikit-learn=={version}\n{numpy}\n")
 
 
 def test_a_package_whose_version_is_unknown_is_named(tmp_path):
