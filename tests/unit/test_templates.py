@@ -12,6 +12,7 @@ from envpack.repository.code import called_models
 from envpack.repository.model import open_model
 from envpack.settings.examples import copy_template, example_files
 from envpack.support.errors import InputError
+from tests.needed_pythons import need_interpreter
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -43,6 +44,18 @@ def test_each_template_is_a_model_with_samples_and_tests(written):
         assert (folder / f"tests/test_{name}_model.py").is_file()
     assert not [path for path in written.rglob("*") if "MODEL" in path.name]
     assert not [path for path in written.rglob("*") if path.is_file() and "MODEL" in path.read_text()]
+
+
+def test_each_template_can_be_imported_by_the_oldest_python(written):
+    program = """
+import runpy, sys, unittest.mock
+sys.modules.update(dict.fromkeys(["numpy", "torch", "triton_python_backend_utils"], unittest.mock.MagicMock()))
+for path in sys.argv[1:]:
+    assert "TritonPythonModel" in runpy.run_path(path)
+"""
+    command = [need_interpreter("3.6").executable, "-c", program, *written.glob("*/1/model.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_model_that_bls_calls_comes_with_it(written):

@@ -1,7 +1,5 @@
 """Waits for several services at the same time (coroutines)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np
@@ -14,7 +12,7 @@ async def look_up(number: float) -> float:
 
 
 class TritonPythonModel:
-    async def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+    async def execute(self, requests: "list[pb_utils.InferenceRequest]") -> "list[pb_utils.InferenceResponse]":
         return list(await asyncio.gather(*map(self.respond, requests)))
 
     async def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:

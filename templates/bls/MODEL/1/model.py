@@ -1,18 +1,16 @@
 """Sends a request to another model and adds 1 to its answer (business logic scripting)."""
 
-from __future__ import annotations
-
 import json
 
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    def initialize(self, args: dict[str, str]) -> None:
+    def initialize(self, args: "dict[str, str]") -> None:
         config = json.loads(args["model_config"])
         self.other = config["parameters"]["other_model"]["string_value"]
 
-    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+    def execute(self, requests: "list[pb_utils.InferenceRequest]") -> "list[pb_utils.InferenceResponse]":
         return [self.respond(request) for request in requests]
 
     def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:

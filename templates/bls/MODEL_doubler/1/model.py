@@ -1,12 +1,10 @@
 """Doubles an input; MODEL sends its requests here."""
 
-from __future__ import annotations
-
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+    def execute(self, requests: "list[pb_utils.InferenceRequest]") -> "list[pb_utils.InferenceResponse]":
         return [self.respond(request) for request in requests]
 
     def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:

@@ -1,13 +1,11 @@
 """Sends one response for each word of a text (decoupled)."""
 
-from __future__ import annotations
-
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    def execute(self, requests: list[pb_utils.InferenceRequest]) -> None:
+    def execute(self, requests: "list[pb_utils.InferenceRequest]") -> None:
         for request in requests:
             self.stream(request)
 

@@ -1,7 +1,5 @@
 """Multiplies an input by a factor from config.pbtxt."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -9,11 +7,11 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    def initialize(self, args: dict[str, str]) -> None:
+    def initialize(self, args: "dict[str, str]") -> None:
         config = json.loads(args["model_config"])
         self.factor = np.float32(config["parameters"]["factor"]["string_value"])
 
-    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+    def execute(self, requests: "list[pb_utils.InferenceRequest]") -> "list[pb_utils.InferenceResponse]":
         return [self.respond(request) for request in requests]
 
     def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
