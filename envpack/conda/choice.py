@@ -157,7 +157,11 @@ def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBu
     tried = f"; none was fetched: {failure.reason}" if failure else ""
     details, hint = failure.details if failure else "", "; or ".join(_ways_out(candidates, failure))
     if not unfit:
-        there = {found.minor for found in available_interpreters(candidates.search)}
+        there = {
+            found.minor
+            for found in available_interpreters(candidates.search)
+            if _is_wanted(found, candidates.preference)
+        }
         available = ", ".join(sorted(there, key=version_key)) or "none"
         whose = " of uv" if candidates.preference == "only-managed" else ""
         message = f"no Python {minor}{whose} on this machine{_skipped()}; available: {available}{tried}"
@@ -189,6 +193,8 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
         yield failure.remedy
     if preference == "only-system" and candidates.search is None:
         yield "let envpack fetch one, with --set python_preference=system"
+    if preference == "only-managed":
+        yield "allow one that is not uv's, with --set python_preference=managed"
     there = [one for one in available_interpreters(candidates.search) if _is_wanted(one, preference)]
     headers, glibc = candidates.headers, candidates.glibc
     fitting = {one.minor for one in there if not _complaint(one, headers=headers, glibc=glibc)}
@@ -202,7 +208,7 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
     if shutil.which("apt-get") and any(interpreter.distribution for interpreter, _ in candidates.unfit):
         default = real_path(Path("/usr/bin/python3")).name == f"python{minor}"
         yield f"apt-get install python{'3' if default else minor}-dev"
-    if shutil.which("pyenv") or os.environ.get("PYENV_ROOT"):
+    if preference != "only-managed" and (shutil.which("pyenv") or os.environ.get("PYENV_ROOT")):
         yield f"PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {minor}"
     if candidates.headers:
         yield "compile against an environment, with --prefix"

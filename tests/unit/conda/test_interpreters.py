@@ -147,6 +147,9 @@ def test_the_preference_decides_between_interpreters_of_uv_and_others(tmp_path, 
         with pytest.raises(EnvironmentBuildError) as caught:
             chosen(preference, folder)
         assert caught.value.kind == "unknown-python"
+        assert "available: none" in caught.value.message
+    assert "pyenv" not in caught.value.hint  # whose interpreters are not uv's
+    assert caught.value.hint.startswith("allow one that is not uv's, with --set python_preference=managed; or ")
 
 
 @pytest.mark.parametrize("version", ["3.13t", "3.14t"])
