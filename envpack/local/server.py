@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones, and models see the code INTERNAL of all errors.
 _FIRST_WITH_ERRORS_OF_MODELS = 2504
+
+# What a server reads of a version, and the last one there can be.
+_VERSION, _LAST_VERSION = re.compile(r"\s*\+?(\d{1,99})", re.ASCII), (1 << 63) - 1
 
 # How long models may take to end what was interrupted.
 _GRACE_SECONDS = 5.0
@@ -235,11 +239,14 @@ class LocalServer:
 
     def _is_ready(self, name: str, version: str) -> bool:
         """Whether a model would get requests; one that was never used is loaded for that, as a server has done."""
+        number = _VERSION.match(version)
+        if version and (number is None or int(number[1]) > _LAST_VERSION):
+            raise ModelFailed(f"{version!r} is no version of a model")
         try:
             model = self._usable(name)
         except (ModelFailed, EnvpackError):
             return False
-        return version in ("", model.version)
+        return number is None or int(number[1]) == int(model.version)
 
     def _usable(self, name: str) -> LocalModel:
         if name in self._unloaded:

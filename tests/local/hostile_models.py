@@ -243,6 +243,10 @@ ASKING = {
     "asks_who_is_ready": asking(
         "[pb_utils.is_model_ready(*who) for who in (('double',), ('double', '1'), ('double', '2'), ('no' + 'body',))]"
     ),
+    **{
+        f"asks_for_version_{number}": asking(f"pb_utils.is_model_ready('double', {version!r})")
+        for number, version in enumerate(["x", "-1", "1.0", " 1", "01", "9" * 20])
+    },
     "unloads_and_loads": asking(
         "[pb_utils.unload_model('unloaded'), __import__('time').sleep(1.5), pb_utils.is_model_ready('unloaded'), "
         "V(I('unloaded').exec()), pb_utils.load_model('unloaded'), pb_utils.is_model_ready('unloaded'), "
