@@ -31,7 +31,7 @@ def _system(types: str, number: int, text: str) -> str:
     return rf"(?:{types}): \[Errno {number}\] {text}"
 
 
-_CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
+_CRASHED = r"was killed by signal (?:[4-8]|11|31)\b(?: \(\w{1,20}\))?"
 _DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
 _NO_FILE = "No such file or directory: "
 NO_ADDRESS = r"\[Errno (?:-[235]|101)\] "  # of a host's name, by `getaddrinfo`, or no way to it
@@ -344,8 +344,14 @@ SERVER_FAULTS = (
     Fault(
         "stub-died",
         "find what crashes in native code that the last Python line shown calls",
-        reported=rf"{_CRASHED}|it was ended by (?P<signal>\w{{1,20}})",
+        reported=rf"{_CRASHED}|it was ended by SIG(?:ILL|TRAP|ABRT|BUS|FPE|SEGV|SYS)\b",
         printed=rf".{{0,300}}{_CRASHED}",
+    ),
+    Fault(
+        "stub-died",
+        "find what sends {signal}, as signal.alarm(), os.kill() and the limit of ulimit -t do, or handle it there",
+        reported=r"(?:was killed by|it was ended by) (?P<signal>signal \d{1,3}|SIG\w{1,20})",
+        printed=r".{0,300}was killed by (?P<signal>signal \d{1,3})",
     ),
     Fault(
         "stub-died",

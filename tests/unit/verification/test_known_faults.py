@@ -343,11 +343,24 @@ KNOWN = [
             "reported": [
                 "Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV",
                 "process 7 was killed by signal 11 (SIGSEGV)",
-                "the model's process 7 was killed by signal 64",
                 "The model's process was killed by signal 11 (SIGSEGV) while initialize() was running.",
             ],
             "printed": ["it was killed by signal 7 (SIGBUS)"],
         },
+    ),
+    (
+        ("stub-died", "find what sends signal 14, as signal.alarm(), os.kill()"),
+        {
+            "reported": [
+                "the model's process 7 was killed by signal 14",
+                "The model's process was killed by signal 14 while initialize() was running.",
+            ],
+            "printed": ["it was killed by signal 14"],
+        },
+    ),
+    (
+        ("stub-died", "find what sends SIGALRM, as signal.alarm(), os.kill()"),
+        {"reported": ["Stub process 'm_0_0' is not healthy: it was ended by SIGALRM"]},
     ),
     (
         ("stub-died", "find what ends the process with status 3: os._exit or exit()"),
