@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response, raw, readable
+from envpack.repository.code import sends_requests
 from envpack.server.log import read_model_error, stated
 from envpack.server.tensors import ServedConfig, Tensor, encode, read_served_config
 from envpack.support.bounded_reading import opened, read_bytes
@@ -125,7 +126,7 @@ def _make_up(models: Models, config: ServedConfig, name: str, folder: Path) -> t
     They are those of `envpack verify`, in its order; none for a model without inputs.
     """
     refused: list[Answer] = []
-    attempts = Attempts(config)
+    attempts = Attempts(config, asks=sends_requests(folder))
     for filling, request in attempts:
         answer = Answer(_request(request.inputs, request.parameters, name), made_up=str(filling) or "ones")
         _send(models, config, answer)

@@ -45,6 +45,7 @@ NOT_READY = r"(?:Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300
 UNDECLARED = r"unexpected inference output '(?P<output>[^'\n]{1,300})' for model '"
 # What the 24.10 server says of a string for a control of sequences, whatever it is.
 STRING_ID = r"unexpected number of string elements 2 for inference input '(?P<control>[^'\n]{1,300})', expecting 1$"
+NO_TENSOR = "AttributeError: 'NoneType' object has no attribute 'as_numpy'"
 CALLS = "add the model that it calls to the repository, or correct what keeps that from being ready"
 # A line that libraries write before they try again, until the load takes too long.
 RETRIES = re.compile(
@@ -148,6 +149,27 @@ MODEL_FAULTS = (
         r"|Expected a list in the execute return|has returned from execute without a final response",
     ),
     Fault(
+        "interface-broken",
+        "execute gets a list of requests, and inputs are those of one: for request in requests",
+        raised=r"AttributeError: 'list' object has no attribute 'inputs'",
+    ),
+    # Without None, which what was sent can lead to.
+    Fault(
+        "interface-broken",
+        "give pb_utils.Tensor a NumPy array (of a tensor of PyTorch its .cpu().numpy()), and InferenceResponse a list"
+        " of tensors",
+        raised=r"TypeError: __init__\(\): incompatible constructor arguments\. [^\n]{0,100}\n\s{1,20}1\."
+        r" c_python_backend_utils\.(?:Tensor|InferenceResponse)\([^\n]{1,300}\n\n"
+        r"Invoked with: (?![^\n]{0,300}\bNone\b)",
+    ),
+    Fault(
+        "",
+        "no tensor has that name: compare the names that the model asks for with those in config.pbtxt; of a model that"
+        " it calls, look at has_error() of the response before",
+        raised=NO_TENSOR,
+    ),
+    Fault("", "remove breakpoint(), pdb and input(): a server has no terminal", raised=r"BdbQuit\b|EOFError: EOF when"),
+    Fault(
         "",
         "set the variable {variable} where the server runs, which has none of your shell's; here, env = "
         '["{variable}"] in envpack.toml gives it yours',
@@ -239,7 +261,7 @@ MODEL_FAULTS = (
     Fault(
         "",
         "put the file there, as weights are often not under version control, or correct the path",
-        raised=rf"FileNotFoundError: (?:(?:\[Errno 2\] )?{_NO_FILE}['\"]?|(?!\[Errno 2\])[^/\n]{{0,300}}[ '\"])/"
+        raised=rf"FileNotFoundError: (?:(?:\[Errno 2\] )?{_NO_FILE}['\"]?|(?!\[Errno 2\])(?:[^/\n]{{0,300}}[ '\"])?)/"
         r"|NoSuchFile: \[ONNXRuntimeError\] : 3 : NO_SUCHFILE : Load model from /",
     ),
     Fault(

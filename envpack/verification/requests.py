@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from envpack.repository.code import sends_requests
 from envpack.repository.model import Model
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
@@ -20,6 +21,7 @@ from envpack.server.log import ModelError, read_model_error
 from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
 from envpack.verification.answers import LoadedModel, unsendable
 from envpack.verification.contents import CONTENTS, Content, content
+from envpack.verification.fault_catalogue import NO_TENSOR
 from envpack.verification.loading import explain_answer, may_be_refusal
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
@@ -311,7 +313,7 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
 
     That a model refuses what was made up is no fault of the model.
     """
-    attempts = Attempts(config)
+    attempts = Attempts(config, asks=sends_requests(model.folder))
     for filling, request in attempts:
         try:
             LoadedModel(client, model.name, config).ask(request.inputs, request.parameters)
@@ -328,10 +330,11 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
 class Attempts:
     """Generated requests with every input, the plainest first, to send until the model accepts one or time is up."""
 
-    def __init__(self, config: ServedConfig) -> None:
+    def __init__(self, config: ServedConfig, *, asks: bool) -> None:
         self.refusal = ""  # why the model refuses the one that got furthest, and the line of its code; empty before
         self._lines = list[int]()  # of that refusal, in the model's code, the innermost last
         self._config = config
+        self._asks = asks  # whether the model asks others, whose answers can lack a tensor for what was sent
         self._first: tuple[SmokeRequest, str] | None = None
 
     def __iter__(self) -> Iterator[tuple[Filling, SmokeRequest]]:
@@ -351,6 +354,7 @@ class Attempts:
         )
         first, text = self._first = self._first or (request, error.text)
         whatever = error.text == text and _is_known(error.text) and _have_nothing_in_common(request, first)
+        whatever = whatever and not (self._asks and NO_TENSOR in error.text)
         lines = [int(frame.rpartition(" in ")[0].rpartition(":")[2]) for frame in error.frames]
         if not self.refusal or lines > self._lines:
             self.refusal, self._lines = ", at ".join((error.reason, *error.frames[-1:])), lines

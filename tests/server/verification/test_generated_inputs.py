@@ -10,15 +10,18 @@ from envpack.verification.run import verify
 
 pytestmark = pytest.mark.thorough
 
-_MODEL = """import base64, io, json, wave
+_MODEL = """import asyncio, base64, io, json, wave
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 from PIL import Image
 
 
-def answer(given, of):
+def answer(given, of, requests):
 {answer}
+
+async def runs_again():
+    asyncio.run(runs_again())
 
 class TritonPythonModel:
     def execute(self, requests):
@@ -27,7 +30,7 @@ class TritonPythonModel:
             tensors = request.inputs()
             arrays = [tensor.as_numpy() for tensor in tensors]
             last = np.atleast_2d(np.array(answer(arrays[0].flatten()[0] if arrays[0].dtype == object else arrays[0],
-                                                 arrays), np.float32))
+                                                 arrays, requests), np.float32))
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", last)]))
 {end}
         return responses
@@ -65,6 +68,15 @@ FAULTY = {
     "forgot_import": ("np.mean(scipy.zeros(1))", [STRING]),
     "ends": ("__import__('os')._exit(3)", [STRING]),
     "file_of_its_own": ("len(open('/srv/weights/words.txt').read())", [STRING]),
+    "file_of_numpy": ("np.loadtxt('/srv/weights/words.csv')", [STRING]),
+    "list_for_an_array": ("pb_utils.Tensor('OUT', [1.0])", [STRING]),
+    "other_attribute": ("requests[0].inputs()[0].numpy()", [STRING]),
+    "other_name": ("pb_utils.get_input_tensor_by_name(requests[0], 'IMAGE').as_numpy()", [STRING]),
+    "no_list": ("pb_utils.InferenceResponse(requests[0].inputs()[0])", [STRING]),
+    "all_requests": ("pb_utils.get_input_tensor_by_name(requests, 'IN0').as_numpy()", [STRING]),
+    "debugger": ("__import__('pdb').set_trace()", [STRING]),
+    "terminal": ("input('next?')", [STRING]),
+    "loop": ("asyncio.run(runs_again())", [STRING]),
 }
 
 
@@ -88,6 +100,9 @@ def verdicts(environment, tmp_path_factory):
     for name, (expression, inputs) in FAULTY.items():
         write(name, expression, inputs)
     write("names_a_file", "len(open('/srv/' + given.decode()).read())", [STRING])
+    asked = "model_name='picky', inputs=requests[0].inputs(), requested_output_names=['OUT']"
+    asking = f"pb_utils.get_output_tensor_by_name(pb_utils.InferenceRequest({asked}).exec(), 'OUT').as_numpy()"
+    write("asks_picky", asking, [STRING])
     write("picky", "ValueError('no such customer')", [STRING], statement="raise ")
     batches = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
     blue = "np.asarray(Image.open(io.BytesIO(given)))[..., 2].mean()"
@@ -123,6 +138,12 @@ def test_a_model_that_refuses_everything_needs_a_sample(verdicts):
     assert infer.evidence.startswith(refused)
     assert infer.evidence.endswith("/picky/1/model.py:9 in answer")
     assert infer.fix == "record a sample: envpack run picky -i FILE --save-sample"
+
+
+def test_a_tensor_that_a_refused_request_does_not_return_is_no_fault_of_the_caller(verdicts):
+    verdict = verdicts["asks_picky"]
+    assert (verdict.ok, verdict.complete) == (True, False)
+    assert "'NoneType' object has no attribute 'as_numpy'" in check(verdict, "infer").evidence
 
 
 def test_a_file_that_the_input_names_is_none_of_the_model(verdicts):

@@ -5,6 +5,7 @@ import pytest
 from envpack.server.log import last_lines, plain_lines, read_model_error, stub_reports
 from envpack.verification.loading import FAULTS, explain, explain_answer, may_be_refusal
 from tests.tables import every_row
+from tests.unit.verification.test_known_faults import WRONG_ARGUMENTS
 
 MEGABYTE = 1 << 20
 # What makes a pattern with unlimited repetitions look at the same characters again and again.
@@ -199,3 +200,25 @@ def test_what_a_server_or_a_stub_answers_is_explained(text):
     kind, _ = explain_answer(text, "inference-failed")
     assert kind != "inference-failed"
     assert not may_be_refusal(text)
+
+
+@every_row(
+    "text",
+    [
+        "bdb.BdbQuit: <EMPTY MESSAGE>",
+        "EOFError: EOF when reading a line",
+        "AttributeError: 'c_python_backend_utils.Tensor' object has no attribute 'numpy'",
+        "AttributeError: 'numpy.ndarray' object has no attribute 'predict'",
+        "RuntimeError: asyncio.run() cannot be called from a running event loop",
+        "RuntimeError: This event loop is already running",
+        "RuntimeError: There is no current event loop in thread 'pool_0'.",
+        WRONG_ARGUMENTS.format("'Y', [1.0]"),
+    ],
+)
+def test_an_error_that_no_other_input_spares_is_no_refusal(text):
+    assert not may_be_refusal(text + TRACE)
+
+
+@every_row("text", [WRONG_ARGUMENTS.format("'Y', None"), "AttributeError: 'dict' object has no attribute 'lower'"])
+def test_an_error_that_another_input_can_spare_may_be_a_refusal(text):
+    assert may_be_refusal(text + TRACE)

@@ -9,6 +9,10 @@ TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
 KILLED = "9 (SIGKILL, which the kernel sends when memory runs out)"
 DTYPE = "TritonModelException: NumPy dtype is not supported. Tensor 'Y' has the dtype"
 CUDA = f"libcuda.so.1: {NOT_FOUND}"
+WRONG_ARGUMENTS = (
+    "TypeError: __init__(): incompatible constructor arguments. The following argument types are supported:\n"
+    "    1. c_python_backend_utils.Tensor(name: str, array: numpy.ndarray)\n\nInvoked with: {}"
+)
 MAPPED = "/env/lib/libpython3.10.so.1.0: failed to map segment from shared object"
 
 # Kind, words of the fix that no other fix has, and what is raised by the model, reported by the server, or printed.
@@ -224,12 +228,29 @@ KNOWN = [
                 "FileNotFoundError: [Errno 2] No such file or directory: '/m/1/a b.bin'",
                 'FileNotFoundError: No such file or directory: "/m/1/a b.bin"',  # of safetensors
                 "FileNotFoundError: Model artifact not found: /m/1/a b.bin",
+                "FileNotFoundError: /m/1/a b.csv not found.",  # of NumPy
                 (
                     "NoSuchFile: [ONNXRuntimeError] : 3 : NO_SUCHFILE : Load model from /m/1/a b.bin failed:Load model"
                     " /m/1/a b.bin failed. File doesn't exist"
                 ),
             ],
         },
+    ),
+    (
+        ("interface-broken", "for request in requests"),
+        {"raised": ["AttributeError: 'list' object has no attribute 'inputs'"]},
+    ),
+    (
+        ("interface-broken", "give pb_utils.Tensor a NumPy array"),
+        {"raised": [WRONG_ARGUMENTS.format("'Y', [1.0]")]},
+    ),
+    (
+        ("load-failed", "compare the names that the model asks for"),
+        {"raised": ["AttributeError: 'NoneType' object has no attribute 'as_numpy'"]},
+    ),
+    (
+        ("load-failed", "a server has no terminal"),
+        {"raised": ["EOFError: EOF when reading a line"]},
     ),
     (
         ("load-failed", "put the file beside the model's code"),
