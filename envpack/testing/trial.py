@@ -20,7 +20,7 @@ from envpack.support.text import counted
 from envpack.testing.model import MOST_BYTES, Models, from_array, read_arrays
 from envpack.verification.answers import TOGETHER, responses_difference
 from envpack.verification.checks.inference import configuration_mismatch, percentile
-from envpack.verification.loading import explain
+from envpack.verification.loading import explain, explain_answer
 from envpack.verification.requests import Attempts
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import SampleCount
@@ -46,7 +46,8 @@ class Answer:
     def fix(self) -> str:
         """How to correct the fault, ``""`` if that is unknown."""
         is_refused = self.refused and _error(self.responses) is not None
-        return fix_of(self.fault) or (_FIT.format(count=counted(self.refused, "request")) if is_refused else "")
+        known = fix_of(self.fault) or explain_answer(self.fault, "")[1]
+        return known or (_FIT.format(count=counted(self.refused, "request")) if is_refused else "")
 
     @property
     def outputs(self) -> tuple[tuple[Tensor, ...], ...]:

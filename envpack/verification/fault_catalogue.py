@@ -40,7 +40,7 @@ LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 NOT_REACHED = "the server does not reach that host: correct it, or put what the model downloads into its version folder"
 WRITE_ELSEWHERE = "write below /tmp, or to a folder named by a variable"
-NOT_READY = r"(?:Model '[^'\n]{1,300}' is not ready|unknown model: '[^'\n]{1,300}')"
+NOT_READY = r"(?:(?:Model|needs model) '[^'\n]{1,300}'(?:, which)? is not ready|unknown model: '[^'\n]{1,300}')"
 # The stub leaves out what a configuration does not declare, unless it declares no output at all.
 UNDECLARED = r"unexpected inference output '(?P<output>[^'\n]{1,300})' for model '"
 # What the 24.10 server says of a string for a control of sequences, whatever it is.

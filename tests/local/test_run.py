@@ -118,6 +118,20 @@ def test_a_known_error_has_its_fix(repository, run):
     assert errors.splitlines()[-1] == "  fix: return the configuration at the end of auto_complete_config"
 
 
+def test_a_model_that_it_calls_and_that_is_missing_is_no_refusal(repository, run):
+    asked = "model_name='nobody', inputs=requests[0].inputs(), requested_output_names=['Y']"
+    copied(
+        repository,
+        "asks_the_missing",
+        "import triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+        f"        error = pb_utils.InferenceRequest({asked}).exec().error()\n"
+        "        return [pb_utils.InferenceResponse(error=error)]\n",
+    )
+    code, output, _ = run("asks_the_missing")
+    assert code == 1
+    assert output.splitlines()[-1].strip().startswith("fix: add the model that it calls to the repository")
+
+
 def test_an_output_that_the_configuration_does_not_declare_is_wrong(run):
     found = document(run, "undeclared", status=1)
     assert found["answers"][0]["fault"] == "the output Y is INT32, not FP32"
