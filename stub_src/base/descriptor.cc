@@ -14,7 +14,8 @@ namespace envpack {
 constexpr long kPidfdSendSignal = 424, kPidfdOpen = 434;
 
 void FailBySystem(const std::string& what, int code) {
-  throw std::system_error(code, std::generic_category(), what);
+  const std::string cause = IsTaken(code) ? "the model closes descriptors that are not its own: " : "";
+  throw std::system_error(code, std::generic_category(), cause + what);
 }
 
 bool IsReadable(int descriptor, std::chrono::milliseconds limit) {

@@ -12,6 +12,9 @@
 
 namespace envpack {
 
+// Whether the system says of a descriptor of ours that it is closed, or another file's.
+inline bool IsTaken(int code) { return code == EBADF || code == ENOTSOCK; }
+
 // Throws std::system_error; `what` says what cannot be done.
 [[noreturn]] void FailBySystem(const std::string& what, int code = errno);
 

@@ -2,10 +2,14 @@
 
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <stdexcept>
+
+#include "base/forks.h"
+#include "base/output.h"
 
 namespace envpack::local {
 
@@ -29,6 +33,12 @@ void Advance(std::array<iovec, 2>& parts, std::size_t count) {
   }
 }
 
+// Nothing that this process does has an effect any more. Envpack sees the end only.
+[[noreturn]] void EndWithout() {
+  Print("the model closes descriptors that are not its own, as that of the connection to envpack");
+  _exit(1);
+}
+
 }  // namespace
 
 void Connection::Send(Kind kind, std::uint64_t id, const Packer& content) {
@@ -42,6 +52,7 @@ void Connection::Send(Kind kind, std::uint64_t id, const Packer& content) {
     message.msg_iovlen = parts.size();
     const ssize_t sent = sendmsg(socket_.number(), &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && IsTaken(errno) && forks::Depth() == 0) EndWithout();
     if (sent < 0) FailBySystem("cannot send to envpack");
     Advance(parts, static_cast<std::size_t>(sent));
   }

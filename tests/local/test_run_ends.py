@@ -52,6 +52,24 @@ def test_processes_that_a_model_leaves_behind_do_not_keep_the_run(repository, ru
     assert output == "wrong: the process of 'leaves' ended with status 5 while execute() was running\n"
 
 
+@pytest.mark.parametrize("ends", ["os.close(number)", "os.dup2(0, number)"])
+def test_a_model_that_takes_every_descriptor_ends_at_once(repository, run, ends):
+    """A thread of the stub still waits at the socket, which so remains open."""
+    copied(
+        repository,
+        "takes",
+        "import contextlib, os\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+        f"        for number in map(int, sorted(os.listdir('/proc/self/fd'))):\n"
+        f"            with contextlib.suppress(OSError):\n                number < 3 or {ends}\n"
+        "        return []\n",
+    )
+    code, output, errors = run("takes", "--timeout", "60")
+    assert code == 1
+    assert output.splitlines()[-1] == "wrong: the process of 'takes' ended with status 1 while execute() was running"
+    assert "the model closes descriptors that are not its own, as that of the connection to envpack" in errors
+    shutil.rmtree(repository / "takes")
+
+
 def test_a_model_that_dies_after_it_has_returned_fails_its_requests(repository, run):
     shutil.copytree(repository / "stream", repository / "dies", symlinks=True)
     (repository / "dies/1/model.py").write_text(
