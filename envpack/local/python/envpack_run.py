@@ -56,22 +56,25 @@ def _profile(file):
     import cProfile
 
     profile = cProfile.Profile()
-    atexit.register(_write_profile, profile, file)
+    atexit.register(_write_profile, profile, file, os.getpid())
     profile.enable()
 
 
-def _write_profile(profile, file):
+def _write_profile(profile, file, process):
     import pstats
 
     profile.disable()
+    if os.getpid() != process:  # the model has forked this one
+        return
     functions = [
         {"function": name, "file": path, "line": line, "calls": calls, "own_seconds": own, "seconds": total}
         for (path, line, name), (_, calls, own, total, _) in pstats.Stats(profile).stats.items()
     ]
     functions.sort(key=lambda function: -function["own_seconds"])
     kept = [found for at, found in enumerate(functions) if at < _MOST_FUNCTIONS or _is_own(found["file"])]
-    with Path(file).open("w", encoding="utf-8") as output:
-        json.dump(kept, output)
+    part = Path(file + ".part")
+    part.write_text(json.dumps(kept), encoding="utf-8")  # the process may be ended meanwhile
+    part.replace(file)
 
 
 def _is_own(file):

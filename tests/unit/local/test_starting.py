@@ -1,11 +1,15 @@
 """How the stub of a model's process is started: as a server does it for an execution environment."""
 
 import errno
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from envpack.local import starting
 from envpack.local.starting import Output, Python, _command_line, _environment, start_stub
 from envpack.support.errors import ServerError, system_error
 
@@ -80,3 +84,17 @@ def test_a_stub_that_cannot_be_started_says_where_it_should_be(tmp_path):
     assert (error.kind, error.where) == ("stub-failed", str(tmp_path / "none"))
     assert error.message == "the stub cannot be started: No such file or directory"
     assert error.hint == "set ENVPACK_CACHE_DIR to a folder whose programs can be run"
+
+
+def test_a_process_that_the_model_forks_writes_no_profile(tmp_path):
+    """Both would write the same file at the same time."""
+    settings = json.dumps({"profile": str(tmp_path / "profile.json")})
+    code = "import os, sys, envpack_run\nif os.fork() == 0:\n    sys.exit()\nos.wait()\n{}\n"
+    for last, files in (("os._exit(0)", []), ("", ["profile.json"])):
+        ended = subprocess.run(
+            [sys.executable, "-c", code.format(last)],
+            env={"ENVPACK_RUN": settings, "PYTHONPATH": str(Path(starting.__file__).with_name("python"))},
+            check=False,
+        )
+        assert ended.returncode == 0
+        assert [file.name for file in tmp_path.iterdir()] == files
