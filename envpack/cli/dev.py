@@ -149,7 +149,7 @@ class _Lines:
         self._models = set(states)
         for state in states.values():
             self._once(state.name, (state.phase, state.error, state.loads), list(self._lines(state, session.url)))
-            self._once(f"{state.name} writes", state.own_writes, _own_writes(state))
+            self._once(f"{state.name} writes", (min(len(state.own_writes), _MOST_NAMED + 1),), _own_writes(state))
             if state.request_error:
                 lines = [f"{plain(state.name)}: [red]a request failed[/red]", *_indented(state.request_error)]
                 self._once(f"request to {state.name}", (state.request_error, state.loads), lines)

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from watchfiles import Change as Kind, DefaultFilter, watch
@@ -225,6 +225,8 @@ class _Loads:
     existing: frozenset[Path] = frozenset()  # the files that the model had then
     quick: frozenset[Path] = frozenset()  # files that changed within seconds after each of the last loads
     count: int = 0  # how many loads these are
+    # The files that have caused too many of them, as they were last, and when that was.
+    repeated: dict[Path, tuple[Stamp | None, float]] = field(default_factory=dict)
 
     def spans(self, stamp: Stamp | None) -> bool:
         """Whether a file was written during the load; one that is gone counts if the load has not ended for long."""
@@ -244,7 +246,7 @@ class OwnWrites:
     def load_begins(self, model: str, files: ModelFiles) -> None:
         """Note the files with which a model is loaded; any thread."""
         before = self._loads.get(model, _Loads())
-        self._loads[model] = _Loads(time.time(), float("inf"), frozenset(files.sources), before.quick, before.count)
+        self._loads[model] = replace(before, began=time.time(), ended=float("inf"), existing=frozenset(files.sources))
 
     def load_ends(self, model: str) -> None:
         """Note that a load has ended, well or not; any thread."""
@@ -269,7 +271,8 @@ class OwnWrites:
         if loads is None or not changed:
             return now
         own = set(_own(loads, changed, now, written))
-        own |= _repeated(loads, frozenset(changed - own))
+        own |= _known(loads, changed, now)
+        own |= _repeated(loads, frozenset(changed - own), now)
         self.named.setdefault(model, set()).update(
             str(file.relative_to(folder)) for file in own if file.is_relative_to(folder)
         )
@@ -290,16 +293,31 @@ def _own(loads: _Loads, changed: set[Path], now: ModelFiles, written: Collection
             yield file
 
 
-def _repeated(loads: _Loads, changed: frozenset[Path]) -> set[Path]:
+def _known(loads: _Loads, changed: set[Path], now: ModelFiles) -> set[Path]:
+    """Files that have caused several loads, and that nobody has saved since: they are as they were, or go on."""
+    for file in changed & loads.repeated.keys():
+        stamp, since = loads.repeated[file]
+        if stamp == now.sources.get(file):
+            continue
+        if time.time() < max(loads.ended, since) + _QUICK:
+            loads.repeated[file] = now.sources.get(file), time.time()
+        else:
+            del loads.repeated[file]
+    return changed & loads.repeated.keys()
+
+
+def _repeated(loads: _Loads, changed: frozenset[Path], now: ModelFiles) -> set[Path]:
     """Files that have caused several loads, each within seconds after the one before: the model writes them.
 
-    Code is among them only if it is generated during each load; ``model.py`` and configurations never are.
+    They are the same each time, or others that come during each load. ``model.py`` and configurations never count.
     """
     is_quick = bool(changed) and time.time() < loads.ended + _QUICK
-    same = is_quick and changed == loads.quick
+    same = is_quick and (changed == loads.quick or all(loads.spans(now.sources.get(file)) for file in changed))
     loads.quick, loads.count = (changed, loads.count + 1 if same else 1) if is_quick else (frozenset(), 0)
     if loads.count <= _MOST_LOADS:
         return set()
-    return {
+    own = {
         file for file in changed if file.suffix not in _SOURCES or (file.suffix == ".py" and file.name != "model.py")
     }
+    loads.repeated |= {file: (now.sources.get(file), time.time()) for file in own}
+    return own

@@ -114,6 +114,39 @@ def test_files_that_cause_one_load_after_the_other_are_the_models(model):
         assert model.changed(**{name: model.clock.now}) == {expected}, "somebody saved it later"
 
 
+@pytest.mark.parametrize("name", ["data", "helper"])
+def test_what_has_caused_many_loads_causes_none_until_a_person_saves_it(model, name):
+    for _ in range(4):
+        model.clock.now += 1
+        written = model.clock.now
+        found = model.changed(**{name: written})
+        if found:
+            model.load()
+    assert found == set()
+    model.clock.now += 100
+    assert model.changed(**{name: written}) == set(), "nobody has saved it"
+    model.load()
+    model.clock.now += 1
+    for _ in range(9):  # a thread that writes all the time
+        model.clock.now += 3
+        assert model.changed(**{name: model.clock.now}) == set()
+    model.clock.now += 100
+    assert len(model.changed(**{name: model.clock.now})) == 1, "somebody has saved it"
+
+
+def test_code_that_comes_during_each_load_causes_no_more_of_them(model):
+    """Each time by another name."""
+    for number in range(6):
+        came = FOLDER / f"1/generated_{number}.py"
+        files_now = {**model.before.sources, came: stamp(model.clock.now - 1)}
+        found = model.own.without("m", FOLDER, model.before, ModelFiles(files_now, {}, frozenset()), ())
+        assert (came in found.sources) == (number < 3), number
+        if number < 3:
+            model.before = found
+            model.load()
+    assert "1/generated_5.py" in model.own.named["m"]
+
+
 def test_a_model_that_was_never_loaded_writes_nothing():
     before, now = files({DATA: 1}), files({DATA: 2})
     assert OwnWrites().without("m", FOLDER, before, now, ()) is now
