@@ -311,7 +311,9 @@ def _repeated(loads: _Loads, changed: frozenset[Path], now: ModelFiles) -> set[P
 
     They are the same each time, or others that come during each load. ``model.py`` and configurations never count.
     """
-    is_quick = bool(changed) and time.time() < loads.ended + _QUICK
+    if not changed:
+        return set()
+    is_quick = time.time() < loads.ended + _QUICK
     same = is_quick and (changed == loads.quick or all(loads.spans(now.sources.get(file)) for file in changed))
     loads.quick, loads.count = (changed, loads.count + 1 if same else 1) if is_quick else (frozenset(), 0)
     if loads.count <= _MOST_LOADS:
