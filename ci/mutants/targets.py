@@ -11,6 +11,7 @@ _CORE = (
     "envpack/lock",
     *(f"envpack/inspection/{name}.py" for name in ("facts", "preflight")),
     *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "model", "placement")),
+    "envpack/verification/explanations.py",
     "envpack/verification/loading.py",
     "envpack/verification/fault_catalogue.py",
     "envpack/verification/package_faults.py",

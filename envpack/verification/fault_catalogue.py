@@ -47,11 +47,6 @@ UNDECLARED = r"unexpected inference output '(?P<output>[^'\n]{1,300})' for model
 STRING_ID = r"unexpected number of string elements 2 for inference input '(?P<control>[^'\n]{1,300})', expecting 1$"
 NO_TENSOR = "AttributeError: 'NoneType' object has no attribute 'as_numpy'"
 CALLS = "add the model that it calls to the repository, or correct what keeps that from being ready"
-# A line that libraries write before they try again, until the load takes too long.
-RETRIES = re.compile(
-    rf"'[^\n]{{0,2000}}{UNRESOLVED.pattern}[^\n]{{0,2000}} thrown while requesting [A-Z]{{1,9}} https?://"
-    rf"|[^\n]{{0,300}}Retry\([^\n]{{0,300}} after connection broken by '[^\n]{{0,2000}}{UNRESOLVED.pattern}"
-)
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
 # specific patterns come before general ones, and these before those of packages.

@@ -23,13 +23,13 @@ from envpack.support.errors import EnvpackError, Finding, InputError
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.checks.server import LEFT_BEHIND
+from envpack.verification.explanations import explain_answer
 from envpack.verification.hidden_files import explain_hidden, find_missing_file
 from envpack.verification.loading import (
     LoadResult,
     MissingBackends,
     abort_and_read_frames,
     append_exit,
-    explain_answer,
     load_model,
     locate,
     server_died,

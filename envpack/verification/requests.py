@@ -21,8 +21,8 @@ from envpack.server.log import ModelError, read_model_error
 from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
 from envpack.verification.answers import LoadedModel, unsendable
 from envpack.verification.contents import CONTENTS, Content, content
+from envpack.verification.explanations import explain_answer, may_be_refusal
 from envpack.verification.fault_catalogue import NO_TENSOR
-from envpack.verification.loading import explain_answer, may_be_refusal
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
 

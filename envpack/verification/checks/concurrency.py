@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from envpack.server.kserve import InferMessage, RequestError
 from envpack.server.tensors import ServedConfig, Tensor, Value
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
-from envpack.verification.loading import may_be_refusal
+from envpack.verification.explanations import may_be_refusal
 from envpack.verification.requests import PLAIN, Filling, SmokeRequest, generate_variants, items_of, with_items
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, check, failed, passed, skipped, warning

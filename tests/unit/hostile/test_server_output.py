@@ -26,7 +26,7 @@ from envpack.server.procfs import (
 )
 from envpack.server.stale_runs import owner_is_gone, this_owner
 from envpack.server.tensors import CODES, decode, encode
-from envpack.verification.loading import explain
+from envpack.verification.explanations import explain
 from envpack.verification.measurements import read_phases
 from envpack.verification.report import last_load, ticks
 from envpack.verification.verdict import ModelVerdict

@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.server.log import last_lines, plain_lines, read_model_error, stub_reports
-from envpack.verification.loading import FAULTS, explain, explain_answer, may_be_refusal
+from envpack.verification.explanations import FAULTS, explain, explain_answer, may_be_refusal
 from tests.tables import every_row
 from tests.unit.verification.test_known_faults import WRONG_ARGUMENTS
 

@@ -1,7 +1,7 @@
 """What Python, the loader, the shell, the server and the stub write of each known fault, and the fix that users get."""
 
-from envpack.verification.fault_catalogue import RETRIES
-from envpack.verification.loading import FAULTS, explain
+from envpack.verification.explanations import FAULTS, explain
+from envpack.verification.loading import _RETRIES
 from tests.tables import every_row
 from tests.unit.verification.known_package_faults import LOADER, NOT_FOUND, OF_PACKAGES
 
@@ -477,8 +477,8 @@ def test_what_is_an_exception_is_known_by_its_frames_or_its_name(message, kind):
     ],
 )
 def test_a_host_that_is_tried_again_and_again_is_known_by_the_lines_of_the_library(line):
-    assert RETRIES.match(line)
-    assert not RETRIES.match(line.replace("[Errno -", "[Errno 1"))
+    assert _RETRIES.match(line)
+    assert not _RETRIES.match(line.replace("[Errno -", "[Errno 1"))
 
 
 @every_row("text", ["OSError: '/data/x' is broken", "OSError: /data/x' is broken", "OSError: ${x}' is broken"])
