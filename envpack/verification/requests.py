@@ -19,7 +19,7 @@ from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.log import ModelError, read_model_error
 from envpack.server.tensors import FLOATING, ServedConfig, Tensor, TensorConfig, Value
-from envpack.verification.answers import LoadedModel, unsendable
+from envpack.verification.answers import LoadedModel, Responses, unsendable
 from envpack.verification.contents import CONTENTS, Content, content
 from envpack.verification.explanations import explain_answer, may_be_refusal
 from envpack.verification.fault_catalogue import NO_TENSOR
@@ -262,6 +262,7 @@ class Chosen:
     filling: Filling = PLAIN  # what generated requests hold
     # A request with other inputs than the first one; None if there is none.
     other: SmokeRequest | None = None
+    answer: Responses = ()  # to the first request, when the model was loaded for the first time
 
 
 def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | NoRequest:

@@ -14,7 +14,7 @@ from envpack.server.log import read_model_error
 from envpack.server.tensors import BINARY_ONLY, FLOATING, ServedConfig, Tensor, Tolerance, read_served_config
 from envpack.support.text import counted
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
-from envpack.verification.requests import SmokeRequest, and_full_batch, in_one_request, items_of
+from envpack.verification.requests import Chosen, SmokeRequest, and_full_batch, in_one_request, items_of
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, Latency, SampleCount, check, failed, passed, skipped, warning
 
@@ -24,6 +24,7 @@ _REPETITIONS = 8
 _LATENCY_SECONDS = 1.0
 _ONE_FOR_ONE = "answer with one item for each of the request, or set max_batch_size: 0"
 _ROW_BY_ROW = "compute each row of the outputs from the same row of the inputs, for as many as max_batch_size allows"
+LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtxt"
 
 
@@ -285,25 +286,40 @@ def check_samples(model: LoadedModel, samples: Samples) -> tuple[Check, SampleCo
     return failed("expected", f"{shown}{errors} ({'; '.join(wrong[:_SHOWN_FAILURES])})", fix), reported
 
 
-def fault_of_answer(client: Client, name: str, request: SmokeRequest, samples: Samples | None) -> str:
-    """Why a model that has answered before does not answer now, or more samples than may be wrong are, ``""`` if not.
+def check_second_load(check: str, client: Client, name: str, chosen: Chosen) -> Check | None:
+    """The failed ``check`` of a model that has answered before, and does not now, or wrongly; a warning if its answer
+    is another one; None for any other model.
 
     No more samples are sent than that takes: one, if it is right.
     """
+    request = chosen.requests[0]
     try:
         model = LoadedModel(client, name, read_served_config(client.config(name)))
-        model.ask(request.inputs, request.parameters)
-        if samples is None or model.config.in_sequences:
-            return ""
-        count, wrong = samples.count(0), ""
-        expected = (sample for sample in samples.samples if sample.expected is not None)
-        for sample in itertools.islice(expected, count.expected - count.needed + 1 if count.needed else 0):
-            wrong = sample.difference(model.ask(sample.inputs, sample.parameters), samples)
-            if not wrong:
-                return ""
+        answer = model.ask(request.inputs, request.parameters)
+        if wrong := _wrong_sample(model, chosen.samples):
+            return failed(check, f"loaded a second time, {name} has a wrong answer to a sample: {wrong}", LEFT_BEHIND)
+        unequal = responses_difference(chosen.answer, answer, lambda _: TOGETHER)
+        again = model.ask(request.inputs, request.parameters) if unequal else answer
     except RequestError as error:
-        return f"answers with an error: {read_model_error(error.message, '').reason}"
-    return f"has a wrong answer to a sample: {wrong}" if wrong else ""
+        reason = read_model_error(error.message, "").reason
+        return failed(check, f"loaded a second time, {name} answers with an error: {reason}", LEFT_BEHIND)
+    if not unequal or responses_difference(answer, again, lambda _: TOGETHER):
+        return None
+    fix = f"ignore this if it learns, or begins with weights at random; else {LEFT_BEHIND}"
+    return warning(check, f"loaded a second time, {name} has another answer than before: {unequal}", fix)
+
+
+def _wrong_sample(model: LoadedModel, samples: Samples | None) -> str:
+    """How the answer to a sample differs from the expected one, if more than may be wrong are."""
+    if samples is None or model.config.in_sequences:
+        return ""
+    count, wrong = samples.count(0), ""
+    expected = (sample for sample in samples.samples if sample.expected is not None)
+    for sample in itertools.islice(expected, count.expected - count.needed + 1 if count.needed else 0):
+        wrong = sample.difference(model.ask(sample.inputs, sample.parameters), samples)
+        if not wrong:
+            return ""
+    return wrong
 
 
 def measure_latency(model: LoadedModel, request: SmokeRequest, count: int) -> Latency | None:

@@ -20,6 +20,7 @@ from envpack.server.log import FILES_LIMIT, crashes_of_unloaded, failures_to_fin
 from envpack.server.made_objects import SHARED_MEMORY
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
+from envpack.verification.checks.inference import LEFT_BEHIND
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
 from envpack.verification.loading import request_load, suggest_fix
 from envpack.verification.stub_processes import is_template, living_stubs
@@ -119,13 +120,13 @@ def check_repository(repository: Path) -> Check:
 
 
 _CRASHED = "look at finalize, and at what libraries do when the process ends"
-LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 _COMPETE = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
 
 
 @check("together", of="server", step="together", kind="together")
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
-    """All models load at the same time, as at the start of a server in production, and answer as before
+    """All models load at the same time, as at the start of a server in production, and answer as before; an answer that
+    is only another one is a warning
 
     Each model can be served by itself, but not when all are loaded at the same time, as a server does when it
     starts. They conflict over something: memory, GPU memory, a port, a file that both write or lock. Or one loads
@@ -155,7 +156,7 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
 @check("again", of="server", step="together", kind="again")
 def check_again(client: Client, model: str, timeout: float) -> Check:
     """Only of a single model, or where all do not load together: it loads a second time and answers as before, as where
-    a server starts again
+    a server starts again; an answer that is only another one is a warning
 
     A model loads once and not again, or answers otherwise then. Something is left of its first load: a file or a
     folder that it makes and that may not exist, a lock, a port. Let `finalize` remove it, or let `initialize` accept

@@ -196,6 +196,25 @@ def test_a_model_may_name_the_library_of_the_backend(good):
     assert verdict.ok, verdict.models
 
 
+def test_another_answer_after_a_second_load_is_a_warning(good, tmp_path):
+    """The model counts its loads in a file, and adds the number to its answers; no sample says what is right."""
+    (good / "good/envpack/smoke.json").unlink()
+    model = good / "good/1/model.py"
+    count = f"""    def initialize(self, args):
+        with open("{tmp_path}/loads", "a+") as file:
+            self.loads = file.write("x") and file.tell()
+"""
+    begin = "    def execute"
+    model.write_text(model.read_text().replace(begin, f"{count}\n{begin}").replace("data * 2", "data + self.loads"))
+    verdict = verify(good, spec=PROCESS)
+    assert verdict.ok, verdict.models
+    (check,) = [check for check in verdict.checks if check.id == "again"]
+    assert (check.status, check.evidence) == (
+        "warning",
+        "loaded a second time, good has another answer than before: OUT element 0 is 3 instead of 2",
+    )
+
+
 def test_a_process_that_ends_after_its_answer_is_a_fault(good):
     """The thread keeps the process until it ends it, also where the model is unloaded before."""
     stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)

@@ -5,7 +5,8 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tolerance
 from envpack.verification.answers import LoadedModel
-from envpack.verification.checks.inference import check_samples, fault_of_answer
+from envpack.verification.checks.inference import check_samples, check_second_load
+from envpack.verification.requests import Chosen
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, REQUEST, Client, output
@@ -66,6 +67,11 @@ def test_the_minimum_match_is_a_share_of_the_samples_with_expected_outputs(minim
     assert check.status == status
 
 
+def second_load(client, wanted, before=()):
+    chosen = Chosen((REQUEST,), wanted, answer=before)
+    return check_second_load("again", client, "m", chosen)
+
+
 # The answers after a second load, to the first request and then to samples of which two of three must be right; and
 # what is said of them.
 AGAIN = [
@@ -79,14 +85,25 @@ AGAIN = [
 @every_row(("answers", "said"), AGAIN)
 def test_after_a_second_load_a_model_answers_as_before(answers, said):
     client = Client(*answers)
-    wanted = samples(*[output(1.0)] * 3, minimum_match=0.6)
-    assert fault_of_answer(client, "m", REQUEST, wanted) == said
+    found = second_load(client, samples(*[output(1.0)] * 3, minimum_match=0.6), (output(1.0),))
+    assert (found.evidence if found else "") == (said and f"loaded a second time, m {said}")
+    assert found is None or not found.ok
     assert len(client.sent) == len(answers)
 
 
 def test_after_a_second_load_nothing_is_compared_that_need_not_be_right():
     for wanted in (None, samples(None), samples(output(1.0), minimum_match=0)):
-        assert fault_of_answer(Client(output(2.0)), "m", REQUEST, wanted) == ""
+        assert second_load(Client(output(2.0)), wanted, (output(2.0),)) is None
+
+
+def test_another_answer_after_a_second_load_is_a_warning():
+    found = second_load(Client(output(2.0)), None, (output(1.0),))
+    assert (found.id, found.status) == ("again", "warning")
+    assert found.evidence == "loaded a second time, m has another answer than before: OUT element 0 is 2 instead of 1"
+
+
+def test_an_answer_that_always_changes_may_change_after_a_second_load():
+    assert second_load(Client(output(2.0), output(3.0)), None, (output(1.0),)) is None
 
 
 # The samples, the answers, and what is said of them; of the samples of the last row none is compared.
