@@ -108,12 +108,14 @@ def line_in_parentheses(place: str, known: str = "") -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural where it belongs.
 
-    >>> counted(1, "model"), counted(3, "model"), counted(2, "entry")
-    ('1 model', '3 models', '2 entries')
+    >>> counted(1, "model"), counted(3, "model"), counted(2, "entry"), counted(2, "process")
+    ('1 model', '3 models', '2 entries', '2 processes')
     """
     if number == 1:
         return f"1 {noun}"
-    return f"{number} {noun.removesuffix('y')}ies" if noun.endswith("y") else f"{number} {noun}s"
+    return (
+        f"{number} {noun.removesuffix('y')}ies" if noun.endswith("y") else f"{number} {noun}{'e' * noun.endswith('s')}s"
+    )
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -314,9 +314,10 @@ class Judge:
         if concurrency.is_asked_together(config) and all(check.ok for check in checks):
             together = concurrency.check_together(loaded, samples, chosen.filling)
             checks += [together] if together else []
+        warm = process.usage_of(self.server, model.name)
         latency = inference.measure_latency(loaded, requests[0], self._options.requests)
         if model.has_stub:
-            checks.append(process.check_stability(self.server, model, memory))
+            checks += process.checks_of_use(self.server, model, memory, warm, latency.requests if latency else 0)
         if not before:
             chosen = replace(chosen, answer=loaded.ask(requests[0].inputs, requests[0].parameters))
         return _InferenceResult(tuple(checks), count, latency, chosen=chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from envpack.server.launch import user_site_was_read
 from envpack.settings.pythons import is_fetchable
 from envpack.support.folders import real_path
 from envpack.support.placed_files import STUB_NAME
-from envpack.support.text import counted, major_number, printable
+from envpack.support.text import counted, enumerated, major_number, printable
 from envpack.verification.stub_processes import (
     Instance,
     foreign_files,
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _EXTRACTED = re.compile(r"^/tmp/python_env_\w{6}/\d+")
 _LIBPYTHON = re.compile(r"/libpython(3\.\d+)[^/]*\.so[^/]*$")
 _STARTS_COLD = re.compile(r"envpack stub: '[^']*' starts cold: (?P<cause>[^\n]{1,500})")
+_THREADS = re.compile(r"^Threads:\s+(?P<count>\d+)$", re.MULTILINE)
+_LEAK, _LEAST_LEAK = 256 << 10, 16 << 20  # bytes: of each request, and of all
+_LEAST_REQUESTS = 10
 _LIBRARY = re.compile(r"/(?P<name>[^/]+\.so(\.[\d.]+)?)$")
 # Libraries of every system that no environment contains: the C library and its parts, and those that the stub uses.
 _OF_THE_SYSTEM = re.compile(
@@ -338,3 +341,49 @@ def check_stability(server: Server, model: Model, before: dict[int, int]) -> Che
         return failed("stability", f"processes {sorted(before)} became {sorted(now)}", fix)
     grown = sum(now.values()) - sum(before.values())
     return passed("stability", f"same processes; {sum(now.values()) >> 20} MiB in memory, {grown >> 20:+d} MiB")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the processes of a model's instances use together."""
+
+    memory: int  # bytes
+    threads: int
+    files: int  # open descriptors
+    children: int  # processes that they have started and not reaped
+
+
+def usage_of(server: Server, model: str) -> Usage:
+    """What the processes of a model use now; 0 of what cannot be read."""
+    pids = [process.pid for process in stub_processes(server, model)]
+    threads = (_THREADS.search(server.read_text(f"/proc/{pid}/status")) for pid in pids)
+    return Usage(
+        sum(map(server.memory_bytes, pids)),
+        sum(int(found["count"]) for found in threads if found),
+        sum(len(server.list_folder(f"/proc/{pid}/fd")) for pid in pids),
+        sum(len(server.children(pid)) for pid in pids),
+    )
+
+
+@check("leaks", of="process", step="inference")
+def check_leaks(before: Usage, after: Usage, requests: int) -> Check | None:
+    """Only shown as a warning: equal requests, one after the other and at least ten, leave a thread, an open file, a
+    process or 256 KiB of memory each
+    """
+    grown = Usage(*(now - then for now, then in zip(astuple(after), astuple(before), strict=True)))
+    counts = ((grown.threads, "thread"), (grown.files, "open file"), (grown.children, "process"))
+    left = [counted(count, noun) for count, noun in counts if count >= requests]
+    if grown.memory >= max(requests * _LEAK, _LEAST_LEAK):
+        left.append(f"{grown.memory >> 20} MiB of memory")
+    if not left or requests < _LEAST_REQUESTS:
+        return None
+    fix = "look for what execute begins, opens or keeps for each request and does not end, close or drop"
+    return warning("leaks", f"{requests} equal requests, one after the other, left {enumerated(left)}", fix)
+
+
+def checks_of_use(server: Server, model: Model, memory: dict[int, int], warm: Usage, requests: int) -> Iterator[Check]:
+    """The checks of what a model's processes were before all requests, and before the timed ones, and are now."""
+    leaks = check_leaks(warm, usage_of(server, model.name), requests)
+    yield check_stability(server, model, memory)
+    if leaks:
+        yield leaks

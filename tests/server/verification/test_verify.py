@@ -215,6 +215,16 @@ def test_another_answer_after_a_second_load_is_a_warning(good, tmp_path):
     )
 
 
+def test_what_each_request_leaves_is_a_warning(good):
+    model = good / "good/1/model.py"
+    begin = "        answers = []\n"
+    model.write_text("import os\n" + model.read_text().replace(begin, f"        os.dup(0)\n{begin}"))
+    verdict = verify(good, spec=PROCESS)
+    (check,) = [check for check in verdict.models[0].checks if check.id == "leaks"]
+    assert (check.status, verdict.ok) == ("warning", True)
+    assert check.evidence == "20 equal requests, one after the other, left 20 open files"
+
+
 def test_a_process_that_ends_after_its_answer_is_a_fault(good):
     """The thread keeps the process until it ends it, also where the model is unloaded before."""
     stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)

@@ -53,6 +53,9 @@ class Server:
     def list_folder(self, folder):
         return ()
 
+    def read_text(self, file):
+        return ""
+
     def server_path(self, path):
         return "/srv/m"
 
