@@ -32,9 +32,8 @@ from envpack.support.processes import run
 from envpack.support.text import one_line, printable_line
 
 _PLAIN = re.compile(rb"\x80[\x02-\x05]")
-_COMPRESSED = re.compile(
-    rb"\x1f\x8b|\x78[\x01\x5e\x9c\xda]|BZ|\xfd7|]\0"
-)  # by gzip, zlib, bz2, xz or lzma, as joblib does
+# By gzip, zlib, bz2, xz or lzma, as joblib does.
+_COMPRESSED = re.compile(rb"\x1f\x8b|\x78[\x01\x5e\x9c\xda]|BZ|\xfd7|]\0")
 _MOST = 1 << 30  # bytes of decompressed content that are searched
 # How pickles write a class, from protocol 4 on and before, and the entry that scikit-learn adds to a model's state.
 _CLASS = re.compile(rb"\x8c.([A-Za-z_][\w.]{0,200})\x94\x8c.([A-Za-z_][\w.]{0,200})\x94\x93", re.DOTALL)

@@ -79,9 +79,7 @@ def _named_files(flavor: Table) -> Iterator[tuple[str, Location]]:
     tables = [(entry, "path") for entry, _ in entries if isinstance(entry, Table)]
     for table, key in [*((flavor, key) for key in _FILES), *tables]:
         value, location = table.get(key)
-        if isinstance(
-            value, str
-        ):  # MLflow writes the path of the code as it was where it was logged, and takes its name
+        if isinstance(value, str):  # of the path of code, which is as it was where it was logged, MLflow takes the name
             yield Path(value).name if key == "model_code_path" else value, location
 
 
