@@ -96,6 +96,7 @@ class MLflow:
             return None
         metadata, call = self.model.metadata, self.details["call"]
         example = metadata.load_input_example(self.folder)
+        example = example.toarray() if hasattr(example, "toarray") else example  # a sparse matrix of SciPy
         if hasattr(metadata, "load_input_example_params"):
             self.params = metadata.load_input_example_params(self.folder) or {}
         if call in ("table", "columns"):

@@ -126,3 +126,10 @@ def test_what_a_model_writes_where_it_runs_does_not_stay_in_its_folder(answers, 
     """MLflow 2 makes a folder mlruns."""
     answers(ARRAY, FLOATS, "import os; os.makedirs('mlruns', exist_ok=True); return data['x'].sum(axis=1)")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mlflow", "pandas"]
+
+
+def test_a_sparse_example_is_sent_as_an_array(answers):
+    """SciPy's matrices have no length."""
+    example = "type('Sparse', (), {'toarray': lambda self: np.array([[1, 0], [0, 2]], np.float32)})()"
+    asked = answers(ARRAY, example, "return data['x'].sum(axis=1)")
+    assert asked.data == [{"x": [1.0, 0.0]}, {"x": [0.0, 2.0]}]
