@@ -5,8 +5,8 @@ from __future__ import annotations
 import configparser
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -60,6 +60,14 @@ class Location:
         """The address without the service that is asked for it, as signatures name it."""
         path = "/".join(part for part in (self.bucket, self.prefix) if part)
         return f"{self.scheme}://{path}"
+
+    def around(self) -> Iterator[Location]:
+        """The folders that it is in, the nearest first."""
+        url, prefix = self.url, self.prefix
+        while prefix:
+            url, prefix = url.rpartition("/")[0], prefix.rpartition("/")[0]
+            if prefix or self.bucket:
+                yield replace(self, url=url, prefix=prefix)
 
     def __str__(self) -> str:
         return self.url

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from envpack.store.objects import ObjectInfo, Objects
 from envpack.support.bounded_reading import parse_json
-from envpack.support.errors import StorageError
+from envpack.support.errors import StorageError, UsageError
 from envpack.support.text import is_sha256
 
 RECORD = ".envpack-publication.json"
@@ -20,6 +21,22 @@ OWN = ".envpack-"  # begins the name of each object beside the models that envpa
 _SCHEMA = 1
 _MOST_RECORD = 64 << 20  # bytes
 _LARGE = 32 << 20  # bytes of a file after which the record is written, so that it is not sent again
+
+
+def refuse_nested(objects: Objects, present: Iterable[str]) -> None:
+    """Refuse to publish in another publication, or around one: a server takes the folder of the inner one for a model.
+
+    Args:
+        objects: where to publish.
+        present: the paths of all objects there.
+    """
+    what = next((f"it holds {path.rpartition('/')[0]}" for path in present if path.endswith(f"/{RECORD}")), "")
+    for location in () if what else objects.location.around():
+        with contextlib.suppress(StorageError):  # what is above may be closed to this user
+            what = f"it lies in {location}" if Objects(location).head(RECORD) else what
+    if what:
+        what += ", another publication, and a server takes the inner one of both for a model"
+        raise UsageError("output-inside", what, "publish to a folder beside that one", str(objects.location))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from envpack.deployment.objects.record import (
     STATEMENT,
     PublicationRecord,
     RecordEntry,
+    refuse_nested,
 )
 from envpack.deployment.signing import SigningKey, Statement, signed_anew
 from envpack.store.claims import EXPIRY, Claim, reserved
@@ -146,15 +147,12 @@ class _Publishing:
             found = [there.result() for there in earlier]
         statements = []
         for model, path, there in zip(models, paths, found, strict=True):
-            names = [file.path for file in models[model]]
-            names += [publication.borrowed[model]] if model in publication.borrowed else []
+            names = [file.path for file in models[model]] + [*filter(None, [publication.borrowed.get(model)])]
             subjects = {name: digests[name] for name in names}
             digest = {"digest": publication.digest} if publication.digest else {}
             parameters = {"model": model, "triton": publication.triton, **digest}
-            packages = publication.packages.get(model, ())
-            statement = Statement(
-                "publication", subjects, self._objects.location.name, parameters, packages, time.time()
-            )
+            address, packages = self._objects.location.name, publication.packages.get(model, ())
+            statement = Statement("publication", subjects, address, parameters, packages, time.time())
             envelope = signed_anew(statement, keys, there[0] if there else None)
             statements.append(PublishedFile(path, content=envelope))
         return statements
@@ -200,6 +198,8 @@ class _Publishing:
         record = PublicationRecord.read(self._objects, or_damaged=self._force)
         present = {info.path: info for info in self._objects.list() if not info.path.startswith(OWN)}
         changed = [file for file in self._files if self._force or not _is_there(file, record, present)]
+        if changed:
+            refuse_nested(self._objects, present)
         foreign = [file.path for file in changed if not self._force and is_foreign(file.path, record, present)]
         if foreign:
             raise _not_ours(foreign, self._objects)

@@ -120,6 +120,24 @@ def test_an_object_store_gets_the_models_that_are_named(plain, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "where"),
+    [
+        ("models", "models/{digest}", "lies in file://ROOT/models"),
+        ("models", "models/team/more", "lies in file://ROOT/models"),
+        ("models/v1", "models", "holds v1"),
+        ("models/team/v1", "models", "holds team/v1"),
+    ],
+)
+def test_a_publication_is_in_no_other(plain, tmp_path, first, second, where):
+    """A server that loads all of the outer one ends: the inner one is no model."""
+    publish_objects(plain, ["late"], f"file://{tmp_path}/{first}", NoProgress())
+    with pytest.raises(UsageError) as caught:
+        publish_objects(plain, ["late"], f"file://{tmp_path}/{second}", NoProgress(), dry_run=True)
+    said = f"it {where}, another publication, and a server takes the inner one of both for a model"
+    assert (caught.value.kind, caught.value.message) == ("output-inside", said.replace("ROOT", str(tmp_path)))
+
+
+@pytest.mark.parametrize(
     "place", ["repository", "repository/late/{digest}", "repository/new/{digest}", "link", "elsewhere/linked/x"]
 )
 def test_models_are_not_published_into_their_own_repository(plain, tmp_path, place):
