@@ -219,7 +219,7 @@ def connect(location: Location, timeout: float, retries: int) -> Any:
         if not location.folder.is_dir():
             raise FileNotFoundError(location.prefix)
         return stores.LocalStore(location.prefix)
-    allow_http = location.endpoint.startswith("http:") or _plain_endpoint()
+    allow_http = _endpoint(location).startswith("http:") or _plain_endpoint()
     common: dict[str, Any] = {
         "prefix": location.prefix or None,
         "client_options": {
@@ -268,9 +268,10 @@ def proxy_to(location: Location) -> str:
 
 
 def _endpoint(location: Location) -> str:
-    """The address of the service of a location if the user names one."""
+    """The address of the service of a location if the user names one; for S3 also in a profile."""
     names = _ENDPOINTS.get(location.scheme, ())
-    return location.endpoint or next((value for name in names if (value := os.environ.get(name))), "")
+    named = location.endpoint or next((value for name in names if (value := os.environ.get(name))), "")
+    return named or (_profile("config").get("endpoint_url", "") if location.scheme == "s3" else "")
 
 
 def _plain_endpoint() -> bool:
@@ -282,8 +283,8 @@ def _plain_endpoint() -> bool:
 
 def _s3_settings(location: Location) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    if location.endpoint:
-        settings |= {"endpoint": location.endpoint, "aws_endpoint_url_s3": location.endpoint}
+    if endpoint := _endpoint(location):
+        settings |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
     if not any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION")):
         settings["region"] = _profile("config").get("region", "us-east-1")
     if not any(os.environ.get(name) for name in _AWS_VARIABLES):

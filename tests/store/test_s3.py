@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from envpack.store.claims import probe
+from envpack.store.location import parse_location, server_address
 from envpack.store.shared import open_store
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
@@ -74,6 +75,15 @@ def test_the_address_of_the_service_may_be_in_the_environment(s3, folder, file, 
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
     open_store(f"s3://{BUCKET}/{folder}", push=True).add("package", "0", file)
     assert fetched(open_store(f"s3://{s3}/{BUCKET}/{folder}"), tmp_path) == CONTENT
+
+
+def test_the_address_of_the_service_may_be_in_a_profile(s3, folder, file, tmp_path, monkeypatch):
+    (tmp_path / "config").write_text(f"[profile minio]\nendpoint_url = {s3}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "minio")
+    open_store(f"s3://{BUCKET}/{folder}", push=True).add("package", "0", file)
+    assert fetched(open_store(f"s3://{s3}/{BUCKET}/{folder}"), tmp_path) == CONTENT
+    assert server_address(parse_location(f"s3://{BUCKET}/{folder}")) == f"s3://{s3}/{BUCKET}/{folder}"
 
 
 def test_keys_may_be_in_the_users_files(faulty_url, file, tmp_path, monkeypatch, proxy):

@@ -1,5 +1,7 @@
 """Addresses of stores: which are accepted, and how a server reads them."""
 
+import os
+
 import pytest
 
 from envpack.store.location import parse_location, server_address, server_fault
@@ -78,6 +80,15 @@ def test_credentials_in_an_address_are_refused_and_not_shown(url):
     assert "word" not in str(raised.value)
 
 
+@pytest.fixture
+def no_service(monkeypatch):
+    """The user names no service of S3."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+
+
+@pytest.mark.usefixtures("no_service")
 @pytest.mark.parametrize(
     ("url", "variables", "address"),
     [
@@ -98,13 +109,13 @@ def test_credentials_in_an_address_are_refused_and_not_shown(url):
     ],
 )
 def test_the_address_for_a_server(url, variables, address, monkeypatch):
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert server_address(parse_location(url)) == address
 
 
+@pytest.mark.usefixtures("no_service")
 @pytest.mark.parametrize(
     ("url", "unread"),
     [
@@ -122,8 +133,6 @@ def test_the_address_for_a_server(url, variables, address, monkeypatch):
 )
 def test_what_no_server_reads_is_named(url, unread, monkeypatch):
     """The real server of 24.10 waits without an end for each of these addresses, and leaves such folders out."""
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
     folders = ["m", "m/1", "a b"] if unread.endswith("a b") else ["m", "m/1"]
     fault = server_fault(parse_location(url.replace("{digest}", "0")), folders)
     assert (
