@@ -16,6 +16,15 @@ from envpack.support.tables import Location
 _MOST = 4 << 20  # bytes
 
 
+def _yields(function: ast.FunctionDef) -> bool:
+    """Whether a function itself is a generator, and none of those in it."""
+    parts: list[ast.AST] = [*function.body]
+    for part in parts:  # which grows
+        if not isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            parts += ast.iter_child_nodes(part)
+    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in parts)
+
+
 def read_function(module: str, name: str, python: str) -> Artifact:
     """Read the sources of a function in the current folder."""
     folder = Path.cwd()
@@ -26,6 +35,9 @@ def read_function(module: str, name: str, python: str) -> Artifact:
     if any(isinstance(node, ast.AsyncFunctionDef) for node in found):
         fix = "name a function that calls it by asyncio.run()"
         raise bad_artifact(f"{name} is a coroutine (async def), which cannot be called by itself", fix, file)
+    if any(isinstance(node, ast.FunctionDef) and _yields(node) for node in found):
+        fix = "name a function that joins what it yields to one answer"
+        raise bad_artifact(f"{name} is a generator (yield), and a request has one answer", fix, file)
     if not any(isinstance(node, ast.FunctionDef) for node in found):
         raise bad_artifact(f"there is no function {name}", "name one that the module defines at its top level", file)
     sources, others = imported(folder, [module])

@@ -104,12 +104,14 @@ def test_requirements_that_include_a_file_from_elsewhere_are_refused(folder, tmp
     [
         ("app:g", "no function g"),
         ("later:f", "a coroutine"),
+        ("parts:f", "a generator"),
         ("nowhere:f", "no module nowhere"),
         ("wrong:f", "not Python"),
     ],
 )
 def test_what_is_no_function_is_refused(folder, name, says):
     (folder / "later.py").write_text("async def f(): ...\n")
+    (folder / "parts.py").write_text("def f(x):\n    for one in x:\n        yield one\n")
     (folder / "wrong.py").write_text("def f(:\n")
     with pytest.raises(InputError, match=says):
         inspect_artifact(name)
@@ -136,3 +138,9 @@ def test_packages_that_its_module_does_without_are_not_required(folder, code, fi
     found = inspect_artifact("h:f")
     assert sorted(found.files) == sorted(["h.py", *files])
     assert sorted(found.requirements["requirements.txt"].split()) == sorted(["numpy", *packages])
+
+
+def test_a_function_with_a_generator_in_it_is_none(folder):
+    code = "def f(x: str) -> str:\n    def parts():\n        yield x\n    return ''.join(parts())\n"
+    (folder / "inner.py").write_text(code)
+    assert inspect_artifact("inner:f").kind == "function"
