@@ -124,7 +124,7 @@ def server_fault(location: Location, folders: Iterable[str] = ()) -> str:
     address = server_address(location)
     if location.folder is not None:
         unfit = shell_fault(address)
-        return f"no server starts a Python model from {address}, which {unfit}: choose another folder" if unfit else ""
+        return f"no server starts a Python model from {address}, which {unfit}; choose another folder" if unfit else ""
     if not address.startswith(("s3://http:", "s3://https:")):
         return ""
     for place in (address, *(f"{address}/{folder}" for folder in sorted(folders))):

@@ -14,7 +14,7 @@ from envpack.deployment.signing import Trust
 from envpack.repository.folders import looks_like_model
 from envpack.server.choice import ServerSpec
 from envpack.server.stale_runs import temporary_folder
-from envpack.store.location import Location
+from envpack.store.location import Location, server_fault
 from envpack.store.objects import Objects
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.links_and_modes import FILE, FOLDER
@@ -59,10 +59,13 @@ def verify_published(
         progress.end("the same, and signed" if trust else "the same" if copied.compared else "there is no record of it")
         if not any(map(looks_like_model, copy.iterdir())):
             raise no_published_models(location)
+        folders = [str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_dir()]
+        fault = server_fault(location, folders) if copied.compared else ""
         _add_samples(copy, spec.samples, progress)
         verdict = verify(copy, models, spec=spec.saying(runtime="process"), progress=progress)
-    if not copied.compared:
-        verdict = dataclasses.replace(verdict, ok=False, checks=(check_published(), *verdict.checks))
+    if fault or not copied.compared:
+        is_ok = verdict.ok and copied.compared
+        verdict = dataclasses.replace(verdict, ok=is_ok, checks=(check_published(fault), *verdict.checks))
     return dataclasses.replace(verdict, repository=str(location))
 
 

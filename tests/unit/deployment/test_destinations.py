@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,15 @@ from envpack.deployment.signing import read_trust
 from envpack.repository.model import open_model
 from envpack.repository.placement import point_to_environment
 from envpack.settings.table import Settings
+from envpack.store.location import parse_location
 from envpack.support.errors import InputError, UsageError
 from envpack.support.progress import NoProgress
+from envpack.verification.published import verify_published
 from envpack.workflow.inspect import inspect_image
 from envpack.workflow.publish import lay_out, publish_objects, publish_to_registry
 from tests.signing_keys import write_pair
 from tests.steps import Steps
+from tests.verdicts import full_verdict
 
 
 @pytest.fixture(autouse=True)
@@ -250,3 +254,13 @@ def test_a_base_image_is_named_by_its_digest_and_an_image_by_a_tag(project, regi
         publish_to_registry(project, (), f"oci://{address}", NoProgress(), base=f"oci://{address}")
     with pytest.raises(UsageError, match="it has a digest"):
         publish_to_registry(project, (), f"oci://{address.name}@sha256:{'0' * 64}", NoProgress())
+
+
+@pytest.mark.parametrize(("place", "evidence"), [("models", []), ("mo dels", ["warning"])])
+def test_a_verdict_warns_of_an_address_from_which_no_server_serves(plain, tmp_path, monkeypatch, place, evidence):
+    """What the server of `verify` loads is a copy."""
+    publish_objects(plain, ["late"], f"file://{tmp_path}/{place}", NoProgress())
+    monkeypatch.setattr("envpack.verification.published.verify", lambda *_, **__: replace(full_verdict(), ok=True))
+    found = verify_published(parse_location(f"file://{tmp_path}/{place}"))
+    assert [check.status for check in found.checks if check.id == "published"] == evidence
+    assert found.ok
