@@ -31,7 +31,7 @@ _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error o
 _FROM = re.compile(r"(?:in ensemble '[^'\n]{1,300}', )?(?:Failed to process the request\(s\)[^\n]{0,300}?, message: )?")
 _ANSWER_OF_THE_SERVER = re.compile(
     rf"{UNHEALTHY.pattern}|{UNDECLARED}|{STRING_ID}|(?:[Tt]he model's )?process (?:\d{{1,10}} )?(?:was|exited) "
-    r"|Failed to increase the shared memory pool|[Uu]nable to (?:create|initialize) shared memory"
+    r"|it is not restarted|Failed to increase the shared memory pool|[Uu]nable to (?:create|initialize) shared memory"
     r"|Number of InferenceResponse objects|Expected (?:a list|an 'InferenceResponse' object|a None object)"
     r"|Python model (?:file )?.{1,4096}(?:does not implement|has returned from execute|is using the decoupled mode)"
 )

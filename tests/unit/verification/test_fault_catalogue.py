@@ -186,6 +186,8 @@ def test_what_a_model_answers_by_itself_proves_nothing(text):
         "unexpected number of string elements 2 for inference input 'CORRID', expecting 1",
         "in ensemble 'e', Stub process 'm_0_0' is not healthy: it was ended by SIGKILL",
         "the model's process 7 was killed by signal 11 (SIGSEGV) at model.py:12 in execute",
+        "it is not restarted any more: the model's process 7 exited with status 7",
+        "it is not restarted any more: The model's process exited with status 127 while initialize() was running.",
         "process 7 was ended, since execute() did not return within the 2.5 seconds of ENVPACK_EXECUTE_TIMEOUT",
         "Failed to increase the shared memory pool size for key '/x' to 9 bytes",
         "Expected a list in the execute return, found type '<class 'tuple'>'.",
