@@ -39,9 +39,9 @@ _ANSWER_OF_THE_SERVER = re.compile(
 _WHATEVER_THE_INPUT = re.compile(
     r"(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|RecursionError|SystemExit)\b"
     r"|AttributeError: (?:(?:partially initialized )?module '|'TritonPythonModel' object|type object ')"
-    r"|AttributeError: '(?:numpy|c_python_backend_utils)\.\w{1,100}' object|BdbQuit\b|EOFError: EOF when reading a line"
+    r"|AttributeError: '(?:bytes|(?:numpy|c_python_backend_utils)\.\w{1,100})' object|BdbQuit\b|EOFError: EOF when"
     r"|RuntimeError: (?:asyncio\.run\(\) cannot be called|This event loop is already|There is no current event loop)"
-    r"|TypeError: \w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)"
+    r"|TypeError: (?:\w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)|Object of type |cannot use a str)"
     r"|in ensemble '[^'\n]{1,300}', .{0,300}(?:data-type is|expected \d{1,9} inputs but got)"
     rf"|(?:in ensemble '[^'\n]{{1,300}}', )?{UNHEALTHY.pattern}"
 )
