@@ -36,6 +36,7 @@ _NEXT_VERSION = re.compile(r";version \d+ is at UNAVAILABLE state: ")
 _NOT_OF_THE_MODEL = re.compile(r"/lib/python3\.\d+/")
 _STANDING = "Python traceback:"
 _STANDING_AT = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
+_OF_AN_EVENT_LOOP = re.compile(r"/lib/python3\.\d+/(?:asyncio|concurrent/futures)/")
 _PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<line>\d+):(?P<column>\d+): (?P<what>.+)")
 _POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)
 _FIRST_LOAD = re.compile(r"^I\d{4} .*\bmodel_lifecycle\.cc:\d+\] \"?loading: ", re.MULTILINE)
@@ -95,6 +96,8 @@ def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
     lines = log.partition(_STANDING)[2].splitlines()
     matches = [match for match in map(_STANDING_AT.match, lines) if match]
     own = [match for match in matches if _is_of_the_model(match["file"], model_folder)]
+    if not own and any(map(_OF_AN_EVENT_LOOP.search, lines)):
+        return ()  # a coroutine that waits is on no stack
     return tuple(f"{match['file']}:{match['line']} in {match['function']}" for match in own or matches)
 
 

@@ -2,7 +2,15 @@ import json
 
 import pytest
 
-from envpack.server.log import excerpt, last_started_stub, plain_lines, read_model_error, request_failures, stub_reports
+from envpack.server.log import (
+    excerpt,
+    last_started_stub,
+    plain_lines,
+    read_abort_frames,
+    read_model_error,
+    request_failures,
+    stub_reports,
+)
 
 LOAD_ERROR = (
     "load failed for model 'boom': version 1 is at UNAVAILABLE state: Internal: ValueError: boom\n\nAt:\n"
@@ -131,3 +139,16 @@ def test_of_long_output_beginning_and_end_are_kept(log):
         assert text.endswith("\nends here\n")
         assert len(text) < 5 << 20
         assert f"… {(36 << 20) + 23 - since} bytes are left out …" in text
+
+
+def test_a_coroutine_that_waits_is_in_no_stack_and_no_line_of_the_event_loop_is_blamed():
+    loop = ["selectors.py", "asyncio/base_events.py"]
+    waits = ["threading.py", "concurrent/futures/_base.py"]
+    for files in (loop, waits):
+        lines = [f'  File "/env/lib/python3.10/{file}", line 7 in f' for file in files]
+        log = "\n".join(["Python traceback:", *lines])
+        assert read_abort_frames(log, "/models/m") == ()
+        log += '\n  File "/models/m/1/model.py", line 3 in execute'
+        assert read_abort_frames(log, "/models/m") == ("/models/m/1/model.py:3 in execute",)
+    library = 'Python traceback:\n  File "/env/lib/python3.10/site-packages/served.py", line 9 in execute\n'
+    assert read_abort_frames(library, "/models/m") == ("/env/lib/python3.10/site-packages/served.py:9 in execute",)
