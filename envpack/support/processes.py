@@ -16,10 +16,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from envpack.support.errors import (
     EnvironmentBuildError,
@@ -120,6 +122,7 @@ _SET_DEATH_SIGNAL = 1  # of prctl()
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 # What the start of a program fails with if its file cannot be run; other error numbers are limits of the system.
 _NO_PROGRAM = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENOEXEC}
+_MOST_OUTPUT, _TICK = 64 << 20, 0.1  # bytes of a program, and seconds after which they are counted
 _GRACE_PERIOD = 10.0  # seconds after SIGTERM in which a program can end the processes that it has started
 
 
@@ -235,11 +238,30 @@ def run(
 ) -> CompletedProcess:
     """Run a program to its end and capture its output.
 
-    If the caller is interrupted, the program and all processes that it has started are ended before this returns.
+    If the caller is interrupted, the program and all processes that it has started are ended before this returns. One
+    that prints more than 64 MiB is killed, and raises an OSError with its path.
     """
     with _started(command, env, subprocess.PIPE if text else subprocess.DEVNULL, subprocess.PIPE, cwd) as child:
-        stdout, stderr = child.communicate(text.encode() or None, timeout)
+        stdout, stderr = _output_of(child, text.encode(), timeout)
     return CompletedProcess(child.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+
+
+def _output_of(child: subprocess.Popen[bytes], text: bytes, timeout: float | None) -> tuple[bytes, bytes]:
+    """The output and the errors of a program, which reads ``text``, when it has ended."""
+    until = None if timeout is None else time.monotonic() + timeout
+    given: bytes | None = text or None
+    while True:
+        tick = _TICK if until is None else min(_TICK, until - time.monotonic())
+        try:
+            return child.communicate(given, tick)
+        except subprocess.TimeoutExpired as late:
+            if len(late.output or b"") + len(late.stderr or b"") > _MOST_OUTPUT:
+                _signal_group(child, signal.SIGKILL)
+                program = os.fsdecode(cast("Sequence[str]", child.args)[0])
+                raise OSError(errno.EMSGSIZE, f"it prints more than {_MOST_OUTPUT >> 20} MiB", program) from None
+            if until is not None and time.monotonic() >= until:
+                raise
+        given = None  # which is given once
 
 
 def follow(command: Sequence[str | Path], *, env: Mapping[str, str], on_line: Callable[[str], None]) -> int:

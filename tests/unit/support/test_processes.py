@@ -104,3 +104,18 @@ def test_a_program_that_ignores_sigterm_is_killed(tmp_path, monkeypatch):
     with pytest.raises(subprocess.TimeoutExpired):
         run(["sh", "-c", script], env={"PATH": "/usr/bin:/bin"}, timeout=0.1)
     assert not _lives(_content(tmp_path / "pid"))
+
+
+@pytest.mark.timeout(30)
+def test_a_program_that_prints_without_an_end_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("envpack.support.processes._MOST_OUTPUT", 1 << 20)
+    script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while true; do printf '%4000s' x; done"
+    with pytest.raises(OSError, match="it prints more than 1 MiB") as raised:
+        run(["/bin/sh", "-c", script], env={"PATH": "/usr/bin:/bin"})
+    assert raised.value.filename == "/bin/sh"
+    assert not _lives(_content(tmp_path / "pid"))
+
+
+def test_a_program_reads_its_text_once_however_long_it_takes():
+    completed = run(["sh", "-c", "sleep 0.3; cat"], env={"PATH": "/usr/bin:/bin"}, text="given\n")
+    assert completed.stdout == "given\n"
