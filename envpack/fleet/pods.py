@@ -41,6 +41,9 @@ _IMAGE_RULE = "write it like registry.example/team/name:tag or …@sha256:…, w
 _KINDS = {"claim": "a PersistentVolumeClaim", "secret": "a Secret"}
 _SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
 
+# Where Kubernetes takes text alone: the mappings of text, and the value of a variable.
+_OF_TEXT = ("annotations", "labels", "matchLabels", "nodeSelector")
+_VARIABLE = "an element of env"
 _CONTAINERS = ("containers", "initContainers")  # whose elements Kubernetes takes with an image only
 _DIRECTIVES = ("merge", "replace", "delete")  # of $patch
 
@@ -99,11 +102,20 @@ def _unfit(whole: dict[str, Any], name: str) -> str:
         odd = [key for key in value if not isinstance(key, str)] if isinstance(value, dict) else []
         if odd:
             return f"the key {odd[0]} in {place} is no text: write it in quotes"
+        if number_in := _number_for_text(place, value):
+            return f"{number_in} in {place} has to be text: write {json.dumps(value[number_in])} in quotes"
         if isinstance(value, float) and not math.isfinite(value):
             return f"{place} is {value}, which JSON does not have"
         if not (value is None or isinstance(value, str | int | float | dict | list)):
             return f"{place} is {value}, which YAML reads as a {type(value).__name__}: write it in quotes"
     return ""
+
+
+def _number_for_text(place: str, value: Any) -> str:
+    """The first field of a mapping that is a number, or true or false, and has to be text; empty if none is."""
+    fields = value.items() if isinstance(value, dict) else ()
+    of_text = ((key, part) for key, part in fields if place in _OF_TEXT or (place, key) == (_VARIABLE, "value"))
+    return next((key for key, part in of_text if isinstance(part, int | float)), "")
 
 
 def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
