@@ -162,10 +162,11 @@ def with_items(request: SmokeRequest, count: int) -> SmokeRequest:
 def in_one_request(config: ServedConfig, first: SmokeRequest, second: SmokeRequest) -> SmokeRequest | None:
     """Two requests for one item each as one for both; None if the model, or their inputs, do not allow that."""
     one_item = [items_of(config, request.inputs) == 1 for request in (first, second)]
-    pairs = list(zip(first.inputs, second.inputs, strict=False))
-    alike = all((one.name, one.shape) == (two.name, two.shape) and one.shape[:1] == (1,) for one, two in pairs)
-    if config.sequence or config.largest_batch < 2 or not (all(one_item) and alike):
+    shapes = [[(tensor.name, tensor.shape) for tensor in request.inputs] for request in (first, second)]
+    is_alike = shapes[0] == shapes[1] and all(shape[:1] == (1,) for _, shape in shapes[0])
+    if config.sequence or config.largest_batch < 2 or not (all(one_item) and is_alike):
         return None
+    pairs = zip(first.inputs, second.inputs, strict=True)
     both = (replace(one, shape=(2, *one.shape[1:]), data=(*one.data, *two.data)) for one, two in pairs)
     return replace(first, description=f"with two different {_TOGETHER}", inputs=tuple(both))
 

@@ -71,6 +71,7 @@ def test_answers_that_change_by_themselves_are_not_compared():
         (read_served_config({**SERVED, "max_batch_size": 8, "model_transaction_policy": {"decoupled": True}}), TWO),
         (BATCHES, replace(TWO, inputs=(Tensor("IN", "FP32", (1, 3), (5.0,) * 3),))),
         (BATCHES, replace(TWO, inputs=(Tensor("IN", "FP32", (2, 2), (5.0,) * 4),))),
+        (BATCHES, replace(TWO, inputs=(*TWO.inputs, Tensor("OPTIONAL", "FP32", (1, 2), (5.0, 0.0))))),
     ],
 )
 def test_models_and_inputs_that_make_no_such_request_are_left_alone(config, second):
