@@ -66,7 +66,7 @@ def test_a_model_that_takes_every_descriptor_ends_at_once(repository, run, ends)
     code, output, errors = run("takes", "--timeout", "60")
     assert code == 1
     assert output.splitlines()[-1] == "wrong: the process of 'takes' ended with status 1 while execute() was running"
-    assert "the model closes descriptors that are not its own, as that of the connection to envpack" in errors
+    assert "the model closes descriptors that are not its own" in errors  # whichever thread notices it first
     shutil.rmtree(repository / "takes")
 
 
