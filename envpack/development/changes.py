@@ -294,7 +294,7 @@ def _own(loads: _Loads, changed: set[Path], now: ModelFiles, written: Collection
 
 
 def _known(loads: _Loads, changed: set[Path], now: ModelFiles) -> set[Path]:
-    """Files that have caused several loads, and that nobody has saved since: they are as they were, or go on."""
+    """Files that have caused several loads, and are as they were then, or have changed again and again since."""
     for file in changed & loads.repeated.keys():
         stamp, since = loads.repeated[file]
         if stamp == now.sources.get(file):

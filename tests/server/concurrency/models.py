@@ -69,6 +69,14 @@ def execute(self, requests):
     ends = np.cumsum([len(given(request)) for request in requests])
     return [reply(part) for part in np.split(doubled, ends[:-1])]
 """
+SUM_OF_AN_ID = """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key = request.correlation_id()
+        total = self.unfinished[key] = self.unfinished.get(key, 0) + given(request)
+        responses.append(reply(total))
+"""
 PAIRS = {
     "one_response_for_all": Pair(
         """
@@ -304,23 +312,9 @@ def execute(self, requests):
         "max_batch_size: 8\nsequence_batching { oldest { max_candidate_sequences: 8 } }\n",
     ),
     "id_of_an_earlier_sequence": Pair(
-        """
-def execute(self, requests):
-    responses = []
-    for request in requests:
-        key = request.correlation_id()
-        total = self.unfinished[key] = self.unfinished.get(key, 0) + given(request)
-        responses.append(reply(total))
-    return responses
-""",
-        """
-def execute(self, requests):
-    responses = []
-    for request in requests:
-        key = request.correlation_id()
-        total = self.unfinished[key] = self.unfinished.get(key, 0) + given(request)
-        responses.append(reply(total))
-        if request.flags() & 2:
+        f"{SUM_OF_AN_ID}    return responses\n",
+        SUM_OF_AN_ID
+        + """        if request.flags() & 2:
             del self.unfinished[key]
     return responses
 """,

@@ -1,6 +1,6 @@
 """Faults that only a model's process shows, and not its files: it runs another Python or other packages."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +12,9 @@ from envpack.settings.releases import find_release
 from envpack.verification import stub_processes
 from envpack.verification.checks.process import (
     Examined,
-    Usage,
     check_elsewhere,
     check_environment,
     check_isolation,
-    check_leaks,
     check_libpython,
     check_libraries,
     check_numpy,
@@ -28,7 +26,6 @@ from envpack.verification.checks.process import (
     check_versions,
     examine,
     process_checks,
-    usage_of,
 )
 from envpack.verification.stub_processes import Instance, instances
 from envpack.verification.verdict import StubIdentity, failed, passed, skipped, warning
@@ -210,39 +207,6 @@ def test_a_model_without_a_process_is_a_fault(model):
 def test_the_same_processes_are_stable_whatever_their_memory(model):
     check = check_stability(Server({7: 30 << 20, 8: 5 << 20}), model, {7: 10 << 20, 8: 5 << 20})
     assert check == passed("stability", "same processes; 35 MiB in memory, +20 MiB")
-
-
-def test_what_a_models_processes_use_is_counted_together(model):
-    server = Server({7: 3 << 20, 8: 5 << 20})
-    server.read_text = lambda file: f"Name:\tx\nThreads:\t{file.split('/')[2]}\n"
-    server.children = lambda of=None: tuple(server.processes) if of is None else ()
-    server.list_folder = lambda folder: ("0", "1") if folder in ("/proc/7/fd", "/proc/8/fd") else ()
-    assert usage_of(server, model.name) == Usage(8 << 20, threads=15, files=4, children=0)
-
-
-@every_row(
-    ("left", "requests", "evidence"),
-    [
-        (Usage(0, 20, 0, 0), 20, "20 equal requests, one after the other, left 20 threads"),
-        (Usage(0, 0, 41, 0), 20, "20 equal requests, one after the other, left 41 open files"),
-        (
-            Usage(16 << 20, 0, 0, 10),
-            10,
-            "10 equal requests, one after the other, left 10 processes and 16 MiB of memory",
-        ),
-        (Usage(50 << 20, 0, 0, 0), 200, "200 equal requests, one after the other, left 50 MiB of memory"),
-        (Usage(15 << 20, 19, 19, 19), 20, ""),
-        (Usage(49 << 20, 0, 0, 0), 200, ""),
-        (Usage(99 << 20, 9, 9, 9), 9, ""),
-        (Usage(-5, -3, -3, -1), 20, ""),
-    ],
-)
-def test_what_each_request_leaves_is_a_warning(left, requests, evidence):
-    before = Usage(7 << 20, 5, 6, 1)
-    after = Usage(*(one + more for one, more in zip(astuple(before), astuple(left), strict=True)))
-    found = check_leaks(before, after, requests)
-    assert (found.evidence if found else "") == evidence
-    assert found is None or found.status == "warning"
 
 
 @pytest.mark.parametrize(
