@@ -119,21 +119,27 @@ def server_address(location: Location) -> str:
     return f"{location.scheme}://{path}"
 
 
-def server_fault(location: Location, folders: Iterable[str] = ()) -> str:
-    """Why no server serves what is at a location, with these folders there, as a sentence; ``""`` if one may."""
+def folder_fault(folder: str) -> tuple[str, str] | None:
+    """Why no server serves what is in a folder, and what to do; None if one may."""
+    unfit = shell_fault(folder)
+    return (f"no server starts a Python model from {folder}, which {unfit}", "choose another folder") if unfit else None
+
+
+def server_fault(location: Location, folders: Iterable[str] = ()) -> tuple[str, str] | None:
+    """Why no server serves what is at a location, with these folders there, and what to do; None if one may."""
     address = server_address(location)
     if location.folder is not None:
-        unfit = shell_fault(address)
-        return f"no server starts a Python model from {address}, which {unfit}; choose another folder" if unfit else ""
+        return folder_fault(address)
     if not address.startswith(("s3://http:", "s3://https:")):
-        return ""
+        return None
     for place in (address, *(f"{address}/{folder}" for folder in sorted(folders))):
         if not _READ_BY_SERVERS.fullmatch(place) or urlsplit(_endpoint(location)).path.strip("/"):
             takes = "HOST:PORT/BUCKET/FOLDER of a-z, 0-9, '.' and '-', in folders also A-Z and '_'"
             return (
-                f"no server reads {place}: it takes {takes}; choose other names, or serve what `envpack fetch` copies"
+                f"no server reads {place}: it takes {takes}",
+                "choose other names, or serve what `envpack fetch` copies",
             )
-    return ""
+    return None
 
 
 def _folder(url: str, host: str, path: str) -> Location:

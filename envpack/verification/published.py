@@ -60,7 +60,7 @@ def verify_published(
         if not any(map(looks_like_model, copy.iterdir())):
             raise no_published_models(location)
         folders = [str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_dir()]
-        fault = server_fault(location, folders) if copied.compared else ""
+        fault = server_fault(location, folders) if copied.compared else None
         _add_samples(copy, spec.samples, progress)
         verdict = verify(copy, models, spec=spec.saying(runtime="process"), progress=progress)
     if fault or not copied.compared:

@@ -22,7 +22,7 @@ from envpack.inspection.files import content_findings
 from envpack.inspection.state import known_state
 from envpack.repository.selection import open_models
 from envpack.settings.project import Project
-from envpack.store.location import Location, obstore_for, parse_location, server_address, server_fault
+from envpack.store.location import folder_fault, obstore_for, parse_location, server_address, server_fault
 from envpack.store.objects import Objects
 from envpack.support.errors import UsageError
 from envpack.support.folders import whole_path
@@ -136,9 +136,13 @@ def publish_objects(
         url=str(location),
         published=published,
         pruned=pruned,
-        cautions=(*publication.cautions, *filter(None, [fault]), *stays),
+        cautions=(*publication.cautions, *_in_one_line(fault), *stays),
         command=command,
     )
+
+
+def _in_one_line(fault: tuple[str, str] | None) -> tuple[str, ...]:
+    return ("; ".join(fault),) if fault else ()
 
 
 def _refuse_inside(folder: Path | None, plan: Deployment, url: str) -> None:
@@ -209,6 +213,6 @@ def fetch_models(url: str, directory: Path, progress: Progress = SILENT, *, trus
         directory=place,
         files=copied.files,
         size=copied.size,
-        cautions=tuple(filter(None, [server_fault(Location(str(place), "file", "", str(place)))])),
+        cautions=_in_one_line(folder_fault(str(place))),
         command=("tritonserver", f"--model-repository={place}"),
     )

@@ -42,13 +42,12 @@ def check_runtime(runtime: Runtime) -> Check | None:
 
 
 @check("published", of="server", step="start")
-def check_published(fault: str = "") -> Check:
+def check_published(fault: tuple[str, str] | None) -> Check:
     """Only where nothing records what was published at an address, because another program put it there, or somebody
     removed the record: not checked; and where the copy serves, but no server reads the address: a warning
     """
     if fault:
-        what, _, fix = fault.partition("; ")
-        return warning("published", what, fix)
+        return warning("published", *fault)
     return unchecked(
         "published",
         "nothing records what was published there, so that a changed file would not be noticed",

@@ -32,8 +32,8 @@ STUB = Process(7, "triton_python_b", False, ("stub", "/srv/m/1/model.py", *"abcd
 
 
 def test_a_publication_without_a_record_is_not_checked():
-    assert (check_published().id, check_published().status) == ("published", "unchecked")
-    assert check_published("no server reads it; move it") == warning("published", "no server reads it", "move it")
+    assert (check_published(None).id, check_published(None).status) == ("published", "unchecked")
+    assert check_published(("no server reads it", "move it")) == warning("published", "no server reads it", "move it")
 
 
 @dataclass
