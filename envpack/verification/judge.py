@@ -297,14 +297,14 @@ class Judge:
             return _InferenceResult((chosen.check,), refusal=chosen.refusal)
         loaded = LoadedModel(client, model.name, config)
         requests, samples = chosen.requests, None if before else chosen.samples
-        checks = inference.check_smoke(loaded, requests)
+        checks, answer = inference.check_smoke(loaded, requests)
         if not checks[0].ok:
             return _InferenceResult(tuple(checks))
-        if chosen.other:
-            two = loaded, requests[0], chosen.other
+        if chosen.other and (other := inference.answer_to_other(loaded, chosen.other)) is not None:
             is_compared = before or (samples and samples.have_answers)
-            constant = None if is_compared else inference.check_constant(*two)
-            checks += filter(None, (inference.check_items(*two), constant))
+            constant = None if is_compared else inference.check_constant(loaded, chosen.other, (answer, other))
+            items = inference.check_items(loaded, (requests[0], chosen.other), (answer, other))
+            checks += filter(None, (items, constant))
         formats = None if config.decoupled else inference.check_formats(loaded, requests[0])
         checks += [formats] if formats else []
         count = None
@@ -319,7 +319,7 @@ class Judge:
         if model.has_stub:
             checks += process.checks_of_use(self.server, model, memory, warm, latency.requests if latency else 0)
         if not before:
-            chosen = replace(chosen, answer=loaded.ask(requests[0].inputs, requests[0].parameters))
+            chosen = replace(chosen, answer=answer)
         return _InferenceResult(tuple(checks), count, latency, chosen=chosen)
 
     def _inference_failure(self, model: Model, error: RequestError | InputError) -> Failure:

@@ -196,7 +196,7 @@ def generate_other(config: ServedConfig, request: SmokeRequest, filling: Filling
     """
     *_, larger = generate_variants(config, 2, filling)
     inputs = tuple(map(_alternated, itertools.count(), request.inputs, larger.inputs))
-    return None if inputs == request.inputs else replace(larger, inputs=inputs)
+    return None if inputs == request.inputs else replace(larger, inputs=inputs, parameters=request.parameters)
 
 
 def _alternated(number: int, tensor: Tensor, other: Tensor) -> Tensor:
@@ -274,7 +274,8 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     if reason := next(filter(None, (unsendable(config, each) for each in inputs)), ""):
         return NoRequest(unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC"))
     if samples:
-        return Chosen(_first_request(samples), samples, other=_other_sample(samples))
+        first = _first_sample(samples)
+        return Chosen((first,), samples, other=_other_sample(samples, first))
     if not config.inputs:
         why = "not sent: neither config.pbtxt nor the model names an input"
         fix = "declare them in config.pbtxt, or in auto_complete_config with types like TYPE_FP32 (others are ignored)"
@@ -297,17 +298,16 @@ def record_sample(model: Model) -> str:
     return f"record a sample: envpack run {model.name} -i FILE --save-sample"
 
 
-def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
+def _first_sample(samples: Samples) -> SmokeRequest:
     """The first sample as a complete sequence; `check_samples` sends all samples with their sequences."""
     first = samples.samples[0]
     parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
-    return (SmokeRequest("with the first sample", first.inputs, parameters),)
+    return SmokeRequest("with the first sample", first.inputs, parameters)
 
 
-def _other_sample(samples: Samples) -> SmokeRequest | None:
-    first = samples.samples[0].inputs
-    others = (sample.inputs for sample in samples.samples if sample.inputs != first)
-    return next((SmokeRequest("with another sample", inputs) for inputs in others), None)
+def _other_sample(samples: Samples, first: SmokeRequest) -> SmokeRequest | None:
+    others = (sample.inputs for sample in samples.samples if sample.inputs != first.inputs)
+    return next((replace(first, description="with another sample", inputs=inputs) for inputs in others), None)
 
 
 def _find_filling(server: Server, client: Client, model: Model, config: ServedConfig) -> tuple[Filling | None, str]:

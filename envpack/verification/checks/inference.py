@@ -51,7 +51,7 @@ _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbt
     " with another number: a warning",
 )
 @check("infer", of="answers", step="inference", kind="bad-output")
-def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[Check]:
+def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> tuple[list[Check], Responses]:
     """All outputs of `config.pbtxt` are there, with their types and all of their elements
 
     The model answered, but not with what `config.pbtxt` declares: an output is missing, or has another type or
@@ -60,10 +60,11 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
     environment has NumPy 2; envpack's stub supports both. Another shape than the declared one is only a warning,
     since servers send it.
     """
+    # The answer to the first request is returned with the checks, since others compare it.
     config = model.config
     shown, shape, lost, infinite = "", "", "", ""
     one_for_one = {entry.name for entry in config.outputs}  # outputs that had one item for each request with one
-    sent, answered = [], False
+    sent, answers = [], list[Responses]()
     for request in and_full_batch(config, requests):
         sent.append(request.description)
         items = items_of(config, request.inputs)
@@ -73,10 +74,11 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
             if request is not requests[0]:
                 error.sent, error.items = request.description, items
             raise
-        shown, answered = shown or _in_words(responses, config), answered or bool(responses)
+        answers.append(responses)
+        shown = shown or _in_words(responses, config)
         for outputs in responses:
             if mismatch := configuration_mismatch(config, outputs):
-                return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
+                return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)], answers[0]
             lost = lost or _lost_item(outputs, items, one_for_one)
             if items == 1:
                 one_for_one -= {tensor.name for tensor in outputs if tensor.shape[:1] != (1,)}
@@ -84,8 +86,8 @@ def check_smoke(model: LoadedModel, requests: tuple[SmokeRequest, ...]) -> list[
             infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
     return [
         passed("infer", f"{shown}; sent {', '.join(sent)}"),
-        *_mentions(answered=answered, shape=shape, lost=lost, infinite=infinite),
-    ]
+        *_mentions(answered=any(answers), shape=shape, lost=lost, infinite=infinite),
+    ], answers[0]
 
 
 def _mentions(*, answered: bool, shape: str, lost: str, infinite: str) -> Iterator[Check]:
@@ -104,7 +106,9 @@ def _mentions(*, answered: bool, shape: str, lost: str, infinite: str) -> Iterat
 
 
 @check("mixed-items", of="answers", step="inference", kind="mixed-items")
-def check_items(model: LoadedModel, first: SmokeRequest, second: SmokeRequest) -> Check | None:
+def check_items(
+    model: LoadedModel, requests: tuple[SmokeRequest, SmokeRequest], answers: Sequence[Responses]
+) -> Check | None:
     """Only shown if it fails: of a model that batches, each item of a request has the answer that it gets alone, and
     not that of another item. An answer that is neither is a warning, unless it is right beside one other item and wrong
     beside many
@@ -113,13 +117,16 @@ def check_items(model: LoadedModel, first: SmokeRequest, second: SmokeRequest) -
     `max_batch_size` is not 0, and clients send several items in one request. Compute each row of the outputs from the
     same row of the inputs, for as many rows as there may be.
     """
-    both = in_one_request(model.config, first, second)
-    alone = _alone(model, (first, second)) if both else None
-    if both is None or alone is None:
+    both = in_one_request(model.config, *requests)
+    if both is None:
         return None
+    alone = [answer[0] for answer in answers]
     for request in and_full_batch(model.config, [both]):
         found = _wrong_item(model, request, alone)
-        if found and any(map(_difference, alone, _alone(model, (first, second)) or ())):
+        if found and any(
+            _difference(before, model.ask(each.inputs, each.parameters)[0])
+            for each, before in zip(requests, alone, strict=True)
+        ):
             return None  # equal requests have different answers
         if found and (found.is_of_another or request is not both):
             return failed("mixed-items", found.what, _ROW_BY_ROW)
@@ -151,10 +158,10 @@ def _wrong_item(model: LoadedModel, request: SmokeRequest, alone: Sequence[tuple
     return None
 
 
-def _alone(model: LoadedModel, requests: Sequence[SmokeRequest]) -> list[tuple[Tensor, ...]] | None:
-    """The answers to single requests; None if the model refuses one."""
+def answer_to_other(model: LoadedModel, request: SmokeRequest) -> Responses | None:
+    """The answer to a request that the model may refuse; None if it does."""
     try:
-        return [model.ask(request.inputs, request.parameters)[0] for request in requests]
+        return model.ask(request.inputs, request.parameters)
     except RequestError as error:
         if error.timed_out or not error.status:
             raise
@@ -175,28 +182,22 @@ def _item_difference(alone: tuple[Tensor, ...], found: tuple[Tensor, ...], at: i
 
 
 @check("constant", of="answers")
-def check_constant(model: LoadedModel, request: SmokeRequest, other: SmokeRequest) -> Check | None:
+def check_constant(model: LoadedModel, other: SmokeRequest, answers: tuple[Responses, Responses]) -> Check | None:
     """Only shown if an output of floating-point numbers is the same for two requests with different inputs, which are
     generated or samples without expected answers: a warning
 
-    Other outputs, such as labels, may be the same. None if the model refuses the second request. If that is answered
-    otherwise than `config.pbtxt` declares, `infer` fails.
+    Other outputs, such as labels, may be the same. If the other request is answered otherwise than `config.pbtxt`
+    declares, `infer` fails.
     """
-    answer = model.ask(request.inputs, request.parameters)
-    try:
-        second = model.ask(other.inputs, request.parameters)
-    except RequestError as error:
-        if error.timed_out or not error.status:
-            raise
-        return None
+    first, second = answers
     if mismatch := next(filter(None, (configuration_mismatch(model.config, outputs) for outputs in second)), ""):
         return failed("infer", f"sent {other.description}: {mismatch}", _MATCH_CONFIGURATION)
-    if len(answer) != 1 or len(second) != 1:
+    if len(first) != 1 or len(second) != 1:
         return None
     found = {tensor.name: tensor for tensor in second[0]}
     same = [
         tensor.name
-        for tensor in answer[0]
+        for tensor in first[0]
         if tensor.datatype in FLOATING and tensor.data and found.get(tensor.name) == tensor
     ]
     if not same:

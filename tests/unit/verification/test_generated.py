@@ -127,3 +127,10 @@ def test_another_request_is_no_multiple_of_the_first():
     image = Filling({"IN0": "PNG"})
     assert bytes(other(("TYPE_UINT8", [-1]), image)) == content("PNG", 2)
     assert other(("TYPE_STRING", [1]), image) == (content("PNG", 2),)
+
+
+def test_another_request_has_the_place_of_the_first_in_a_sequence():
+    served = config(("TYPE_FP32", [2]), sequence_batching={})
+    first = next(generate_requests(served))
+    assert first.parameters
+    assert generate_other(served, first, PLAIN).parameters == first.parameters

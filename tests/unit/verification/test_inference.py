@@ -11,6 +11,7 @@ from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification import answers, requests as requests_of_models
 from envpack.verification.answers import LoadedModel
 from envpack.verification.checks.inference import (
+    answer_to_other,
     check_constant,
     check_formats,
     check_samples,
@@ -142,7 +143,7 @@ def test_a_process_that_was_replaced_during_the_requests_is_a_fault(model):
     ],
 )
 def test_outputs_that_differ_from_the_configuration_are_a_fault(outputs, reason):
-    (check,) = check_smoke(LoadedModel(Client(outputs), "m", CONFIG), (REQUEST,))
+    ((check,), _) = check_smoke(LoadedModel(Client(outputs), "m", CONFIG), (REQUEST,))
     assert (check.status, reason in check.evidence) == ("failed", True)
 
 
@@ -158,7 +159,7 @@ def test_outputs_that_differ_from_the_configuration_are_a_fault(outputs, reason)
 )
 def test_a_shape_that_the_configuration_does_not_have_is_a_warning(dims, outputs, found):
     served = read_served_config({"output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": dims}]})
-    answered, *warned = check_smoke(LoadedModel(Client(outputs), "m", served), (REQUEST,))
+    (answered, *warned), _ = check_smoke(LoadedModel(Client(outputs), "m", served), (REQUEST,))
     assert answered.status == "ok"
     assert [(check.id, check.status) for check in warned] == ([("shape", "warning")] if found else [])
     assert all(f"the output OUT has {found}: the server sends it" in check.evidence for check in warned)
@@ -184,14 +185,14 @@ def rows(count):
 )
 def test_a_model_that_loses_items_of_a_batch_is_mentioned(requests, answers, fault):
     """Many models read only the first item, and are never sent another one."""
-    answered, *warned = check_smoke(LoadedModel(Client(*answers), "m", BATCHING), tuple(requests))
+    (answered, *warned), _ = check_smoke(LoadedModel(Client(*answers), "m", BATCHING), tuple(requests))
     assert answered.status == "ok"
     assert [(check.id, check.status) for check in warned] == ([("items", "warning")] if fault else [])
     assert all(check.evidence.startswith(f"{fault}: clients that send several items") for check in warned)
 
 
 def test_a_model_without_outputs_is_a_fault():
-    assert check_smoke(LoadedModel(Client(()), "m", read_served_config({})), (REQUEST,))[0].evidence.endswith(
+    assert check_smoke(LoadedModel(Client(()), "m", read_served_config({})), (REQUEST,))[0][0].evidence.endswith(
         "there are no outputs"
     )
 
@@ -199,10 +200,10 @@ def test_a_model_without_outputs_is_a_fault():
 def test_every_generated_request_is_sent():
     second = replace(REQUEST, description="with two items in one request")
     client = Client(output(1.0), output(2.0, 3.0))
-    (check,) = check_smoke(LoadedModel(client, "m", CONFIG), (REQUEST, second))
+    ((check,), _) = check_smoke(LoadedModel(client, "m", CONFIG), (REQUEST, second))
     assert (check.status, len(client.sent)) == ("ok", 2)
     assert check.evidence == "returned OUT FP32[1]; sent with every input, with two items in one request"
-    assert check_smoke(LoadedModel(Client(output(1.0), ()), "m", CONFIG), (REQUEST, second))[0].status == "failed"
+    assert check_smoke(LoadedModel(Client(output(1.0), ()), "m", CONFIG), (REQUEST, second))[0][0].status == "failed"
 
 
 def served_rows(count, **how):
@@ -215,7 +216,7 @@ def request_of(*data, items):
 
 @pytest.mark.parametrize("second", [(), ({"OUT": 1.0},)])
 def test_streams_without_any_response_are_mentioned(second):
-    answered, *warned = check_smoke(LoadedModel(Client((), second), "m", STREAMED), (REQUEST, REQUEST))
+    (answered, *warned), _ = check_smoke(LoadedModel(Client((), second), "m", STREAMED), (REQUEST, REQUEST))
     assert answered.status == "ok"
     assert [(check.id, check.status) for check in warned] == ([] if second else [("responses", "warning")])
 
@@ -253,7 +254,7 @@ def test_the_last_request_is_repeated_with_as_many_items_as_the_model_takes(
     [((math.nan,), True), ((math.inf,), True), ((-math.inf,), True), ((1.0,), False)],
 )
 def test_an_output_without_a_finite_number_is_a_warning(values, warned):
-    checks = check_smoke(LoadedModel(Client(output(*values)), "m", CONFIG), (REQUEST,))
+    checks, _ = check_smoke(LoadedModel(Client(output(*values)), "m", CONFIG), (REQUEST,))
     assert [check.status for check in checks] == (["ok", "warning"] if warned else ["ok"])
     if warned:
         assert checks[1].evidence == "no element of OUT is a finite number: all are NaN or infinite"
@@ -266,36 +267,36 @@ PAIRS = {
     "one of two": (output(1.0) + output(1.0, name="B"), output(2.0) + output(1.0, name="B"), True),
     "equal labels": (output(b"cat", datatype="BYTES"), output(b"cat", datatype="BYTES"), False),
     "nothing": (output(), output(), False),
-    "refused": (output(1.0), "no such input", False),
 }
 
 
 @every_row("name", PAIRS)
 def test_numbers_that_are_the_same_for_different_inputs_are_a_warning(name):
     first, second, warned = PAIRS[name]
-    check = check_constant(LoadedModel(Client(first, second), "m", CONFIG), REQUEST, REQUEST)
+    check = check_constant(LoadedModel(Client(), "m", CONFIG), REQUEST, ((first,), (second,)))
     assert (check is not None and check.status == "warning") is warned
 
 
 def test_another_request_must_be_answered_as_declared_too():
-    client = Client(output(1.0), output(2.0, datatype="FP64"))
-    check = check_constant(LoadedModel(client, "m", CONFIG), REQUEST, replace(REQUEST, description="with 2"))
+    answers = (output(1.0),), (output(2.0, datatype="FP64"),)
+    check = check_constant(LoadedModel(Client(), "m", CONFIG), replace(REQUEST, description="with 2"), answers)
     assert (check.id, check.status) == ("infer", "failed")
     assert check.evidence == "sent with 2: the output OUT is FP64, not FP32"
 
 
+def test_a_model_may_refuse_another_request():
+    assert answer_to_other(LoadedModel(Client("no such input"), "m", CONFIG), REQUEST) is None
+
+
 def test_an_answer_that_does_not_come_is_no_refusal():
-    client = Client(output(1.0))
-    answers = iter([output(1.0)])
-
-    def infer(*_, **__):
-        for answer in answers:
-            return answer
-        raise RequestError("late", timed_out=True)
-
-    client.infer = infer
+    client = Client()
+    client.infer = unanswered
     with pytest.raises(RequestError, match="late"):
-        check_constant(LoadedModel(client, "m", CONFIG), REQUEST, REQUEST)
+        answer_to_other(LoadedModel(client, "m", CONFIG), REQUEST)
+
+
+def unanswered(*_, **__):
+    raise RequestError("late", timed_out=True)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +312,7 @@ def test_an_answer_that_does_not_come_is_no_refusal():
     ],
 )
 def test_a_decoupled_models_responses(responses, status, evidence):
-    (check,) = check_smoke(LoadedModel(Client(responses), "m", STREAMED), (REQUEST,))
+    ((check,), _) = check_smoke(LoadedModel(Client(responses), "m", STREAMED), (REQUEST,))
     assert (check.id, check.status, check.evidence) == ("infer", status, evidence)
 
 
