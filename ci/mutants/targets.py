@@ -16,6 +16,7 @@ _CORE = (
     "envpack/verification/fault_catalogue.py",
     "envpack/verification/package_faults.py",
     "envpack/verification/judge.py",
+    "envpack/verification/versions.py",
     "envpack/verification/samples.py",
     "envpack/verification/checks",
     "envpack/fleet/kubernetes_build.py",

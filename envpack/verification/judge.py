@@ -16,47 +16,36 @@ from envpack.repository.model import UNADDRESSABLE, Model
 from envpack.repository.placement import linked_path_fault
 from envpack.server.interface import Server
 from envpack.server.kserve import Client, RequestError
-from envpack.server.log import UNHEALTHY, last_lines, plain_lines, read_model_error
-from envpack.server.tensors import read_served_config
+from envpack.server.log import last_lines
 from envpack.settings.releases import Release
-from envpack.support.errors import EnvpackError, Finding, InputError
-from envpack.verification.answers import LoadedModel
-from envpack.verification.checks import concurrency, inference, process
-from envpack.verification.explanations import explain_answer
+from envpack.support.errors import EnvpackError, Finding
+from envpack.verification.checks import compared, process
 from envpack.verification.hidden_files import explain_hidden, find_missing_file
 from envpack.verification.loading import (
     LoadResult,
     MissingBackends,
-    abort_and_read_frames,
-    append_exit,
     load_model,
-    locate,
     server_died,
-    suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.requests import Chosen, NoRequest, choose_requests, record_sample
-from envpack.verification.samples import SAMPLES_FILE
-from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
+from envpack.verification.requests import Chosen
+from envpack.verification.stub_processes import dead_stubs
 from envpack.verification.verdict import (
     CHECKS,
     Check,
     Failure,
-    Latency,
     ModelVerdict,
-    SampleCount,
     check,
     failed,
     passed,
     unchecked,
     warning,
 )
+from envpack.verification.versions import Inference, InferenceResult
 
 _UNREADY = re.compile(r"Model '(?P<name>[^'\n]{1,300})' is not ready")
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
 _LOG_LINES = 40
-_SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
-_CIRCLE = " (a request to itself, or to a model that waits for it, is never answered)"
 _LETTERS = "letters, digits, '_', '-' and '.'"
 
 
@@ -121,7 +110,7 @@ class Judge:
     def check_answers(self, names: Sequence[str], loaded: Check) -> Check:
         """The check of a second load, which fails if a model does not answer as after its first load."""
         chosen = [(name, self._chosen[name]) for name in names if name in self._chosen and loaded.ok]
-        found = [inference.check_second_load(loaded.id, self.client, *each) for each in chosen]
+        found = [compared.check_second_load(loaded.id, self.client, *each) for each in chosen]
         return min(filter(None, found), key=lambda check: check.ok, default=loaded)
 
     def _bring_what_it_may_call(self, model: Model) -> None:
@@ -223,12 +212,14 @@ class Judge:
             checks += process.process_checks(running)
             phases = read_phases(self.server.log(), self._log())
             verdict = replace(verdict, stub=running.stub if running else None, phases=phases)
-        result = self._infer_all(model)
+        result = Inference(
+            self.server, self.client, model, timed=self._options.requests, dead=self._dead_before, log=self._log
+        ).check_all_versions()
         if result.chosen:
             self._chosen[model.name] = result.chosen
         error = result.error
         if unverified := self._missing.check_of_answer(model, error) or self._check_of_caller(model, error):
-            result = _InferenceResult((unverified,))
+            result = InferenceResult((unverified,))
         elif result.ok and not error and (without := self._missing.check_of_call(model)):
             result = replace(result, checks=(*result.checks, without))
         checks += [*result.checks, *_check_files(model)]
@@ -256,119 +247,9 @@ class Judge:
         why = f"it calls {beside.name}, which is not verified with it; its answer: {error.splitlines()[0]}"
         return unchecked("infer", why, f"verify both: envpack verify {model.name} {beside.name}")
 
-    def _infer_all(self, model: Model) -> _InferenceResult:
-        """Check the responses of every version that the server serves, the newest first; stops at the first failure."""
-        result = self._infer(model, self.client)
-        for version in self._older_versions(model) if result.chosen else ():
-            if not result.ok:
-                break
-            others = self._infer(model, self.client.of_version(version), f"version {version}: ", result.chosen)
-            result = replace(result, checks=(*result.checks, *others.checks), failure=others.failure)
-        return result
-
-    def _older_versions(self, model: Model) -> list[str]:
-        """The served versions of a model without the newest; none if the server has ended, which the result says."""
-        try:
-            entries = self.client.index()
-        except RequestError:
-            return []
-        served = (entry.version for entry in entries if entry.name == model.name and entry.state == "READY")
-        return sorted(served, key=lambda version: int(version or 0), reverse=True)[1:]
-
-    def _infer(self, model: Model, client: Client, of: str = "", chosen: Chosen | None = None) -> _InferenceResult:
-        """Check the responses of one version."""
-        try:
-            result = self._request(model, client, chosen)
-        except (RequestError, InputError) as error:
-            failure = self._inference_failure(model, error)
-            result = _InferenceResult((failed("infer", failure.reason, failure.fix),), failure=failure)
-        if not of:
-            return result
-        checks = tuple(replace(check, evidence=f"{of}{check.evidence}") for check in result.checks)
-        failure_of = result.failure and replace(result.failure, reason=f"{of}{result.failure.reason}")
-        return replace(result, checks=checks, failure=failure_of)
-
-    def _request(self, model: Model, client: Client, before: Chosen | None) -> _InferenceResult:
-        """Send the user's samples or generated requests to a model, and check the responses."""
-        config = read_served_config(client.config(model.name))
-        memory = {p.pid: self.server.memory_bytes(p.pid) for p in stub_processes(self.server, model.name)}
-        chosen = before or choose_requests(self.server, client, model, config)
-        if isinstance(chosen, NoRequest):
-            return _InferenceResult((chosen.check,), refusal=chosen.refusal)
-        loaded = LoadedModel(client, model.name, config)
-        requests, samples = chosen.requests, None if before else chosen.samples
-        checks, answer = inference.check_smoke(loaded, requests)
-        if not checks[0].ok:
-            return _InferenceResult(tuple(checks))
-        if chosen.other and (other := inference.answer_to_other(loaded, chosen.other)) is not None:
-            is_compared = before or (samples and samples.have_answers)
-            constant = None if is_compared else inference.check_constant(loaded, chosen.other, (answer, other))
-            items = inference.check_items(loaded, (requests[0], chosen.other), (answer, other))
-            checks += filter(None, (items, constant))
-        formats = None if config.decoupled else inference.check_formats(loaded, requests[0])
-        checks += [formats] if formats else []
-        count = None
-        if samples is not None:
-            expected, count = inference.check_samples(loaded, samples)
-            checks.append(expected)
-        if concurrency.is_asked_together(config) and all(check.ok for check in checks):
-            together = concurrency.check_together(loaded, samples, chosen.filling)
-            checks += [together] if together else []
-        warm = process.usage_of(self.server, model.name)
-        latency = inference.measure_latency(loaded, requests[0], self._options.requests)
-        if model.has_stub:
-            checks += process.checks_of_use(self.server, model, memory, warm, latency.requests if latency else 0)
-        if not before:
-            chosen = replace(chosen, answer=answer)
-        return _InferenceResult(tuple(checks), count, latency, chosen=chosen)
-
-    def _inference_failure(self, model: Model, error: RequestError | InputError) -> Failure:
-        if isinstance(error, InputError):
-            return Failure(error.kind, f"{error.where}: {error.message}", (), error.hint)
-        log = self._log()
-        if self.server.ended() or error.connection_lost:
-            return server_died("during a request", log)
-        model_error = read_model_error(error.message, self.server.server_path(model.folder))
-        ended = describe_exit(self.server, self._dead_before) if UNHEALTHY.search(error.message) else ""
-        message = append_exit(model_error.text, ended)
-        kind, fix = explain_answer(message, "inference-timeout" if error.timed_out else "inference-failed")
-        blocked = abort_and_read_frames(self.server, model) if error.timed_out else ()
-        details = model_error.frames or (*plain_lines(log), *blocked)
-        fix = locate(fix, model_error.frames) or _suggest_fix(model, blocked or model_error.frames, error)
-        sent = f"sent {error.sent}: " if error.sent else ""
-        if error.items > 1 and kind == "inference-failed":
-            fix += ", or set max_batch_size to the number of items that it takes"
-        if kind == "stub-died" and not (model.folder / SAMPLES_FILE).is_file():
-            fix += f"; if no client sends such a request as was generated here, {record_sample(model)}"
-        failure = Failure(kind, f"{sent}{append_exit(model_error.reason, ended)}", details, fix)
-        return explain_hidden(self.server, model, failure)
-
     def _log(self) -> str:
         """The log since the verification of this model began."""
         return self.server.log(self._log_start)
-
-
-@dataclass(frozen=True)
-class _InferenceResult:
-    """Result of the requests to a model; ``chosen`` are the requests, None if there were none."""
-
-    checks: tuple[Check, ...]
-    samples: SampleCount | None = None
-    latency: Latency | None = None
-    failure: Failure | None = None
-    chosen: Chosen | None = None
-    refusal: str = ""  # the error with which the model answers every generated request
-
-    @property
-    def error(self) -> str:
-        """The error with which the model answers requests that the server accepts; ``""`` for another result."""
-        if self.failure and self.failure.kind == "inference-failed":
-            return self.failure.reason
-        return self.refusal
-
-    @property
-    def ok(self) -> bool:
-        return self.failure is None and all(check.ok for check in self.checks)
 
 
 @check("files", of="model", kind="environment-changed")
@@ -382,19 +263,3 @@ def _rejected(name: str, failure: Failure) -> ModelVerdict:
     """Verdict on a model that is not loaded."""
     check = failed("preflight", failure.reason, failure.fix)
     return ModelVerdict(name=name, ok=False, load_seconds=0.0, failure=failure, checks=(check,))
-
-
-def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> str:
-    """How to fix a request that failed in the model's own code."""
-    if error.streamed is not None and (error.streamed or not frames):
-        running = f"; {frames[0]} was running" if frames else ""
-        return f"{_SEND_FINAL}, or allow more time: --timeout{running}"
-    if error.timed_out:
-        where = frames[0] if frames else "execute, which must answer every request"
-        circle = _CIRCLE if sends_requests(model.folder) else ""
-        return f"find what blocks in {where}{circle}, or allow more time: --timeout"
-    # Without frames it is a response with an error, or the server has refused the request.
-    own = suggest_fix(frames) or ("" if model.is_ensemble else "find in execute what answers with this error")
-    has_samples = (model.folder / SAMPLES_FILE).is_file()
-    samples = "compare the samples with the inputs in config.pbtxt" if has_samples and not frames else ""
-    return "; ".join(filter(None, (own, samples)))

@@ -20,7 +20,7 @@ from envpack.server.log import FILES_LIMIT, crashes_of_unloaded, failures_to_fin
 from envpack.server.made_objects import SHARED_MEMORY
 from envpack.support.placed_files import STUB_NAME
 from envpack.support.text import printable
-from envpack.verification.checks.inference import LEFT_BEHIND
+from envpack.verification.checks.compared import LEFT_BEHIND
 from envpack.verification.fault_catalogue import WRITE_ELSEWHERE
 from envpack.verification.loading import request_load, suggest_fix
 from envpack.verification.stub_processes import is_template, living_stubs

@@ -5,7 +5,8 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tolerance
 from envpack.verification.answers import LoadedModel
-from envpack.verification.checks.inference import check_samples, check_second_load
+from envpack.verification.checks.compared import check_second_load
+from envpack.verification.checks.inference import check_samples
 from envpack.verification.requests import Chosen
 from envpack.verification.samples import Sample, Samples
 from tests.tables import every_row

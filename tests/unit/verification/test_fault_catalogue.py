@@ -5,7 +5,7 @@ import pytest
 from envpack.server.log import last_lines, plain_lines, read_model_error, stub_reports
 from envpack.verification.explanations import FAULTS, explain, explain_answer, may_be_refusal
 from tests.tables import every_row
-from tests.unit.verification.test_known_faults import WRONG_ARGUMENTS
+from tests.unit.verification.known_code_faults import WRONG_ARGUMENTS
 
 MEGABYTE = 1 << 20
 # What makes a pattern with unlimited repetitions look at the same characters again and again.

@@ -7,7 +7,7 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification.answers import LoadedModel
-from envpack.verification.checks.inference import check_items
+from envpack.verification.checks.compared import check_items
 from envpack.verification.requests import SmokeRequest
 from tests.tables import every_row
 from tests.unit.verification.responses import SERVED, output

@@ -11,7 +11,7 @@ from envpack.server.interface import Process
 from envpack.server.kserve import RequestError, unfinished
 from envpack.server.tensors import Tensor
 from envpack.support.errors import InputError
-from envpack.verification import answers, judge as judging
+from envpack.verification import answers, versions
 from envpack.verification.checks import concurrency
 from envpack.verification.judge import Judge, JudgeOptions
 from tests.unit.verification.words import CONFIG, STUB, TRACE, Client, ids, judge, with_samples
@@ -37,9 +37,9 @@ def test_a_decoupled_model_is_judged_by_its_stream(server, model, monkeypatch):
 @pytest.mark.parametrize(
     ("count", "frames", "fix"),
     [
-        (0, (), f"{judging._SEND_FINAL}, or allow more time: --timeout"),
-        (2, (), f"{judging._SEND_FINAL}, or allow more time: --timeout"),
-        (2, ("m.py:5 in f",), f"{judging._SEND_FINAL}, or allow more time: --timeout; m.py:5 in f was running"),
+        (0, (), f"{versions._SEND_FINAL}, or allow more time: --timeout"),
+        (2, (), f"{versions._SEND_FINAL}, or allow more time: --timeout"),
+        (2, ("m.py:5 in f",), f"{versions._SEND_FINAL}, or allow more time: --timeout; m.py:5 in f was running"),
         (0, ("m.py:5 in f",), "find what blocks in m.py:5 in f, or allow more time: --timeout"),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_stream_without_its_final_flag_is_the_cause(server, model, monkeypatch
         raise unfinished(count, 5)
 
     streaming(monkeypatch, unended)
-    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: frames)
+    monkeypatch.setattr(versions, "abort_and_read_frames", lambda *_: frames)
     judged = judge(server, config=DECOUPLED)
     failure = judged.judge(model).failure
     assert (failure.kind, failure.fix) == ("inference-timeout", fix)
@@ -421,7 +421,7 @@ def test_a_stub_that_was_dead_before_is_not_blamed(server, model):
 
 
 def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatch):
-    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ("/srv/m/1/model.py:5 in execute",))
+    monkeypatch.setattr(versions, "abort_and_read_frames", lambda *_: ("/srv/m/1/model.py:5 in execute",))
     judged = judge(server, error=RequestError("no response within 30 s", timed_out=True))
     failure = judged.judge(model).failure
     assert failure.kind == "inference-timeout"
@@ -432,7 +432,7 @@ def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatc
     failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
     assert "(a request to itself, or to a model that waits for it, is never answered)" in failure.fix
     (model.folder / "1/model.py").write_text("")
-    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ())
+    monkeypatch.setattr(versions, "abort_and_read_frames", lambda *_: ())
     failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
     assert failure.fix == (
         "find what blocks in execute, which must answer every request, or allow more time: --timeout"

@@ -1,0 +1,123 @@
+"""Answers to several requests that are compared: as JSON and as binary data, and with other inputs."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from envpack.server.kserve import RequestError
+from envpack.server.tensors import Tensor, read_served_config
+from envpack.verification.answers import LoadedModel
+from envpack.verification.checks.compared import answer_to_other, check_constant, check_formats
+from envpack.verification.requests import SmokeRequest
+from tests.tables import every_row
+from tests.unit.verification.responses import CONFIG, REQUEST, SERVED, Client, output
+
+
+class Instances:
+    """A model with instances that answer in turn, each with its own number."""
+
+    def __init__(self, count):
+        self._numbers = itertools.cycle(range(count))
+
+    def infer(self, model, inputs, *, binary=None, parameters=None):
+        return output(float(next(self._numbers)))
+
+
+def formats(*responses, as_json, config=CONFIG, request=REQUEST):
+    return check_formats(LoadedModel(Client(*responses, as_json=as_json), "m", config), request)
+
+
+@pytest.mark.parametrize(
+    ("as_json", "difference"),
+    [
+        (output(1.0, 2.01), "OUT element 1 is 2.01 instead of 2"),
+        (output(1.0, 2.00001), "OUT element 1 is 2.00001 instead of 2"),
+        (output(1e-8, 2.0), "OUT element 0 is 1e-08 instead of 1"),
+        (output(1.0), "OUT 1 elements instead of 2"),
+        (output(1.0, 2.0, name="OTHER"), "OUT is missing"),
+        (output(1, 2, datatype="INT32"), "OUT type INT32 instead of FP32"),
+    ],
+)
+def test_another_response_to_json_is_a_fault(as_json, difference):
+    check = formats(output(1.0, 2.0), as_json=as_json)
+    assert (check.id, check.status, check.evidence) == ("formats", "failed", f"as JSON, {difference}")
+    assert check.fix
+
+
+def test_json_may_round_the_last_digits_of_a_float():
+    assert formats(output(1.0, 2.0), as_json=output(1.0000001, 2.0000001)).status == "ok"
+    assert formats(output(0.0), as_json=output(1e-10)).status == "ok"
+    assert formats(output(0.0), as_json=output(1e-8)).status == "failed"
+
+
+def test_a_model_that_never_answers_the_same_is_not_compared():
+    check = formats(output(1.0), output(2.0), as_json=output(3.0))
+    assert check.status == "skipped"
+    assert check.evidence == "not compared: equal requests have different responses: OUT element 0 is 2 instead of 1"
+
+
+@pytest.mark.parametrize("instances", range(2, 9))
+def test_a_model_whose_instances_answer_differently_is_not_compared(instances):
+    """A server sends one request after the other to the instances in turn."""
+    check = check_formats(LoadedModel(Instances(instances), "m", CONFIG), REQUEST)
+    assert check.status == "skipped"
+    assert "equal requests have different responses" in check.evidence
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_types_without_a_json_form_are_not_compared(side):
+    served = {**SERVED, side: [{"name": "X", "data_type": "TYPE_FP16", "dims": [2]}]}
+    assert formats(output(1.0), as_json=output(2.0), config=read_served_config(served)) is None
+
+
+def test_bytes_that_are_no_text_are_not_compared():
+    request = SmokeRequest("", (Tensor("IN", "BYTES", (1,), (b"\xff",)),))
+    assert formats(output(1.0), as_json=output(2.0), request=request) is None
+    assert formats(output(b"\xff", datatype="BYTES"), as_json=output(b"x", datatype="BYTES")) is None
+
+
+def test_every_request_has_the_parameters_of_its_sequence():
+    client = Client(output(1.0), output(1.0), as_json=output(2.0))
+    check_formats(LoadedModel(client, "m", CONFIG), REQUEST)
+    assert [sent[2] for sent in client.sent] == [True, False, *[False] * 8, *[True] * 8]
+    assert {(sent[0], sent[1], sent[3]["sequence_id"]) for sent in client.sent} == {("m", REQUEST.inputs, 1)}
+
+
+# The answers to two different requests, and whether the output is said to be the same.
+PAIRS = {
+    "equal numbers": (output(1.0), output(1.0), True),
+    "other numbers": (output(1.0), output(2.0), False),
+    "one of two": (output(1.0) + output(1.0, name="B"), output(2.0) + output(1.0, name="B"), True),
+    "equal labels": (output(b"cat", datatype="BYTES"), output(b"cat", datatype="BYTES"), False),
+    "nothing": (output(), output(), False),
+}
+
+
+@every_row("name", PAIRS)
+def test_numbers_that_are_the_same_for_different_inputs_are_a_warning(name):
+    first, second, warned = PAIRS[name]
+    check = check_constant(LoadedModel(Client(), "m", CONFIG), REQUEST, ((first,), (second,)))
+    assert (check is not None and check.status == "warning") is warned
+
+
+def test_another_request_must_be_answered_as_declared_too():
+    answers = (output(1.0),), (output(2.0, datatype="FP64"),)
+    check = check_constant(LoadedModel(Client(), "m", CONFIG), replace(REQUEST, description="with 2"), answers)
+    assert (check.id, check.status) == ("infer", "failed")
+    assert check.evidence == "sent with 2: the output OUT is FP64, not FP32"
+
+
+def test_a_model_may_refuse_another_request():
+    assert answer_to_other(LoadedModel(Client("no such input"), "m", CONFIG), REQUEST) is None
+
+
+def test_an_answer_that_does_not_come_is_no_refusal():
+    client = Client()
+    client.infer = unanswered
+    with pytest.raises(RequestError, match="late"):
+        answer_to_other(LoadedModel(client, "m", CONFIG), REQUEST)
+
+
+def unanswered(*_, **__):
+    raise RequestError("late", timed_out=True)
