@@ -28,6 +28,7 @@ from envpack.verification.verdict import Check, unchecked
 
 _MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
 _MOST_FILLINGS = 64
+_LONGER = 3  # elements of a variable dimension, after one
 _SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
 _MOST_IN_A_BATCH = 4 << 20  # elements, or bytes of strings, of a full batch
 _FULL_BATCH_SECONDS = 5.0  # that a full batch may take, by what fewer items have taken
@@ -199,6 +200,17 @@ def generate_other(config: ServedConfig, request: SmokeRequest, filling: Filling
     return None if inputs == request.inputs else replace(larger, inputs=inputs, parameters=request.parameters)
 
 
+def generate_longer(config: ServedConfig, request: SmokeRequest, filling: Filling) -> SmokeRequest | None:
+    """Generate a request with several elements in variable dimensions, for one with a single element; None if none is.
+
+    Code for one element, such as ``float(array)`` or ``if array:``, fails for more.
+    """
+    if filling.size != 1 or _elements(config, _LONGER) > _MOST_ELEMENTS:
+        return None
+    longer = next(generate_requests(config, replace(filling, size=_LONGER)), request)
+    return None if longer.inputs == request.inputs else longer
+
+
 def _alternated(number: int, tensor: Tensor, other: Tensor) -> Tensor:
     """Every second element of another tensor; all of it if it holds a file."""
     if len(set(tensor.data)) > 1:
@@ -263,6 +275,7 @@ class Chosen:
     filling: Filling = PLAIN  # what generated requests hold
     # A request with other inputs than the first one; None if there is none.
     other: SmokeRequest | None = None
+    longer: SmokeRequest | None = None  # generated, with several elements in variable dimensions instead of one
     answer: Responses = ()  # to the first request, when the model was loaded for the first time
 
 
@@ -290,7 +303,8 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     requests = tuple(generate_requests(config, filling))
     # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.
     other = generate_other(config, requests[0], filling)
-    return Chosen(requests[:1] if config.decoupled else requests, filling=filling, other=other)
+    longer = generate_longer(config, requests[0], filling)
+    return Chosen(requests[:1] if config.decoupled else requests, filling=filling, other=other, longer=longer)
 
 
 def record_sample(model: Model) -> str:

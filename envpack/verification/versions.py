@@ -109,6 +109,8 @@ class Inference:
             constant = None if is_compared else compared.check_constant(loaded, chosen.other, (answer, other))
             items = compared.check_items(loaded, (requests[0], chosen.other), (answer, other))
             checks += filter(None, (items, constant))
+        if chosen.longer and not before and (lengths := compared.check_lengths(loaded, chosen.longer)):
+            checks.append(lengths)
         formats = None if config.decoupled else compared.check_formats(loaded, requests[0])
         checks += [formats] if formats else []
         count = None

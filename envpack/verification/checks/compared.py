@@ -11,6 +11,7 @@ from envpack.server.log import read_model_error
 from envpack.server.tensors import BINARY_ONLY, FLOATING, Tensor, Tolerance, read_served_config
 from envpack.verification.answers import TOGETHER, LoadedModel, Responses, responses_difference
 from envpack.verification.checks.inference import MATCH_CONFIGURATION, configuration_mismatch
+from envpack.verification.explanations import may_be_refusal
 from envpack.verification.requests import Chosen, SmokeRequest, and_full_batch, in_one_request, items_of
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, check, failed, passed, skipped, warning
@@ -18,6 +19,10 @@ from envpack.verification.verdict import Check, check, failed, passed, skipped, 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
 _REPETITIONS = 8
 _ROW_BY_ROW = "compute each row of the outputs from the same row of the inputs, for as many as max_batch_size allows"
+_ANY_LENGTH = (
+    "compute for inputs of any length, or declare in config.pbtxt the length that it takes; ignore this if clients send"
+    " no other"
+)
 LEFT_BEHIND = "look for what its first load leaves behind: a file, a folder, a lock, a port"
 
 
@@ -120,6 +125,25 @@ def check_constant(model: LoadedModel, other: SmokeRequest, answers: tuple[Respo
         return None
     fix = "ignore this if the output does not depend on the inputs; else find in execute where they get lost"
     return warning("constant", f"{same[0]} had the same numbers for two requests with different inputs", fix)
+
+
+@check("lengths", of="answers")
+def check_lengths(model: LoadedModel, request: SmokeRequest) -> Check | None:
+    """Only shown if generated inputs of one element are answered, and longer ones with an error, although
+    `config.pbtxt` leaves their length open (`-1`): a warning
+    """
+    try:
+        responses = model.ask(request.inputs, request.parameters)
+    except RequestError as error:
+        reason = read_model_error(error.message, "").reason
+        error.sent = request.description
+        if error.timed_out or not error.status or not may_be_refusal(reason):
+            raise
+        why = f"answers inputs of one element, and longer ones with an error: sent {request.description}: {reason}"
+        return warning("lengths", why, _ANY_LENGTH)
+    mismatches = (configuration_mismatch(model.config, outputs) for outputs in responses)
+    mismatch = next(filter(None, mismatches), "")
+    return failed("infer", f"sent {request.description}: {mismatch}", MATCH_CONFIGURATION) if mismatch else None
 
 
 @check("formats", of="answers", step="inference", kind="formats-differ")

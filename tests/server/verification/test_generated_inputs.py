@@ -112,6 +112,7 @@ def verdicts(environment, tmp_path_factory):
     write("nothing_found", "np.ones((len(given), 0))", [("TYPE_FP32", "2")])
     write("for_six", "given / (given.shape[0] <= 6 or {}[given.shape[0]])", [("TYPE_FP32", "2")])
     write("for_eight", "given / (given.shape[0] <= 8 or {}[given.shape[0]])", [("TYPE_FP32", "2")])
+    write("for_one_number", "[float(row) for row in given]", [("TYPE_FP32", "-1")])
     found = verify(repository, spec=ServerSpec(Settings(runtime="process")))
     assert found.answer == "no"
     return {model.name: model for model in found.models}
@@ -185,3 +186,11 @@ def test_as_many_items_as_the_model_declares_are_sent_in_one_request(verdicts):
     failure = verdicts["for_six"].failure
     assert failure.reason == "sent with 8 items in one request: KeyError: 8"
     assert failure.fix.endswith("or set max_batch_size to the number of items that it takes")
+
+
+def test_inputs_of_open_length_are_sent_with_several_elements_too(verdicts):
+    assert verdicts["for_one_number"].ok
+    refused = check(verdicts["for_one_number"], "lengths")
+    assert refused.status == "warning"
+    assert "(variable dimensions of 3): TypeError: only " in refused.evidence
+    assert "lengths" not in {check.id for name in ("pixels", "bytes") for check in verdicts[name].checks}

@@ -8,7 +8,7 @@ import pytest
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor, read_served_config
 from envpack.verification.answers import LoadedModel
-from envpack.verification.checks.compared import answer_to_other, check_constant, check_formats
+from envpack.verification.checks.compared import answer_to_other, check_constant, check_formats, check_lengths
 from envpack.verification.requests import SmokeRequest
 from tests.tables import every_row
 from tests.unit.verification.responses import CONFIG, REQUEST, SERVED, Client, output
@@ -121,3 +121,28 @@ def test_an_answer_that_does_not_come_is_no_refusal():
 
 def unanswered(*_, **__):
     raise RequestError("late", timed_out=True)
+
+
+LONGER = replace(REQUEST, description="with every input (variable dimensions of 3)")
+REFUSED = "TypeError: only length-1 arrays can be converted\n\nAt:\n  /models/m/1/model.py(7): execute\n"
+
+
+@every_row(
+    ("answer", "status", "evidence"),
+    [
+        (output(1.0), "", ""),
+        (REFUSED, "warning", f"sent {LONGER.description}: TypeError: only length-1 arrays can be converted"),
+        (output(1.0, datatype="FP64"), "failed", "the output OUT is FP64, not FP32"),
+    ],
+)
+def test_longer_inputs_than_one_element_are_answered_too(answer, status, evidence):
+    found = check_lengths(LoadedModel(Client(answer), "m", CONFIG), LONGER)
+    assert (found.status if found else "") == status
+    assert not found or evidence in found.evidence
+
+
+def test_an_error_that_no_input_causes_is_no_refusal_of_longer_ones():
+    client = Client("Stub process 'm_0_0' is not healthy.")
+    with pytest.raises(RequestError, match="not healthy") as raised:
+        check_lengths(LoadedModel(client, "m", CONFIG), LONGER)
+    assert raised.value.sent == LONGER.description

@@ -15,6 +15,7 @@ from envpack.verification.requests import (
     PLAIN,
     Filling,
     fillings,
+    generate_longer,
     generate_other,
     generate_requests,
     generate_variants,
@@ -134,3 +135,13 @@ def test_another_request_has_the_place_of_the_first_in_a_sequence():
     first = next(generate_requests(served))
     assert first.parameters
     assert generate_other(served, first, PLAIN).parameters == first.parameters
+
+
+def test_variable_dimensions_have_several_elements_after_one():
+    served = config(("TYPE_FP32", [-1, 2]), ("TYPE_STRING", [1]))
+    first, longer = next(generate_requests(served)), generate_longer(served, next(generate_requests(served)), PLAIN)
+    assert [tensor.shape for tensor in longer.inputs] == [(3, 2), (1,)]
+    assert longer.description == "with every input (variable dimensions of 3)"
+    assert generate_longer(served, first, Filling(size=16)) is None
+    fixed = config(("TYPE_FP32", [2]))
+    assert generate_longer(fixed, next(generate_requests(fixed)), PLAIN) is None
